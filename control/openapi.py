@@ -1,6 +1,5 @@
-"""The OpenAPI document of the admin API: Litestar's, with msgspec's schemas, so that what they say is what the decoder
-does, and an example for every operation.
-"""
+"""The OpenAPI document of the admin API: Litestar's, with msgspec's schemas, so that they match the decoder, and an
+example for every operation."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class MsgspecSchema(Schema):
     document: dict[str, Any] = field(default_factory=dict)
 
     def to_schema(self) -> dict[str, Any]:
-        """As it stands."""
+        """Unchanged."""
         return self.document
 
 
@@ -53,7 +52,7 @@ class MsgspecSchemas(OpenAPISchemaPlugin):
         return True
 
     def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: Any) -> Schema:
-        """Of the type that is documented, without null: a parameter is there or not."""
+        """Schema of the documented type, without null: a parameter is present or absent."""
         documented = next((each for each in field_definition.metadata if isinstance(each, Documented)), None)
         kind = field_definition.raw if documented is None else documented.kind
         document: dict[str, Any] = {}
@@ -61,9 +60,9 @@ class MsgspecSchemas(OpenAPISchemaPlugin):
         return MsgspecSchema(document=document)
 
     def components(self) -> dict[str, Any]:
-        """All structs and enumerations that were asked for, by name; fills the schemas that were given out.
+        """All requested structs and enumerations, by name; fills the schemas that were returned earlier.
 
-        At once, for two types of one name are told apart by their modules only where msgspec is asked for both.
+        In one call, because msgspec separates two types of one name by their modules only if it gets both.
         """
         kinds = [kind for kind, _, _ in self._kinds]
         documents, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)

@@ -50,7 +50,7 @@ PREFIX = "/admin/v1"
 
 
 def limits_at(path: str, level: Level, of: str, *, operator_only: bool = False) -> type[Controller]:
-    """Limits of one level. of: whose, in the documents; operator_only: whoever runs the deployment sets them."""
+    """Limits of one level. of: the owner's name, in the documents; operator_only: only operators set them."""
     return controller(
         path,
         get(limits.get_limits, Can.LIMITS_READ, level=level, of=of),
@@ -61,7 +61,7 @@ def limits_at(path: str, level: Level, of: str, *, operator_only: bool = False) 
 
 
 def priorities_at(path: str, level: Level, of: str, *, operator_only: bool = False) -> type[Controller]:
-    """Classes and shares of one level. Parameters as of `limits_at`."""
+    """Classes and shares of one level. Parameters: see `limits_at`."""
     put_it, delete_it = priorities.put_priorities, priorities.delete_priorities
     return controller(
         path,
@@ -312,13 +312,13 @@ OPERATIONS: tuple[Operation, ...] = tuple(
 
 
 async def provide_admin(request: BoundedRequest) -> AdminApi:
-    """For the handlers: what runs a service."""
+    """For the handlers: the runner of services."""
     admin: AdminApi = request.app.state.services.admin
     return admin
 
 
 def admin_operations(limits: RequestConfig) -> Router:
-    """All operations, below /admin/v1. limits: what a body may hold, as of the inference endpoints."""
+    """All operations, below /admin/v1. limits: of bodies, like those of the inference endpoints."""
     return Router(
         path=PREFIX,
         route_handlers=[*CONTROLLERS, events_route()],

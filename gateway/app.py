@@ -51,13 +51,14 @@ INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]
     INFILL_PATH: (InfillFormat, Scope.COMPLETIONS),
     LLAMA_COMPLETION_PATH: (LlamaCompletionFormat, Scope.COMPLETIONS),
 }
-"""What each path of inference speaks, and what a key must be allowed for it."""
+"""The wire format of each inference path, and the scope that a key needs for it."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
     TABBY_PATH: (has_segments, TabbyFormat),
 }
-"""Where two APIs have the same path: which bodies are the other one's, and what speaks it."""
+"""Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
 SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH}, "/v1/models": "GET"}
-"""What clients of models ask for, and how. Not `/completion`: who asks for nearly that has misspelt OpenAI's."""
+"""Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
+OpenAI's."""
 
 
 def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | None) -> FrontDoor | CrossOrigin:

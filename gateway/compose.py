@@ -257,7 +257,7 @@ def _sampler(config: TracingConfig) -> Sampler:
 
 
 async def _leave(limiter: Limiter, journal: Journal) -> None:
-    """Nobody need wait for this instance when budgets are counted: all it wrote is in the ledger."""
+    """Record that budget recounts need not wait for this instance: its journal is fully shipped."""
     if journal.backlog_rows == 0 and journal.open_attempts == 0:
         await limiter.left_empty(journal.instance)
 
@@ -271,7 +271,7 @@ class DesiredStateFollower:
         self._keys = keys
         self._reporter = reporter
         self._newest: DesiredState | None = None
-        """Not yet in force."""
+        """The newest version; not yet in force."""
         self._arrived = asyncio.Event()
         self._tried = asyncio.Event()
         self._task = BackgroundTask("desired state", self._load)
@@ -315,14 +315,14 @@ class DesiredStateFollower:
                     await asyncio.wait_for(self._arrived.wait(), backoff.next_s())
 
     async def _take_up(self, state: DesiredState) -> str:
-        """Why it is refused; empty: it is in force."""
+        """Put the version in force. Returns the reason of a refusal; empty: it is in force."""
         try:
             self._keys.require(state.pools)
             await self._catalog.load(state)
         except ConfigError as error:
             self._reporter.refuses(state.version, error.message)
             number = f"desired state {state.version} (models and pools)"
-            return f"{number} is refused and tried again, what was in force stays: {error.message}"
+            return f"{number} is refused and will be retried; the version in force stays: {error.message}"
         self._keys.follow(state.pools)
         self._router.publish(state)
         self._reporter.serves(state.version)

@@ -23,7 +23,7 @@ from router.client_config import RouterClientConfig
 
 
 class GatewayConfig(ServingConfig, frozen=True, forbid_unknown_fields=True):
-    """One gateway instance. The same for all instances of a deployment."""
+    """One gateway instance. All instances of a deployment have the same values."""
 
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0 opens the API to the network."""
@@ -37,7 +37,7 @@ class GatewayConfig(ServingConfig, frozen=True, forbid_unknown_fields=True):
     """Origins of web pages that may call the API from a browser, such as `https://app.example.com`; `*`: all. The admin
     API and the console are left out. A page that holds a key shows it to its visitors: give it short-lived ones."""
     connections: ConnectionsConfig = ConnectionsConfig()
-    """What clients' connections may hold, and for how long."""
+    """Limits and timeouts of clients' connections."""
     tls: TlsConfig = TlsConfig()
     """HTTPS on the public port."""
     leave_after_s: Annotated[float, Meta(ge=0, le=300)] = 5.0
@@ -45,21 +45,21 @@ class GatewayConfig(ServingConfig, frozen=True, forbid_unknown_fields=True):
     503: load balancers stop sending before the port closes. Under `slipstream up`, whose gateways no load balancer
     looks at, the default counts as 0."""
     drain_timeout_s: Annotated[float, Meta(gt=0, le=3_600)] = 30.0
-    """On shutdown, how long running requests may take to finish."""
+    """Longest time that running requests may take to finish on shutdown."""
     trace_flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
-    """How often phase records are written to the database."""
+    """Interval between writes of phase records to the database."""
     tokenizing: TokenizingConfig = TokenizingConfig()
     """Counting and encoding prompts."""
     requests: RequestConfig = RequestConfig()
-    """What one request may hold."""
+    """Limits of one request."""
     router: RouterClientConfig = RouterClientConfig()
     """The way to the router."""
     auth: AuthConfig = AuthConfig()
     """Key verification."""
     autocomplete: AutocompleteConfig = AutocompleteConfig()
-    """What editors report about completions."""
+    """Editors' reports about completions."""
     prefixes: PrefixesConfig = PrefixesConfig()
-    """What is learnt of how prompts begin."""
+    """Measurement of shared prompt prefixes."""
     shadow: ShadowConfig = ShadowConfig()
     """Copies of requests to candidates."""
     stream_audit: StreamAuditConfig = StreamAuditConfig()

@@ -1,4 +1,4 @@
-"""Where one gateway instance stands."""
+"""Addresses, folders and secrets of one gateway instance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telemetry.config import LoggingConfig, TracingConfig
 
 
 class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where this instance stands: everything that differs between deployments and instances."""
+    """Everything that differs between deployments and instances."""
 
     database_url: str
     valkey_url: str
@@ -20,17 +20,17 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     """Stable over restarts: `0`, `1`, …"""
     token: str
-    """What engines of pools without a key of their own are sent."""
+    """Token for engines of pools without a key of their own."""
     router_token: str
-    """What the router knows gateways by."""
+    """Token by which the router authenticates gateways."""
     pepper: bytes
     models: tuple[Model, ...] = ()
     pools: tuple[Pool, ...] = ()
     """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
     currency: str = "USD"
-    """What budgets are in, as refusals name it."""
+    """Currency of budgets, as refusals name it."""
     trace_retention_days: int
-    """How long the worker keeps the traces of requests."""
+    """How long the worker keeps request traces."""
     tracing: TracingConfig = TracingConfig()
-    """Of every process of the deployment."""
+    """Tracing, the same for all processes of the deployment."""
     logging: LoggingConfig = LoggingConfig()

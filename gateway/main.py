@@ -1,4 +1,4 @@
-"""The process of one gateway instance: takes its port, serves until told to stop, drains."""
+"""The process of one gateway instance: takes its port, serves until it is stopped, drains."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ or so turns of the loop that a request's first token takes."""
 READY_BEFORE_LISTENING_S = 5.0
 READY_LOOK_S = 0.02
 RESERVED_DESCRIPTORS = 64
-"""For everything that is no client and no engine: databases, journal, metrics, the listener."""
+"""For everything but clients and engines: databases, journal, metrics, the listener."""
 
 logger = logging.getLogger(__name__)
 
@@ -106,10 +106,11 @@ async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surr
 
 
 def _refuse_strangers_port(host: str, port: int, journals: Path) -> None:
-    """The kernel deals connections out among all who share a port: beside another deployment's gateway, each would be
-    sent customers of the other's. Those who share knowingly are known by their journals, which lie in one folder.
+    """Refuse to share a port with another deployment's gateway: the kernel distributes connections among all listeners,
+    so each would get customers of the other. Gateways of one deployment are known by their journals, which lie in one
+    folder.
 
-    Raises ConfigError when somebody listens on the port and no gateway of this deployment runs.
+    Raises ConfigError when a program listens on the port and no gateway of this deployment runs.
     """
     from gateway.http.listener import listened_on
     from gateway.metering.journal.folder import writers
@@ -123,8 +124,8 @@ def _refuse_strangers_port(host: str, port: int, journals: Path) -> None:
 
 
 async def _ready(services: Services) -> None:
-    """Return when the instance can serve; or after a while, for then it must say on /readyz what is missing. Until it
-    listens, requests go to the instances that can."""
+    """Return when the instance can serve; or after a while, to report the missing part on /readyz. Until it listens,
+    requests go to the instances that can."""
     try:
         async with asyncio.timeout(READY_BEFORE_LISTENING_S):
             while not all(services.readiness().values()):  # noqa: ASYNC110  five parts' state, and a start has time
@@ -135,8 +136,8 @@ async def _ready(services: Services) -> None:
 
 
 def _rest_garbage_collector() -> None:
-    """What is loaded now stays for ever: looking at it again and again costs a relay of small short-lived objects more
-    than it can find. Cycles are still collected, a hundred times more rarely."""
+    """Exclude the loaded objects, which stay forever, from collection: scanning them repeatedly costs a relay of small
+    short-lived objects more than it finds. Cycles are still collected, a hundred times more rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(70_000, 20, 50)

@@ -90,9 +90,9 @@ class SystemController(Controller):
 
     @get("/readyz")
     async def readyz(self, services: Services) -> Response[dict[str, Any]]:
-        """Whether this instance should get traffic, and if not, which part is missing; and how each engine stands.
+        """Whether this instance should get traffic, and the missing part if not; with each engine's state.
 
-        An engine that is not usable is no reason to send traffic elsewhere: other instances have the same engines.
+        An unusable engine is no reason to send traffic elsewhere: other instances have the same engines.
         """
         parts = services.readiness()
         ready = all(parts.values())

@@ -18,8 +18,8 @@ from storage.roles import PERMISSIONS, Permission, Role
 ROLES = """# Roles of the admin API
 
 A role holds in the organization its member or service account belongs to. A principal of the operating organization
-has its role's permissions in every organization; endpoints marked *deployment* are for those alone. Nobody can give,
-change or take a role that may do more than their own, nor make an admin key for somebody who has one.
+has its role's permissions in every organization; endpoints marked *deployment* are for those alone. No principal can
+give, change or take a role with more permissions than its own, nor create an admin key for a member who has one.
 
 ## Permissions
 

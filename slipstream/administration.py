@@ -1,7 +1,7 @@
 """Runs the admin API's handlers for commands: the same rules and the same audit rows, without HTTP and without a key.
 
-Whoever may read the deployment's settings and pepper may do everything; the log names their account on this machine and
-the command.
+A person who can read the deployment's settings and pepper has all rights; the log names their account on this machine
+and the command.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ LIMITS = "Classes and shares are set beside limits: slipstream limits set --clas
 ELSEWHERE = MappingProxyType(dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), LIMITS))
 """Words of the docs that are looked for as commands, and where what they name is done."""
 DEPLOYMENT = ("--data", "--config")
-"""Options by which most commands are told which deployment they are for."""
+"""Options by which most commands select their deployment."""
 WORDS = "slipstream.words"
 """Under which the context keeps what was typed behind the program's name."""
 

@@ -80,7 +80,7 @@ class EvalsKey:
 
         async with administration(self._settings, COMMAND) as call:
             secret = await _made(call)
-            # before the commit: a worker killed in between finds a key that nobody knows, and makes another
+            # before the commit: a worker killed in between finds an unknown key, and creates another
             self._keep(secret)
         return secret
 

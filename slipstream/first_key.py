@@ -39,8 +39,8 @@ SELECT EXISTS (
 
 class FirstKey(msgspec.Struct, frozen=True):
     """secret, admin_secret: only on the first start. held: there are keys from earlier starts. console_link: opens the
-    console once, while nobody has an account there and no earlier link waits; its path where the deployment does not
-    know its own address."""
+    console once, while it has no account and no unused link; only the path if the deployment does not know its own
+    address."""
 
     secret: str | None
     held: bool
@@ -84,7 +84,7 @@ async def _demo_key(call: AdminCall) -> str | None:
 
 
 async def _owner_key(call: AdminCall) -> str | None:
-    """The first time only: while the operating organization has nobody who could make somebody."""
+    """The first time only: while the operating organization has no principal that could create others."""
     from control.tenants.admin_keys import NewAdminKey, create_admin_key
     from control.tenants.members import NewMember, create_member
     from slipstream.administration import converted

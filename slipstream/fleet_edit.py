@@ -1,6 +1,5 @@
-"""An edit of the fleet by a command: made like the admin API's, told in lines, and waited for until every gateway that
-runs serves by it or says why it cannot.
-"""
+"""An edit of the fleet by a command: made like the admin API's, printed in lines, and awaited until every running
+gateway serves by it or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ LOOK_EVERY_S = 0.1
 
 
 class How(msgspec.Struct, frozen=True):
-    """What every editing command is told."""
+    """Options of every editing command."""
 
     deployment: Deployment
     dry_run: bool
@@ -94,7 +93,7 @@ def edit(how: How, service: Service) -> None:
 
 
 def told(reports: list[GatewayReport], version: int) -> list[str]:
-    """Which gateways serve by a version, which refuse it and why, which have said nothing."""
+    """A line for the gateways that serve by a version, that refuse it with the reason, and that have not reported."""
     if not reports:
         return ["no gateway runs; the next that starts serves by it"]
     serving = [each.instance for each in reports if each.version >= version and each.refusal is None]

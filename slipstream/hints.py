@@ -23,7 +23,7 @@ def program() -> str:
 
 
 def command(words: str) -> str:
-    """`slipstream keys list --data D`: `words` with the options by which the command that runs was told its deployment.
+    """`slipstream keys list --data D`: `words` with the running command's options for its deployment.
 
     Without a running command, the words alone.
     """

@@ -34,8 +34,8 @@ class Engine(msgspec.Struct, frozen=True):
     config: EngineConfig
     """All of its settings; the ports are chosen by `placed`."""
     promised: bool = True
-    """A model that the settings name is served there, so that its context is what the model promises or more. Else its
-    replica tells its own: a release that would try it on a model is refused where it is too short."""
+    """A model that the settings name is served there, so that its context is what the model promises or more. Otherwise
+    its replica reports its own: a release that would try it on a model is refused where it is too short."""
 
     @property
     def url(self) -> str:
@@ -76,7 +76,7 @@ def planned(settings: Settings) -> tuple[Settings, tuple[Engine, ...]]:
 
 
 def placed(engines: Sequence[Engine], ports: Ports) -> tuple[Engine, ...]:
-    """The same ones, each with ports of its own: where it answers, and where it tells of its cache if it does."""
+    """The same ones, each with ports of its own: for requests, and for cache events if it publishes them."""
     return tuple(_placed(engine, ports) for engine in engines)
 
 
@@ -131,7 +131,7 @@ def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Eng
 
 
 def _require_ours(pool: PoolSettings, trail: str) -> None:
-    """Raise ConfigError unless the pool's engines are embedded ones that nobody else starts."""
+    """Raise ConfigError unless the pool's engines are embedded ones that `up` starts."""
     if pool.driver != DRIVER:
         raise ConfigError(
             f"{trail}: `up` starts engines of the driver {DRIVER!r} only, and pools.{pool.name}.driver is "

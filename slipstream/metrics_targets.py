@@ -70,5 +70,5 @@ def listed(targets: Sequence[Target], file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # gone, or a disk that became read-only: the next start writes it anew
+        with contextlib.suppress(OSError):  # gone, or a disk that became read-only: the next start writes it again
             file.unlink()

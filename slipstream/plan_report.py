@@ -20,7 +20,7 @@ NOT_MEASURED = "not measured"
 BY_ERROR = "- by its error"
 """The line below a figure that has an error: between which numbers it is without it."""
 LEAST = 0.0001
-"""Of what is told as a number: less is told to be less."""
+"""Smallest value that is printed as a number: less is printed as below it."""
 BYTES = {"bf16": "BF16", "fp8": "FP8", "nvfp4": "NVFP4, a projection"}
 
 

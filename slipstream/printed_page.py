@@ -37,7 +37,7 @@ def with_output(page: str) -> str:
 
 
 def main(pages: list[str]) -> None:
-    """Write the pages anew."""
+    """Rewrite the pages."""
     for page in pages:
         file = Path(page)
         file.write_text(with_output(file.read_text()))

@@ -46,10 +46,10 @@ Read from `slipstream.toml` in the working directory (or `--config FILE`), then 
 """
 METRICS = """# Metrics
 
-Prometheus text format. Each process tells its own at its metrics port (`gateway.metrics`, `router.metrics`,
+Prometheus text format. Each process serves its own at its metrics port (`gateway.metrics`, `router.metrics`,
 `engine.metrics`, `worker.metrics`), and prometheus_client's `process_*` with them: CPU time, memory, open files, start.
 `up` gives every process a port and lists all of them for Prometheus: [monitoring.md](../guides/monitoring.md#scraping).
-Counters end in `_total` and begin anew with the process; a histogram has `_bucket`, `_sum` and `_count`.
+Counters end in `_total` and restart with the process; a histogram has `_bucket`, `_sum` and `_count`.
 """
 ERRORS = """# Errors
 

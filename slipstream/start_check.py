@@ -89,7 +89,7 @@ def warnings(settings: Settings) -> Iterator[str]:
 
 
 def estimated(settings: Settings) -> str | None:
-    """What to tell of models whose prompts nobody can count before an engine has; None when there are none."""
+    """Warning about models whose prompts only an engine can count; None without any."""
     names = ", ".join(model.name for model in settings.models if model.tokenizer is None)
     if not names:
         return None
@@ -101,7 +101,7 @@ def estimated(settings: Settings) -> str | None:
 
 def known_token(settings: Settings) -> str:
     """The deployment's token, or what stands for the one that the first start makes."""
-    # os.path: a folder that cannot be looked into, or cannot be at all, is refused by whoever makes it
+    # os.path: a folder that cannot be read, or cannot exist, is refused by the process that creates it
     return settings.token if os.path.exists(settings.data.token_file) else TOKEN_TO_BE_MADE  # noqa: PTH110
 
 

@@ -128,9 +128,9 @@ async def account_named(connection: asyncpg.Connection[Any], which: str) -> UUID
 
 
 async def ensure_project_named(call: AdminCall, organization: str, which: str) -> tuple[UUID, list[str]]:
-    """A project by the names of both, each made when there is none; and a sentence for each that was made now.
+    """A project by the names of both, each created when missing; and a sentence for each that was created.
 
-    Raises NotFound for an id that nobody has: it becomes no name.
+    Raises NotFound for an unknown id: it does not become a name.
     """
     organization_id, organization_made = await ensure_organization(call, organization)
     project_id, project_made = await ensure_project(call, organization_id, which)
@@ -178,7 +178,7 @@ async def administered_organization(connection: asyncpg.Connection[Any], which: 
     found = await operating_organization(connection)
     if found is None:
         made_by = command("admin-keys create")
-        raise NotFound(f"nobody operates this deployment yet; `{made_by}` makes its first owner")
+        raise NotFound(f"this deployment has no operator yet; `{made_by}` creates its first owner")
     return found
 
 
@@ -203,7 +203,7 @@ def only(what: str, which: str, ids: list[UUID]) -> UUID:
 
 
 def _meant(which: str, known: list[asyncpg.Record]) -> str:
-    """`did you mean 'acme'? `, or nothing. Who wrote an id is told an id."""
+    """`did you mean 'acme'? `, or nothing. An id in the input gets an id in the hint."""
     column = "id" if _is_id(which) else "name"
     return "".join(f"did you mean {near!r}? " for near in get_close_matches(which, [row[column] for row in known], 1))
 

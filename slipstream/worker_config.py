@@ -47,7 +47,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ledger: UpkeepConfig = UpkeepConfig()
     """What else is done for the ledger."""
     prefixes: PrefixUpkeepConfig = PrefixUpkeepConfig()
-    """What is told from the samples of prompts' prefixes."""
+    """Upkeep of the samples of prompts' prefixes."""
     completions: CompletionUpkeepConfig = CompletionUpkeepConfig()
     """What is added up of completions."""
     releases: ReleasesConfig = ReleasesConfig()

@@ -121,7 +121,7 @@ class WorkerProcess:
     def _end(self) -> None:
         """Tasks bear being run twice: one that is cut off runs again, here after a restart or elsewhere."""
         logger.error(
-            "worker: %g s after it was told to stop it still worked, and was ended in the middle of its work",
+            "worker: killed in the middle of its work, %g s after the request to stop",
             self._stop_timeout_s * STOP_SHARE,
         )
         logging.shutdown()

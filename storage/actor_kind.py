@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class ActorKind(StrEnum):
-    """Who made a change."""
+    """Kind of a change's author."""
 
     MEMBER = "member"
     SERVICE_ACCOUNT = "service_account"
     COMMAND = "command"
-    """Somebody with a shell on the deployment's machine, by the command line."""
+    """A person with a shell on the deployment's machine, by the command line."""
     SYSTEM = "system"
     """The deployment itself: what its settings or its schedule bring about."""

@@ -21,7 +21,7 @@ LONG_TEXT = 256
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who makes a change, as the log names it."""
+    """The author of a change, as the log names it."""
 
     kind: ActorKind
     name: str
@@ -31,28 +31,28 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def command(account: str, command: str) -> Actor:
-        """Somebody at the command line. account: the operating system's; command: `slipstream keys create`."""
+        """A person at the command line. account: the operating system's; command: `slipstream keys create`."""
         return Actor(kind=ActorKind.COMMAND, name=f"{account} ({command})")
 
     @staticmethod
     def system(part: str) -> Actor:
-        """A process of the deployment that nobody asked; part: `slipstream gateway`."""
+        """A process of the deployment, on its own; part: `slipstream gateway`."""
         return Actor(kind=ActorKind.SYSTEM, name=part)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change. before, after: structs or dicts without secrets; None where there was or is nothing."""
+    """One change. before, after: structs or dicts without secrets; None if the object did not or does not exist."""
 
     action: str
-    """`project.create`: what it happened to, and what."""
+    """`project.create`: object and verb."""
     subject_id: str
     organization_id: UUID | None
-    """Whose affairs; None: the deployment's."""
+    """Organization concerned; None: the deployment."""
     before: object = None
     after: object = None
 
     def without_long_texts(self) -> Change:
-        """The same, with the digest and the length in place of each long text: the log is kept forever, and
+        """The change, with digest and length in place of each long text: the log is kept forever, and
         repeated changes must not fill it."""
         return msgspec.structs.replace(self, before=_abridged(self.before), after=_abridged(self.after))
 

@@ -1,4 +1,4 @@
-"""Ways into PostgreSQL: one URL form for everybody, an asyncpg pool, and the spelling SQLAlchemy wants.
+"""Connections to PostgreSQL: one URL form for all processes, an asyncpg pool, and SQLAlchemy's spelling.
 
     postgresql://slipstream@/slipstream?host=/path/to/run      a unix socket in that folder
     postgresql://user:password@db.example.com:5432/slipstream  TCP
@@ -20,7 +20,7 @@ import asyncpg
 from contracts.errors import ConfigError
 
 FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What a database that is away, restarting, full or cut off looks like to a caller of asyncpg."""
+"""asyncpg's exceptions for a database that is away, restarting, full or cut off."""
 REFUSALS = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -69,7 +69,7 @@ def sqlalchemy_url(url: str) -> str:
 
 
 async def connect(url: str, *, timeout_s: float = 5.0, name: str = "slipstream") -> asyncpg.Connection[Any]:
-    """One connection, tried once. `name` is what pg_stat_activity shows. Raises what asyncpg raises."""
+    """One connection, tried once. `name` is shown in pg_stat_activity. Raises asyncpg's errors."""
     return await asyncpg.connect(checked(url), timeout=timeout_s, server_settings={"application_name": name})
 
 
@@ -106,9 +106,9 @@ async def close(pool: asyncpg.Pool[Any] | None, timeout_s: float) -> None:
 
 @asynccontextmanager
 async def borrow(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection of the pool; one whose use failed or was cancelled is thrown away.
+    """A connection of the pool; one whose use failed or was cancelled is closed.
 
-    Giving such a connection back would wait for a server that may be the one that does not answer.
+    Returning it to the pool would wait for a server that may not respond.
     """
     connection = await pool.acquire()
     try:

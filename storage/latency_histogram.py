@@ -9,13 +9,13 @@ from __future__ import annotations
 
 BASE = 1.05
 WITHIN = (BASE - 1) / (BASE + 1)
-"""How far, relatively, a bucket's middle is from any value in it at most."""
+"""Largest relative distance of a value from the middle of its bucket."""
 LEAST_MS = 0.01
 """Less counts as much."""
 
 
 def middle_ms(bucket: int) -> float:
-    """The value that a bucket stands for, in milliseconds."""
+    """The value that represents a bucket, in milliseconds."""
     return float(2 * BASE**bucket / (1 + BASE))
 
 

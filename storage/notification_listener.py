@@ -1,9 +1,9 @@
-"""Hears PostgreSQL's NOTIFY on a connection of its own, and proves at every moment that it would have heard.
+"""Receives PostgreSQL's NOTIFY on its own connection, and proves continuously that the channel works.
 
 Silence on a notification channel looks the same whether nothing happened or the connection is dead. So a round trip
 is made on the same connection every `heartbeat_s`: notifications and the reply travel in one ordered stream, hence when
-the reply is here, everything announced before it has been delivered. `proven_at_s` is when the last such round trip
-*began*; whoever acts on silence must not do so for longer after it than they can afford to be wrong.
+the reply arrives, everything announced before it has been delivered. `proven_at_s` is when the last such round trip
+*began*; a caller may rely on silence only for as long after it as it can afford to be wrong.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NotificationListener:
         self._task = BackgroundTask(f"{name}-listener", self._run)
         self._first_attempt_over = asyncio.Event()
         self.proven_at_s = float("-inf")
-        """On the monotonic clock; minus infinity before the first proof."""
+        """Monotonic time; minus infinity before the first proof."""
 
     async def start(self) -> None:
         """Begin; returns when the first attempt to listen has succeeded or failed. Never raises for a lost database."""

@@ -1,8 +1,8 @@
-"""Roles and what each may do. The only place that says so; docs/reference/admin-roles.md is generated from it.
+"""Roles and their permissions. The only definition; docs/reference/admin-roles.md is generated from it.
 
 A role holds in the principal's own organization. A principal of the operating organization (`organizations.operator`)
-has the permissions of its role in every organization, and only such a principal may do what concerns the deployment as
-a whole (an endpoint says so by `operator_only=True`).
+has the permissions of its role in every organization, and only such a principal may use operations on the deployment as
+a whole (endpoints with `operator_only=True`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a member or service account is in its organization."""
+    """Role of a member or service account in its organization."""
 
     OWNER = "owner"
     ADMIN = "admin"
@@ -21,14 +21,14 @@ class Role(StrEnum):
 
 
 class PrincipalKind(StrEnum):
-    """Who acts."""
+    """Kind of an acting principal."""
 
     MEMBER = "member"
     SERVICE_ACCOUNT = "service_account"
 
 
 class Permission(StrEnum):
-    """One thing a role may do. Every endpoint of the admin API names the one it needs."""
+    """One permission of a role. Every endpoint of the admin API names the one it needs."""
 
     ORGANIZATION_READ = "organization.read"
     ORGANIZATION_WRITE = "organization.write"
@@ -109,6 +109,6 @@ PERMISSIONS: dict[Role, frozenset[Permission]] = {
 
 
 def covers(role: Role, other: Role) -> bool:
-    """Whether `role` may do all that `other` may: only then may it make, change or remove somebody with that role, or
-    a key would be a way to become more than one is."""
+    """Whether `role` has all permissions of `other`: only then may it create, change or remove a principal with that
+    role. Otherwise a key could be used to gain rights."""
     return PERMISSIONS[other] <= PERMISSIONS[role]

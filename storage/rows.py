@@ -17,8 +17,8 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect
 ItemT = TypeVar("ItemT")
 _DIALECT = dialect()  # type: ignore[no-untyped-call]
 CUSTOM_PLANS = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
-"""In this transaction, for a statement whose values decide how much it reads: PostgreSQL makes one plan for any values
-of it after some runs, which costs such a report several times as much."""
+"""For this transaction, and a statement whose values decide how much it reads: after some runs PostgreSQL plans for any
+values, which costs such a report several times as much."""
 
 
 def columns_of(kind: type, *tables: FromClause, **computed: ColumnElement[Any]) -> list[ColumnElement[Any]]:
@@ -35,22 +35,22 @@ def record_of(kind: type[ItemT], row: asyncpg.Record) -> ItemT:
 
 
 def equal(column: ColumnElement[Any], value: object | None) -> ColumnElement[bool]:
-    """A filter of a list: the column has the value, if one is given."""
+    """A list filter: the column has the value, if one is given."""
     return true() if value is None else column == value
 
 
 def is_set(column: ColumnElement[Any], wanted: bool | None) -> ColumnElement[bool]:
-    """A filter of a list: the column holds something, or nothing, if either is wanted."""
+    """A list filter: the column is set, or null, if either is wanted."""
     return true() if wanted is None else column.is_not(None) if wanted else column.is_(None)
 
 
 def sorted_unique(values: Iterable[str] | None) -> list[str] | None:
-    """For an array column that holds a set; enumerations as their values."""
+    """Value for an array column that holds a set; enumerations as their values."""
     return None if values is None else sorted({str(value) for value in values})
 
 
 async def fetch(connection: asyncpg.Connection[Any], statement: ClauseElement) -> list[asyncpg.Record]:
-    """All rows. Raises what asyncpg raises, like the others here."""
+    """All rows. Raises asyncpg's errors, like the other functions here."""
     text, values = _compiled(statement)
     rows: list[asyncpg.Record] = await connection.fetch(text, *values)
     return rows
@@ -69,6 +69,6 @@ async def fetchval(connection: asyncpg.Connection[Any], statement: ClauseElement
 
 
 def _compiled(statement: ClauseElement) -> tuple[str, list[object]]:
-    """Text with `$1`, and the values in its order; what is marked `literal_execute` stands in the text."""
+    """Text with `$1`, and the values in its order; values marked `literal_execute` are in the text."""
     compiled: Any = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     return compiled.string, [compiled.params[name] for name in compiled.positiontup or ()]

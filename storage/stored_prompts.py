@@ -1,5 +1,5 @@
-"""The one statement that stores prompts: of organizations that want it (`store_prompts`), or of projects that let
-reviewers read them (`allow_reviews`), and of nobody else."""
+"""The one statement that stores prompts: only of organizations that want it (`store_prompts`), or of projects that let
+reviewers read them (`allow_reviews`)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CONSENTS = {"organizations": "store_prompts", "projects": "allow_reviews"}
 
 
 def insert_where_stored(table: str, owners: str = "organizations", **columns: str) -> str:
-    """An INSERT of many rows, as asyncpg wants it: an array for each of the columns, in their order.
+    """An INSERT of many rows in asyncpg's form: an array for each of the columns, in their order. owners: the entry of
+    CONSENTS whose consent is required. columns: names with their types.
 
-    owners: whose consent it takes, of CONSENTS. columns: names with their types. The owner's id and `asked_at` are
-    among them; `asked_at` is not stored but compared. Rows are left out whose owner does not want them stored, or
-    turned that on only after they were asked; its row is held, so that whoever turns it off meanwhile deletes what this
-    has stored. Rows that are there already stay as they are.
+    The owner's id and `asked_at` are among them; `asked_at` is not stored but compared. Rows are left out if their
+    owner does not want them stored, or turned that on only after the request. The owner's row is locked, so that
+    turning it off meanwhile deletes these rows too. Existing rows stay unchanged.
     """
     names = list(columns)
     stored = [name for name in names if name != "asked_at"]

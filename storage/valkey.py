@@ -1,7 +1,7 @@
 """A Valkey (or Redis) connection for one hot call: multiplexed, callback-based, one write per tick of the event loop.
 
-It keeps one connection, reconnects by itself, and fails at once while there is none: what to do then is the
-caller's decision. Commands run in the order they were sent, also across the callers of one connection.
+It keeps one connection, reconnects by itself, and fails at once while there is none: the caller decides how to go on.
+Commands run in the order they were sent, also across the callers of one connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Done = Callable[[object], None]
 
 MAX_IN_FLIGHT = 20_000
 STALL_TIMEOUTS = 10
-"""A connection that owes an answer for this many call timeouts is taken for dead and closed."""
+"""Call timeouts without a reply after which a connection counts as dead and is closed."""
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.02, 1.0
 _NOTHING = object()
 _WHO = pack(("INFO", "server"))
@@ -35,17 +35,17 @@ _RESP3, _PING = pack(("HELLO", 3)), pack(("PING",))
 
 
 def ignored(_: object) -> None:
-    """For replies and changes that nobody waits for."""
+    """Callback for replies and changes that no caller waits for."""
 
 
 def forgotten(reply: object) -> bool:
-    """Whether a reply, or an error raised for it, says that a script is not known, though every connection begins with
-    them: somebody flushed them, or another server answers at the same address."""
+    """Whether a reply, or an error raised for it, reports an unknown script, though every connection begins with them:
+    the scripts were flushed, or another server has the same address."""
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
 class ConnectionLost(Exception):
-    """There is no connection, or it ended before the answer came: the command may or may not have run."""
+    """The connection is missing, or ended before the reply: the command may or may not have run."""
 
 
 class CallTimeout(Exception):
@@ -56,8 +56,8 @@ class Valkey:
     """url: `unix:///path/to/socket`, `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS.
 
     scripts: packed commands that load them, sent first on every connection; one of them failing fails the connection.
-    identify: ask which run of a server it is, for `incarnation`. channel: hear what is published there, on the same
-    connection; on_message is called with each message.
+    identify: read the server's run id, for `incarnation`. channel: subscribe to it on the same connection; on_message
+    is called with each message.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Valkey:
         self._task = BackgroundTask("limits-valkey", self._keep_connected)
         self._ready = asyncio.Event()
         self.incarnation = ""
-        """Of the server that is connected, or was last: another after every restart of it."""
+        """Run id of the connected, or last connected, server: a restart changes it."""
         self.on_change: Callable[[bool], None] = ignored
         """Called with True when a connection has become usable, with False when it is lost."""
 
@@ -172,7 +172,7 @@ class _Link(asyncio.Protocol):
         self._waiting: deque[tuple[float, Done]] = deque()
         """Deadline and callback of each command without a reply, oldest first."""
         self._given_up = 0
-        """How many at the front of `_waiting` were told CallTimeout; their replies are still due, and dropped."""
+        """Number of calls at the front of `_waiting` that got CallTimeout; their replies are still due, and dropped."""
         self._unsent: list[bytes] = []
         self._turn_taken = False
         """Something was written in this turn of the loop; what follows in it goes out together at its end."""
@@ -211,7 +211,7 @@ class _Link(asyncio.Protocol):
         self._reader.feed(data)
         while (reply := self._next_reply()) is not _NOTHING:
             if not self._waiting:
-                self.close()  # more replies than commands: nobody knows any more which belongs to which
+                self.close()  # more replies than commands: replies can no longer be matched to commands
                 return
             _, done = self._waiting.popleft()
             if self._given_up:
@@ -288,7 +288,7 @@ class _HearingLink(_Link):
 
 
 class Address:
-    """Where a URL points and what must be said first there. Raises ConfigError for a URL that is none of Valkey's."""
+    """Address of a URL and the commands that must be sent first. Raises ConfigError for an invalid URL."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_S = 10
 
 
 def connect(database_url: str, *, autocommit: bool = False) -> Connection:
-    """To be closed by `with`, which commits. Raises psycopg.Error."""
+    """Used in a `with` block, which commits. Raises psycopg.Error."""
     return psycopg.connect(database_url, connect_timeout=CONNECT_TIMEOUT_S, autocommit=autocommit)
 
 

@@ -1,7 +1,7 @@
-"""Rows that go to PostgreSQL in batches and a little later: no request waits for them, and none fails for them.
+"""Writes rows to PostgreSQL in batches and a little later: no request waits for them or fails because of them.
 
-Best effort: while the database is away the oldest rows are dropped, and so is a row that it cannot hold; whoever made
-this counts them.
+Best effort: while the database is away the oldest rows are dropped, and so is a row that it cannot hold; the owner
+counts them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WriteBehind(Generic[RowT]):
     """A bounded queue in front of one table.
 
     A row stays until its batch is committed: a write that is cut off, by the database or by the process's stop, is done
-    again. So `write` must bear rows that are there already.
+    again. So `write` must accept existing rows.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Runs one request of the admin API. The same steps for every operation, in this order:
 
-    who asks → may the role (`admit`) → kept answer? → the service, in a transaction → audit rows → answer (`run`)
+    authenticate and authorize (`admit`) → kept response? → service, in a transaction → audit rows → response (`run`)
 
-In between, Litestar reads what is asked (control/api/route_handlers.py).
+In between, Litestar reads the parameters (control/api/route_handlers.py).
 
 Errors become OpenAI-shaped bodies in gateway/http/routing.py, as everywhere.
 """
@@ -52,7 +52,7 @@ ResultT = TypeVar("ResultT")
 
 
 class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What came over HTTP."""
+    """A request as it came over HTTP."""
 
     request_id: str
     principal: Principal
@@ -62,13 +62,14 @@ class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
     """As sent, for the same."""
     idempotency_key: str | None
     arguments: dict[str, Any]
-    """What the operation takes."""
+    """Arguments of the operation."""
     if_match: str | None = None
     """The header, where the operation takes it."""
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):
-    """What goes back. replayed: it is the answer to an earlier request. version: of the fleet it is about, if any."""
+    """The response. replayed: it is the response to an earlier request. version: of the fleet that it describes, if
+    any."""
 
     status: int
     body: bytes
@@ -91,9 +92,9 @@ class AdminApi:
         router: FleetReader | None = None,
         replicas: Callable[[], object] = tuple,
     ) -> None:
-        """counters: where limits are counted; None: nowhere, and asking for them is refused. slices: those that there
-        are; None: none. console: whose sessions are admitted; None: the default's. router: who can ask it; None: nobody
-        can. replicas: every engine, as the router told last."""
+        """counters: of limits; None: none, and requests for them are refused. slices: the known ones; None: none.
+        console: its sessions are admitted; None: the default's. router: its client; None: none. replicas: every engine,
+        as the router last reported."""
         self._url = url
         self._pepper = pepper
         self._config = config
@@ -133,14 +134,14 @@ class AdminApi:
 
     @property
     def currency(self) -> str:
-        """What all amounts of the deployment are in."""
+        """Currency of all the deployment's amounts."""
         return self._config.currency
 
     async def admit(self, operation: Operation, secret: str, network: str = "") -> Principal:
-        """Whose key it is: the one time in a request that this is looked up, before a body is waited for.
+        """The key's principal: the only lookup of a request, before its body is read. network: the request's origin.
 
-        network: where the request comes from. Raises AuthError, PermissionDenied among them when the role may not do
-        this, and RateLimited for one change too many. A key that is none costs a connection to the database once.
+        Raises AuthError, PermissionDenied among them when the role may not do this, and RateLimited for one change too
+        many. An invalid key costs a connection to the database once.
         """
         keys.check(secret, keys.ADMIN_PREFIX)
         key_hash = keys.hash_of(secret, self._pepper)
@@ -186,7 +187,7 @@ class AdminApi:
         *,
         if_match: str | None = None,
     ) -> AdminCall:
-        """What a service is given."""
+        """The call object of a service."""
         return AdminCall(
             connection,
             principal,
@@ -248,7 +249,7 @@ class AdminApi:
         self, connection: asyncpg.Connection[Any], operation: Operation, request: AdminRequest, until_s: float | None
     ) -> AdminAnswer:
         call = self.call(connection, request.principal, request.request_id, if_match=request.if_match)
-        if request.idempotency_key is None or operation.method != "POST":  # others are idempotent as they are
+        if request.idempotency_key is None or operation.method != "POST":  # others are idempotent by themselves
             return await self._work(operation, call, request.arguments, None, until_s)
         key = Idempotency.check(request.idempotency_key)
         claim = Idempotency(request.principal.id, key, self._pepper, (operation.method, request.url, request.body))
@@ -296,7 +297,7 @@ class AdminApi:
                 if claim is not None:
                     await claim.keep(call.connection, operation.status, body)
                 if operation.method != "GET" and not call.changes and not call.dry_run:
-                    raise InternalError(f"{operation.name} changed something and told the audit log nothing")
+                    raise InternalError(f"{operation.name} changed something without an audit row")
         except (asyncpg.QueryCanceledError, TimeoutError):
             if not operation.expensive:
                 raise
@@ -312,5 +313,5 @@ class AdminApi:
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:
-    """JSON columns come as values, and are given as text that is JSON."""
+    """JSON columns are read as values, and written as JSON text."""
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=msgspec.json.decode)

@@ -1,4 +1,4 @@
-"""What a handler of the admin API is given: a connection in a transaction, who asks, and a place for the audit log."""
+"""The call object of a handler of the admin API: a connection in a transaction, the principal, and the audit rows."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ ItemT = TypeVar("ItemT")
 
 
 class KnownModels(Protocol):
-    """What serves models: a gateway's fleet."""
+    """Serves models: a gateway's fleet."""
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """All of them."""
+        """All models."""
 
     @property
     def adapted_models(self) -> frozenset[str]:
-        """Those that some of their engines take LoRA adapters of."""
+        """Models for which some engines take LoRA adapters."""
 
 
 class CounterReader(Protocol):
-    """Where limits are counted: a gateway's limiter."""
+    """Counts limits: a gateway's limiter."""
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
-        """What is left of these rules, and whether all money in it is counted. Raises LimiterUnavailable."""
+        """The rest of these rules, and whether all money in it is counted. Raises LimiterUnavailable."""
         ...
 
 
@@ -87,9 +87,9 @@ class AdminCall:
         self.if_match = if_match
         """The header, where the operation takes it."""
         self.dry_run = False
-        """The handler was asked to change nothing, so the log is told nothing."""
+        """A dry run: the handler changes nothing, so no audit row is due."""
         self.fleet_version: int | None = None
-        """Of the fleet that the answer is about."""
+        """Version of the fleet that the response describes."""
         self.to_narrow = "choose a shorter period, or try again later"
         """Advice in the refusal of a read that takes too long."""
 
@@ -102,7 +102,7 @@ class AdminCall:
         before: object = None,
         after: object = None,
     ) -> None:
-        """Note a change for the log, as `Change` says. Every request that is not a GET notes at least one."""
+        """Add a change to the audit log. Every request that is not a GET adds at least one."""
         self.changes.append(
             Change(
                 action=action,
@@ -119,8 +119,8 @@ class AdminCall:
         return None if self.principal.operator else self.principal.organization_id
 
     def placed(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A column that tells which engine served a request; null for tenants, who name their sessions themselves and
-        would choose what a release is judged by, could they tell which of them its candidate serves."""
+        """A column that shows a request's engine; null for tenants: they name their sessions themselves, and if they
+        knew which sessions a candidate serves, they could choose its evidence."""
         return column if self.principal.operator else null()
 
     def sees(self, organization_id: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -128,7 +128,7 @@ class AdminCall:
         return equal(organization_id, self.scope)
 
     async def one(self, kind: type[ItemT], statement: ClauseElement) -> ItemT:
-        """The row there must be, as of an INSERT or UPDATE that returns it."""
+        """The row that must exist, such as that of an INSERT or UPDATE with RETURNING."""
         row = await fetchrow(self.connection, statement)
         assert row is not None
         return record_of(kind, row)
@@ -145,20 +145,20 @@ class AdminCall:
         return await fetchval(self.connection, statement)
 
     async def require_organization(self, organization_id: UUID) -> UUID:
-        """Its id. Raises NotFound for an organization that is not, or is somebody else's: nobody learns which."""
+        """Its id. Raises NotFound for an unknown organization and for another's alike, so that neither is revealed."""
         return await self._owner_of("organization", organization_id, select(organizations.c.id), organizations)
 
     async def lock_organization(self, organization_id: UUID) -> None:
-        """Until the end of the transaction: of two requests at once not both can be the last that fits."""
+        """Lock until the end of the transaction: of two concurrent requests not both can be the last that fits."""
         statement = select(organizations.c.id).where(organizations.c.id == organization_id)
         await self.value(statement.with_for_update(key_share=True))
 
     async def organization_of_project(self, project_id: UUID) -> UUID:
-        """Whose project it is. Raises NotFound like `require_organization`."""
+        """The project's organization. Raises NotFound like `require_organization`."""
         return await self._owner_of("project", project_id, select(projects.c.organization_id), projects)
 
     async def organization_of_key(self, key_id: UUID) -> UUID:
-        """Whose inference key it is. Raises NotFound like `require_organization`."""
+        """The organization of an inference key. Raises NotFound like `require_organization`."""
         owner = select(projects.c.organization_id).select_from(api_keys.join(projects))
         return await self._owner_of("key", key_id, owner, api_keys)
 
@@ -179,5 +179,5 @@ class AdminCall:
 
 
 def not_found(what: str, which: object) -> NotFound:
-    """The error for an id that is unknown, or somebody else's."""
+    """The error for an unknown id, and for another organization's."""
     return NotFound(f"There is no {what} {which}.")

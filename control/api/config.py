@@ -13,11 +13,12 @@ Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 
 
 class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How events are delivered to the URLs that organizations give."""
+    """Delivery of events to organizations' URLs."""
 
     allow_private_addresses: bool = False
-    """Deliver to addresses of private networks and of this machine too, and over plain http. Only where everybody who
-    may set a webhook may also reach those networks: otherwise they could make this deployment call services there."""
+    """Deliver to addresses of private networks and of this machine too, and over plain http. Turn on only if everyone
+    who may set a webhook may also reach those networks: otherwise they could make this deployment call services
+    there."""
     timeout_s: Annotated[float, Meta(gt=0, le=60)] = 10.0
     """Longest wait for a receiver, from looking up its name to the end of its answer."""
     attempts: Annotated[int, Meta(ge=1, le=30)] = 12
@@ -63,8 +64,8 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Database connections of one gateway for it; inference has others. One organization uses half of them at most, and
     the last one is for the operating organization alone."""
     organization_reports: Annotated[int, Meta(ge=1, le=100)] = 2
-    """Of these, how many one organization may use at once for reads that add up a stretch of time, such as a diagnosis;
-    a further one is refused with 429. Such reads of all organizations but the operating one leave one free."""
+    """Of these, one organization's limit for concurrent reads that add up a period, such as a diagnosis; a further one
+    is refused with 429. Such reads of all organizations but the operating one leave one connection free."""
     organization_writes_per_second: Annotated[float, Meta(gt=0, le=10_000)] = 5.0
     """Changes that one organization may ask of one gateway each second, over time; ten times as many at once. A further
     one is refused with 429. The operating organization has no such bound."""
@@ -78,8 +79,8 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_048_576)] = 65_536
     """Largest body taken."""
     currency: Annotated[str, Meta(pattern="^[A-Z]{3}$", description="a code of three capitals, such as EUR")] = "USD"
-    """What all prices, budgets and invoices are in: an ISO 4217 code. It is shown and converts nothing: another one
-    leaves every number as it was."""
+    """Currency of all prices, budgets and invoices: an ISO 4217 code. It is only shown: changing it converts no
+    amount."""
     webhooks: WebhooksConfig = WebhooksConfig()
     """Events for customers' own servers."""
     events: EventsConfig = EventsConfig()

@@ -37,7 +37,7 @@ class Caller(Protocol):
 
     @property
     def operator(self) -> bool:
-        """Whether that is the operating organization."""
+        """The key belongs to the operating organization."""
 
 
 def key_of(caller: Caller) -> QueueKey:
@@ -48,7 +48,7 @@ def key_of(caller: Caller) -> QueueKey:
 
 
 def stranger(network: str) -> QueueKey:
-    """The queue key of a caller of which only the network is known."""
+    """The queue key of a caller of whom only the network is known."""
     return QueueKey(STRANGERS, network)
 
 

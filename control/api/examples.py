@@ -190,7 +190,7 @@ VALUES: dict[str, Any] = {
     "wrong_days": 0,
     "wrong_hours": 0,
 }
-"""By the field's name, where the type alone does not say enough."""
+"""Examples by field name, where the type alone is too vague."""
 ABSENT = frozenset(
     {
         "adapter",
@@ -267,7 +267,7 @@ OF_STRUCT: dict[tuple[str, str], Any] = {
     ("LiveReplica", "detail"): "polled 0.4 s ago",
     ("LiveReplica", "health"): "healthy",
 }
-"""By struct and field, where a field's name means something else elsewhere."""
+"""Examples by struct and field, where a field's name has another meaning elsewhere."""
 ALSO_SHOWN = frozenset({"replicas"})
 """Fields with a default of structs that leave these out."""
 KINDS: dict[Any, Any] = {
@@ -294,7 +294,7 @@ def example_of(kind: Any, name: str = "") -> Any:
     if origin in (list, tuple):
         given = VALUES.get(name)
         structs = isinstance(arguments[0], type) and issubclass(arguments[0], msgspec.Struct)
-        given_fits = isinstance(given, list) and not structs  # names of models in one place are models in another
+        given_fits = isinstance(given, list) and not structs  # names of models in one field are models in another
         return given if given_fits else [example_of(arguments[0], name.removesuffix("s"))]
     if origin is dict:
         return VALUES[name]

@@ -38,8 +38,8 @@ class FairQueue(Generic[ItemT]):
     def take(
         self, may: Callable[[str], bool] = lambda _: True, had: Callable[[QueueKey], int] = lambda _: 0
     ) -> tuple[QueueKey, ItemT] | None:
-        """Remove and return the next item; None if no group may have one. may: whether a group may. had: how much a
-        member has had so far; the next in turn is chosen among the members with least."""
+        """Remove and return the next item; None if no group may have one. may: whether a group may have one. had: a
+        member's share so far; the next in turn is one of the members with least."""
         group = next((each for each in self._groups if may(each)), None)
         if group is None:
             return None
@@ -56,7 +56,7 @@ class FairQueue(Generic[ItemT]):
         return QueueKey(group, member), item
 
     def remove(self, key: QueueKey, item: ItemT) -> bool:
-        """Remove an item that is not wanted any more; False if it is not in the queue."""
+        """Remove an unwanted item; False if it is not in the queue."""
         members = self._groups.get(key.group, {})
         items = members.get(key.member, {})
         if item not in items:

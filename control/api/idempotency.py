@@ -48,7 +48,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Idempotency:
-    """One request's claim on its key. pepper: answers are kept sealed, for some hold a secret that is shown once."""
+    """One request's claim on its key. pepper: responses are kept sealed, because some hold a secret that is shown
+    once."""
 
     def __init__(self, principal_id: UUID, key: str, pepper: bytes, request: tuple[str, str, bytes]) -> None:
         self._principal_id = principal_id
@@ -81,7 +82,7 @@ class Idempotency:
         row = await connection.fetchrow(FIND, self._principal_id, self._key)
         if row is None or (row["status"] is None and hmac.compare_digest(row["fingerprint"], self._fingerprint)):
             raise IdempotencyInFlight(
-                "The first request with this Idempotency-Key is still running; ask again for its answer.",
+                "The first request with this Idempotency-Key is still running; retry for its response.",
                 retry_after_s=1,
             )
         if not hmac.compare_digest(row["fingerprint"], self._fingerprint):

@@ -1,4 +1,4 @@
-"""Inference keys and admin keys, as far as they are alike: states, expiry, and rotation with two live secrets."""
+"""Common parts of inference keys and admin keys: states, expiry, and rotation with two live secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOCKS_APART = timedelta(days=1)
 
 
 class KeyState(StrEnum):
-    """Whether a key opens anything."""
+    """State of a key."""
 
     ACTIVE = "active"
     EXPIRED = "expired"
@@ -32,7 +32,7 @@ class KeyState(StrEnum):
 
 
 class AnyKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What both kinds have, without the secret."""
+    """Common fields of both kinds, without the secret."""
 
     id: UUID
     organization_id: UUID
@@ -56,7 +56,7 @@ class KeyQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class Rotation(Body, frozen=True, kw_only=True):
-    """How to change over to a new secret."""
+    """Change to a new secret."""
 
     overlap_s: Annotated[int, Meta(ge=0, le=MAX_OVERLAP_S)] = 86_400
     """Seconds for which the old secret still opens; 0: not from now on."""
@@ -75,8 +75,8 @@ class Rotation(Body, frozen=True, kw_only=True):
 
     @property
     def until(self) -> datetime:
-        """When the overlap ends that begins now; of none, by every clock of the deployment: each gateway and the
-        database look at their own."""
+        """End of an overlap that begins now; without one, past by every clock of the deployment: each gateway and the
+        database use their own."""
         return datetime.now(UTC) + (timedelta(seconds=self.overlap_s) if self.overlap_s else -CLOCKS_APART)
 
 
@@ -108,7 +108,7 @@ class SecretResource(Resource[KeyT]):
         return await self.create(call, hash=minted.hash, display=minted.display, **values), minted.secret
 
     async def rotate(self, call: AdminCall, key_id: UUID, rotation: Rotation) -> tuple[KeyT, str]:
-        """Put a new secret in the first place and the one so far in the second.
+        """Make the new secret the first and the present one the second.
 
         Raises Conflict for a revoked key, and for a third live secret.
         """
@@ -122,6 +122,6 @@ class SecretResource(Resource[KeyT]):
         return await self.update(call, before, {**first, **second}, "rotate"), minted.secret
 
     async def revoke(self, call: AdminCall, before: KeyT) -> KeyT:
-        """End it and all its secrets, for good; what was revoked before keeps its moment."""
+        """Revoke the key and all its secrets, for good; an earlier revocation keeps its time."""
         since = func.coalesce(self.table.c.revoked_at, func.now())
         return await self.update(call, before, {"revoked_at": since}, "revoke")

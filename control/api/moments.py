@@ -11,8 +11,7 @@ LAST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def has_utc(value: datetime) -> bool:
-    """Whether it names a moment that UTC has: without an offset it is none, and one may lead out of the years 1 to
-    9999."""
+    """Whether it is a valid time in UTC: it needs an offset, which may lead out of the years 1 to 9999."""
     if value.tzinfo is None:
         return False
     try:
@@ -23,7 +22,7 @@ def has_utc(value: datetime) -> bool:
 
 
 def require_utc(value: datetime, param: str) -> None:
-    """Raises InvalidField for a moment that is none in UTC: the database's driver could not send it."""
+    """Raises InvalidField for a time that is invalid in UTC: the database's driver could not send it."""
     if not has_utc(value):
         raise InvalidField(
             f"Invalid value for '{param}': it must lie between the years 1 and 9999 in UTC.", param=param

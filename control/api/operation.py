@@ -1,4 +1,4 @@
-"""A service function as an operation of the admin API: its method, its path, and who may, as a value.
+"""A service function as an operation of the admin API: its method, path and permission, as a value.
 
 A service takes the call, the path's parameters in their order, then `body` (a `Body`) or `query` (a `Query`) if it has
 one; a list returns a `Page`. It runs inside a transaction, raises contracts' errors, and finds only what `call.sees`:
@@ -33,20 +33,20 @@ from storage.roles import Permission
 
 Service = Callable[..., Awaitable[Any]]
 IN_QUERY = "query_"
-"""Before the name of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
+"""Prefix of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
 PARAMETER = re.compile(r"{(\w+)}")
 WITH_SLASHES = frozenset({"model_name", "alias"})
 """Path parameters that may hold slashes, as `Qwen/Qwen3-8B` does: each takes the rest of its path."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the guard, the OpenAPI document, the pages of reference and the tests of permissions read."""
+    """An operation as the guard, the OpenAPI document, the reference pages and the permission tests read it."""
 
     name: str
     """OpenAPI's operation id."""
     method: str
     path: str
-    """Below /admin/v1, with `{name}` for what varies."""
+    """Below /admin/v1, with `{name}` for parameters."""
     permission: Permission | None
     """None: any admin key."""
     operator_only: bool
@@ -59,7 +59,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     fixed: dict[str, Any]
     """Arguments of the service that the path decides."""
     positional: tuple[type, ...]
-    """Types of what the service takes behind the call; the first are the path's parameters', in order."""
+    """Types of the service's parameters after the call; the first are the path's, in order."""
     body: type | None
     query: type[msgspec.Struct] | None
     returns: Any
@@ -79,7 +79,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def module(self) -> str:
-        """The resource file it stands in, without folders; OpenAPI's tag."""
+        """Its resource file, without folders; OpenAPI's tag."""
         return self.service.__module__.rpartition(".")[2]
 
     async def run(self, call: AdminCall, arguments: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from storage.rows import fetch, record_of
 
 ItemT = TypeVar("ItemT")
 LARGEST: dict[type, int] = {SmallInteger: 2**15 - 1, BigInteger: 2**63 - 1}
-"""Of a column's type; a plain Integer reaches to 2**31 - 1."""
+"""By a column's type; a plain Integer reaches to 2**31 - 1."""
 
 
 async def page_of(
@@ -33,16 +33,16 @@ async def page_of(
     *order: ColumnElement[Any],
     completed: Callable[[CTE], Select[Any]] | None = None,
 ) -> Page[ItemT]:
-    """One page of what `statement` finds, as structs whose fields are its columns.
+    """One page of `statement`'s rows, as structs whose fields are its columns.
 
     order: columns that are fields of `kind`, unique together and led by an index. completed: selects the structs'
-    fields from the page's rows, for what would cost too much of all rows; None: `statement` has them. Raises
-    InvalidField for a cursor that is none.
+    fields from the page's rows, for fields that would cost too much for all rows; None: `statement` has them. Raises
+    InvalidField for an invalid cursor.
     """
     names = [str(column.key) for column in order]
     if query.cursor is not None:
         statement = statement.where(tuple_(*order) < tuple(_decode(query.cursor, kind, order)))
-    # The number stands in the text: a plan for any limit would not be the one for a page.
+    # The number is in the text: a plan for any limit would not be the one for a page.
     found = statement.order_by(*(column.desc() for column in order))
     found = found.limit(literal(query.limit + 1, literal_execute=True))
     if completed is not None:
@@ -73,7 +73,7 @@ def _decode(cursor: str, kind: type[ItemT], order: tuple[ColumnElement[Any], ...
 
 
 def _unfit(value: object, column: ColumnElement[Any]) -> bool:
-    """What PostgreSQL cannot compare with the column, or its driver cannot send."""
+    """Whether PostgreSQL cannot compare the value with the column, or its driver cannot send it."""
     match value:
         case int():
             return abs(value) > LARGEST.get(type(column.type), 2**31 - 1)

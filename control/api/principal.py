@@ -1,4 +1,4 @@
-"""Who holds an admin key, or is signed in to the console: looked up for every request, when its head has come, so that
+"""The holder of an admin key, or of a console session: looked up for every request, when its head has come, so that
 a revocation, the end of a session, a new role or a disabled tenant holds for every request that begins later, on every
 instance.
 """
@@ -29,7 +29,7 @@ from storage.roles import PERMISSIONS, Permission, PrincipalKind, Role
 LAST_USED_EVERY = timedelta(minutes=1)
 UNKNOWN_KEY = keys.UNKNOWN
 NO_KEY = UUID(int=0)
-"""In place of a key's id: somebody with a shell on the deployment's machine, who may do everything as it is."""
+"""In place of a key's id: a person with a shell on the deployment's machine, who has all rights anyway."""
 
 LOOKUP = """
 SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals.name, email, role, operator,
@@ -77,8 +77,8 @@ SEEN = """
 UPDATE gateway.console_sessions SET last_seen_at = now() WHERE id = $1 AND last_seen_at < now() - $2::interval
 """
 SEEN_SHARE = 20
-"""So often is a session's use noted within the time after which it ends unused, and not more than once a minute."""
-NOT_SIGNED_IN = "Nobody is signed in, or the session ended; sign in again."
+"""A session's use is recorded this many times within its idle time, and not more than once a minute."""
+NOT_SIGNED_IN = "You are not signed in, or the session has ended; sign in again."
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     key_id: UUID | None
     secret_hash: bytes | None = None
-    """Stored form of the secret that was shown: after a rotation the key's old one stands for some time beside the new
+    """Stored form of the secret that was used: after a rotation the old one stays valid for some time next to the new
     one."""
     session_id: UUID | None = None
     organization_id: UUID
@@ -96,16 +96,16 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     email: str | None
     role: Role
     operator: bool
-    """Of the operating organization: the role holds in every organization."""
+    """A principal of the operating organization: the role holds in every organization."""
 
     @property
     def permissions(self) -> frozenset[Permission]:
-        """What the role allows."""
+        """Permissions of the role."""
         return PERMISSIONS[self.role]
 
     def speaks_for(self, organization_id: UUID) -> bool:
-        """Whether it is of that organization, and not only allowed something in it; a shell on the deployment's machine
-        is used on anybody's behalf."""
+        """Whether it is of that organization, and not only permitted to act in it; a shell on the deployment's machine
+        acts for every organization."""
         return self.organization_id == organization_id or self.key_id == NO_KEY
 
     def require(self, permission: Permission | None, *, operator_only: bool) -> None:
@@ -116,8 +116,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             raise PermissionDenied("Only members of the operating organization may do this.")
 
     def actor(self, request_id: str) -> Actor:
-        """How the audit log names the one who makes this request; of a shell on the deployment's machine it is the
-        command."""
+        """The audit log's name for the principal; for a shell on the deployment's machine it is the command."""
         if self.key_id == NO_KEY:
             return Actor.command(self.name, request_id)
         return Actor(
@@ -144,7 +143,7 @@ async def confirm(connection: asyncpg.Connection[Any], principal: Principal) -> 
 
 
 async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> Principal:
-    """Whose admin key this is, by its stored form. Raises an AuthError for one that opens nothing."""
+    """The key's principal, by its stored form. Raises an AuthError for an invalid one."""
     row = await connection.fetchrow(LOOKUP, key_hash)
     problem: AuthError | None = None
     if row is None:
@@ -164,8 +163,8 @@ async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> 
 async def signed_in(
     connection: asyncpg.Connection[Any], token_hash: bytes, idle: timedelta, *, used: bool = True
 ) -> Principal:
-    """Whose session this is, by the stored form of its token. idle: after how long unused it has ended; used: this is a
-    use of it. Raises an AuthError for one that opens nothing."""
+    """The session's principal, by the stored form of its token. idle: unused time after which it has ended; used: this
+    is a use of it. Raises an AuthError for an invalid one."""
     row = await connection.fetchrow(SESSION, token_hash, idle)
     if row is None:
         raise SessionEnded(NOT_SIGNED_IN)

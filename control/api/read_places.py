@@ -1,4 +1,4 @@
-"""Which expensive reads may begin: those of tenants leave connections for everybody else. One per gateway process."""
+"""Limits expensive reads: those of tenants leave connections for everyone else. One per gateway process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ReadPlaces:
 
     @contextlib.contextmanager
     def place(self, principal: Principal) -> Iterator[None]:
-        """For as long as the read takes. Raises RateLimited when the reader's organization has all of its places,
-        ServiceError when tenants together have all of theirs. An operator needs none."""
+        """A slot for the duration of the read. Raises RateLimited when the reader's organization uses all of its slots,
+        ServiceError when tenants together use all of theirs. An operator needs none."""
         if principal.operator:
             yield
             return
@@ -43,4 +43,4 @@ class ReadPlaces:
             yield
         finally:
             self._taken[organization_id] -= 1
-            self._taken += Counter()  # drops those that have none
+            self._taken += Counter()  # drops organizations without any

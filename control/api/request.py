@@ -1,4 +1,4 @@
-"""What a request of the admin API is before its service runs: who asks, whether they may, and a body within its bounds.
+"""A request of the admin API before its service runs: its principal and permission, and a body within its bounds.
 
 Litestar's guards, and its request with a body that is refused while it arrives and decoded strictly.
 """
@@ -39,7 +39,7 @@ class BoundedRequest(Request[Principal, Any, State]):
     whole: bytes
 
     async def body(self) -> bytes:
-        """Raises BodyTooLarge as soon as it is, and InvalidJson for none where one is expected."""
+        """Raises BodyTooLarge as soon as the limit is passed, and InvalidJson for a missing or invalid body."""
         if not hasattr(self, "whole"):
             services: AdminServices = self.app.state.services
             shape = BodyShape(self.route_handler.opt["body_limits"], ADVICE)
@@ -83,8 +83,8 @@ async def require_permission(connection: AnyConnection, handler: BaseRouteHandle
 
 
 async def _admitted(connection: AnyConnection, operation: Operation, services: AdminServices) -> Principal:
-    """By a key, if one is given: then no cookie is looked at. Else by the session of a browser, which must prove for
-    whatever changes something that our own page sent it."""
+    """By a key, if one is given: then cookies are ignored. Else by a browser's session, which must prove for every
+    change that our own page sent it."""
     if "authorization" not in connection.headers:
         visit = services.browsers.visit(connection.scope)
         if services.browsers.carries_session(visit):
@@ -100,8 +100,8 @@ async def _admitted(connection: AnyConnection, operation: Operation, services: A
 
 
 def _unattended(connection: AnyConnection) -> bool:
-    """Whether a page asks by itself: it says so once nobody has touched it for a while, and a browser that opens a
-    stream of events again cannot say so."""
+    """Whether a page sent the request without its user: it sets a header after a while without input, and a browser
+    that reopens an event stream cannot set it."""
     return BACKGROUND_HEADER in connection.headers or connection.headers.get("accept") == "text/event-stream"
 
 
@@ -129,7 +129,7 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
 
 
 def _storable(text: str) -> bool:
-    """Whether PostgreSQL's text can hold it."""
+    """Whether PostgreSQL's text type can hold it."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -1,6 +1,5 @@
-"""What the rows of one table are to the admin API: found, listed, made, changed and deleted, each change with its audit
-row, and nothing of another organization.
-"""
+"""One table's rows in the admin API: found, listed, created, changed and deleted, each change with its audit row, and
+never across organizations."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from storage.rows import columns_of, sorted_unique
 
 
 class Item(Protocol):
-    """A row as it is shown."""
+    """A row in the form that is shown."""
 
     @property
     def id(self) -> UUID:
@@ -46,22 +45,22 @@ class Bound:
 
 @dataclass(frozen=True)
 class Resource(Generic[ItemT]):
-    """One kind of thing that organizations have. Its struct's fields are the one list of its columns."""
+    """One kind of object that organizations have. Its struct's fields are the one list of its columns."""
 
     noun: str
-    """As people call it; with `_`, before the action in the audit log."""
+    """Its name for people; with `_`, before the action in the audit log."""
     shown: type[ItemT]
     table: Table
     owners: Table
-    """Says in `organization_id` whose it is; organizations are their own."""
+    """Table whose `organization_id` is the owner; organizations own themselves."""
     joined: FromClause | None = None
-    """What fields and owner are found in; None: the table, with its owners' if that is another."""
+    """Tables of the fields and the owner; None: the table, with its owners' if that is another."""
     computed: Mapping[str, ColumnElement[Any]] = field(default_factory=dict)
     """Fields of `shown` that are no columns of the same name."""
     only: ColumnElement[bool] = field(default_factory=true)
-    """Which rows of the table."""
+    """Condition on the table's rows."""
     bound: Bound | None = None
-    """None: there is no limit."""
+    """None: no limit."""
 
     async def find(self, call: AdminCall, item_id: UUID, *, for_update: bool = False) -> ItemT:
         """The one with this id. Raises NotFound, for another organization's too."""
@@ -70,7 +69,7 @@ class Resource(Generic[ItemT]):
         return await call.find(self.shown, statement, self.noun, item_id)
 
     async def page(self, call: AdminCall, query: PageQuery, *narrower: ColumnElement[bool]) -> Page[ItemT]:
-        """A page of those that are visible and fulfil all of `narrower`, newest first."""
+        """A page of the visible rows that match all of `narrower`, newest first."""
         statement = self._visible(call).where(*narrower)
         return await page_of(call.connection, self.shown, statement, query, self.table.c.created_at, self.table.c.id)
 
@@ -94,7 +93,7 @@ class Resource(Generic[ItemT]):
         return after
 
     async def update(self, call: AdminCall, before: ItemT, values: Mapping[str, Any], action: str = "update") -> ItemT:
-        """Set these columns. before: as it was found, for update."""
+        """Set these columns. before: the row as found, locked for update."""
         if values:
             await call.value(update(self.table).where(self.table.c.id == before.id).values(**values))
         after = await self.find(call, before.id)
@@ -102,13 +101,13 @@ class Resource(Generic[ItemT]):
         return after
 
     async def delete(self, call: AdminCall, before: ItemT) -> Deleted:
-        """Remove it. before: as it was found, for update."""
+        """Delete the row. before: as found, locked for update."""
         await call.value(delete(self.table).where(self.table.c.id == before.id))
         self._audit(call, "delete", before, before=before)
         return Deleted(id=before.id)
 
     def values_of(self, body: msgspec.Struct) -> dict[str, Any]:
-        """The columns that a body sets; what it leaves out is not among them. `disabled` is a moment in its column."""
+        """The columns that a body sets, without omitted ones. `disabled` is a time in its column."""
         given = {name: getattr(body, name) for name in body.__struct_fields__}
         values = {name: value for name, value in given.items() if value is not UNSET}
         if "disabled" in values:

@@ -45,14 +45,14 @@ PATH = attrgetter("path")
 
 
 class Documented(NamedTuple):
-    """In an annotation: the type that stands in the OpenAPI document for what Litestar hands over as text."""
+    """In an annotation: the documented type of a value that Litestar hands over as text."""
 
     kind: Any
     default: object = None
 
 
 def controller(path: str, *operations: Operation) -> type[Controller]:
-    """Litestar's controller of what is done at a path and below it; each path of the API is one controller's alone."""
+    """Litestar's controller of the operations at a path and below it; each path belongs to one controller."""
     whole = [msgspec.structs.replace(each, path=path + each.path) for each in operations]
     handlers = {each.name: _handler(each, below.path) for each, below in zip(whole, operations, strict=True)}
     options = {
@@ -63,7 +63,7 @@ def controller(path: str, *operations: Operation) -> type[Controller]:
 
 
 class _OptionsFirst(Controller):
-    """Litestar makes its own handler of OPTIONS for a path that has none yet; it tells one method of several."""
+    """Litestar adds its own OPTIONS handler to a path without one; that handler lists only one of several methods."""
 
     def get_route_handlers(self) -> list[BaseRouteHandler]:
         handlers = super().get_route_handlers()
@@ -80,7 +80,7 @@ def _options(below: str, methods: list[str]) -> HTTPRouteHandler:
 
 
 def _typed(path: str) -> str:
-    """As Litestar writes a path: services convert its parameters, which come as text."""
+    """The path in Litestar's form: parameters arrive as text, and services convert them."""
     return PARAMETER.sub(lambda found: f"{{{found[1]}:{'path' if found[1] in WITH_SLASHES else 'str'}}}", path)
 
 
@@ -131,7 +131,7 @@ async def _answer(
 
 
 def _signature(operation: Operation) -> Iterator[inspect.Parameter]:
-    """What Litestar reads from a request, by the names it documents."""
+    """The signature from which Litestar reads a request, with the documented names."""
 
     def parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)

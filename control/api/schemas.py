@@ -1,4 +1,4 @@
-"""What bodies and queries of the admin API are made of: strict structs, names, pages."""
+"""Common parts of the admin API's bodies and queries: strict structs, names, pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ItemT = TypeVar("ItemT")
 # The look-ahead, and no class up to `$` alone: `$` also matches before a final newline.
 NO_CONTROL_CHARACTERS = r"^(?![\s\S]*[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069])[\s\S]*$"
 
-# Beside a pattern stands what it asks for, in the words of a refusal.
+# Next to a pattern is its description, in a refusal's words.
 PLAIN_TEXT = "text without control characters"
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_CONTROL_CHARACTERS, description=PLAIN_TEXT)]
 Description = Annotated[str, Meta(max_length=1_000, pattern=NO_CONTROL_CHARACTERS, description=PLAIN_TEXT)]
@@ -34,7 +34,7 @@ ModelNames = Annotated[list[ModelName], Meta(max_length=1_000)]
 Tiers = Annotated[list[Tier], Meta(max_length=len(Tier))]
 Moment = Annotated[datetime, Meta(tz=True)]
 LedgerMoment = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": "^20[2-9][0-9]-"})]
-"""One that a ledger may reach to, as `moments.moment` has it."""
+"""A time within a ledger's range; see `moments.moment`."""
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,11 +42,11 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What may stand after the `?`: a parameter it does not know is refused by name."""
+    """Query parameters: an unknown one is refused by name."""
 
 
 class PageQuery(Query, frozen=True, kw_only=True):
-    """Which part of a list."""
+    """A part of a list."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     """Items at most."""
@@ -55,7 +55,7 @@ class PageQuery(Query, frozen=True, kw_only=True):
 
 
 class LongPageQuery(PageQuery, frozen=True, kw_only=True):
-    """Of a list whose items are small, and wanted all at once by whoever chooses among them."""
+    """For a list whose items are small, and which a chooser needs as a whole."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 20
     """Items at most."""
@@ -67,12 +67,12 @@ class Page(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
     data: list[ItemT]
     has_more: bool
     next_cursor: str | None
-    """To be sent as `cursor` for what follows; null at the end."""
+    """Send it as `cursor` for the next page; null at the end."""
     object: Literal["list"] = "list"
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is gone."""
+    """A deleted object."""
 
     id: UUID
     deleted: Literal[True] = True

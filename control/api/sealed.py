@@ -16,13 +16,13 @@ NONCE_BYTES = 12
 
 
 def seal(pepper: bytes, use: str, plain: bytes) -> bytes:
-    """use: what it is for, `webhook:<id>`."""
+    """use: its purpose, `webhook:<id>`."""
     nonce = os.urandom(NONCE_BYTES)
     return nonce + _cipher(pepper, use).encrypt(nonce, plain, use.encode())
 
 
 def unseal(pepper: bytes, use: str, sealed: bytes) -> bytes:
-    """What was sealed. Raises ValueError when pepper or use are others, or the bytes were changed."""
+    """The sealed text. Raises ValueError when pepper or use differ, or the bytes were changed."""
     try:
         return _cipher(pepper, use).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], use.encode())
     except InvalidTag:

@@ -1,4 +1,4 @@
-"""Where a change and its audit rows become one: the admin API and the command line both work inside it."""
+"""Joins a change and its audit rows in one transaction, for the admin API and the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def recorded(call: AdminCall, actor: Actor) -> AsyncIterator[None]:
 
 
 def _conflict(error: asyncpg.UniqueViolationError) -> str:
-    """Which name is taken. PostgreSQL's detail is not shown: it holds other rows' values."""
+    """The name that is taken. PostgreSQL's detail is not shown: it holds other rows' values."""
     what = {"email": "a member with this e-mail address", "name": "one with this name"}
     field = next((name for name in what if name in (error.constraint_name or "")), "name")
     return f"There is already {what[field]}."

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 MOST = 10_000
 KEPT_S = 10.0
-"""No key that was asked about is made later, they are random; those restored from a copy open after so long."""
+"""Keys are random, so an unknown one is not created later; those restored from a backup open after this time."""
 
 
 class UnknownKeys:
-    """Their stored form, the newest `MOST`, each for `KEPT_S`. now: monotonic seconds."""
+    """Unknown keys in stored form, the newest `MOST`, each for `KEPT_S`. now: monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

@@ -1,7 +1,7 @@
-"""Proves that the audit log is whole: every row's hash over its content and the hash before it, computed anew here.
+"""Proves that the audit log is whole: every row's hash over its content and the previous hash is recomputed here.
 
-What a chain cannot show by itself is that its newest rows were cut off, or all of it computed anew. So heads are noted
-somewhere else (`heads.py`), and each is looked for again.
+A chain alone cannot show that its newest rows were cut off, or that all of it was recomputed. So heads are recorded
+elsewhere (`heads.py`), and each must be found again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """rows: how many were found whole. head: the last of them, None for an empty log. problem: what is wrong with the
-    first broken row, and which it is; None when all are whole."""
+    """rows: number of intact rows. head: the last of them, None for an empty log. problem: the first broken row and its
+    fault; None when all are intact."""
 
     rows: int
     head: Head | None
@@ -52,14 +52,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def text_of(fields: list[str | None]) -> str:
-    """The text a row's hash is taken over: every field behind its length in bytes, `-` for null."""
+    """The text under a row's hash: every field after its length in bytes, `-` for null."""
     return ",".join("-" if field is None else f"{len(field.encode())}:{field}" for field in fields)
 
 
 async def verify(connection: asyncpg.Connection[Any], *remembered: Head) -> Verdict:
-    """Go through the whole log, as it is at this moment, oldest first, and find every remembered head in it again.
+    """Check the whole log in one snapshot, oldest first, and every recorded head in it.
 
-    Raises what asyncpg raises.
+    Raises asyncpg's errors.
     """
     heads: dict[int, set[str]] = {}
     for each in remembered:
@@ -94,5 +94,5 @@ def _problem(row: asyncpg.Record, previous: bytes, expected_id: int, remembered:
     if hashlib.sha256(previous + text_of(fields).encode()).digest() != row["hash"]:
         return f"row {row['id']} was altered: its content does not give its hash"
     if remembered - {row["hash"].hex()}:
-        return f"row {row['id']} is not the one that was the head once: the log was written anew"
+        return f"row {row['id']} differs from the recorded head: the log was rewritten"
     return None

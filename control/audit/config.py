@@ -1,4 +1,4 @@
-"""Settings of what is kept of the audit log outside the database."""
+"""Settings of the audit log's record outside the database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where and how often the head of the log is noted; `slipstream audit verify` compares with what was noted."""
+    """File and interval of the audit log's recorded heads, which `slipstream audit verify` compares."""
 
     heads_folder: str | None = None
     """Folder of `heads.jsonl`; unset: `audit` in the data folder. Put it where those who own the database cannot write,

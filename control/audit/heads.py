@@ -1,8 +1,8 @@
-"""Heads of the audit log, noted outside the database: a line of JSON for each, in a file that only grows.
+"""Records heads of the audit log outside the database: a line of JSON for each, in a file that only grows.
 
-The chain shows that rows were altered, not that all of it was computed anew or that its end was cut off: whoever owns
-the tables could do both, for there is no secret in the hashes. A head that was noted elsewhere shows it. (A key would
-not: it would have to be where the rows are written, and be known to whoever writes them.)
+The chain shows that rows were altered, not that all of it was recomputed or that its end was cut off: the tables' owner
+could do both, because the hashes hold no secret. A head recorded elsewhere shows it. (A key would not help: the process
+that writes the rows would need it.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SELECT id, encode(hash, 'hex') AS hash, at, (SELECT count(*) FROM gateway.audit_
 
 
 class NotedHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest row at one moment. rows: how many there were, `id` in a log that is whole."""
+    """The newest row at one moment. rows: number of rows, equal to `id` in an intact log."""
 
     id: int
     hash: str
@@ -35,7 +35,7 @@ class NotedHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def current_head(connection: asyncpg.Connection[Any]) -> NotedHead | None:
-    """As it is now; None for an empty log. Raises what asyncpg raises."""
+    """The present head; None for an empty log. Raises asyncpg's errors."""
     row = await connection.fetchrow(CURRENT)
     return None if row is None else NotedHead(**row, noted_at=datetime.now(UTC))
 
@@ -46,7 +46,7 @@ def note(folder: Path, head: NotedHead) -> None:
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         size = os.fstat(descriptor).st_size
-        # A line that a full disk cut short stays what it is, and does not spoil this one.
+        # A line that a full disk cut short stays, and does not spoil this one.
         begin = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
         line = begin + msgspec.json.encode(head) + b"\n"
         while line:
@@ -57,7 +57,7 @@ def note(folder: Path, head: NotedHead) -> None:
 
 
 def noted(folder: Path) -> list[NotedHead]:
-    """All that were noted, oldest first; none where there is no file. Raises ConfigError for a line that is no head."""
+    """All recorded heads, oldest first; none without a file. Raises ConfigError for an invalid line."""
     path, heads = folder / FILE, []
     try:
         lines = path.read_bytes().splitlines()

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_tasks(app: Celery, database_url: str, folder: Path) -> None:
-    """Register it. A database or a folder that is away is met again at the next run."""
+    """Register it. If the database or the folder is away, the next run retries."""
 
     @app.task(name=NOTE_HEAD, shared=False)  # type: ignore[untyped-decorator]
     def note_head() -> None:

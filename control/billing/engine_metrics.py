@@ -1,4 +1,4 @@
-"""What engines' own counters grew by, for alerts: as old as the worker's last sample of them."""
+"""Increases of engines' own counters, for alerts: as old as the worker's last sample of them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class EngineCounterMetrics:
         """A sample was kept. before: the one before it of the same process; None: there is none."""
         if now.stages is None:
             return
-        counted = self._retractions.labels(pool, replica_id)  # at 0, for whoever asks by how much it has grown
+        counted = self._retractions.labels(pool, replica_id)  # at 0, so that increases can be computed from the start
         if before is not None and before.stages is not None:
             counted.inc(now.stages.retractions - before.stages.retractions)

@@ -14,11 +14,11 @@ _EVENT = usage_events.c
 # Constants stand in the text: of a parameter, PostgreSQL does not know that it is the same in SELECT and in GROUP BY.
 _UTC: ColumnElement[str] = literal_column("'UTC'")
 HOUR = func.date_trunc(literal_column("'hour'"), _EVENT.requested_at, _UTC)
-"""In which the request arrived."""
+"""The hour of the request's arrival."""
 
 
 def in_partitions(first: ColumnElement[str], last: ColumnElement[str]) -> ColumnElement[bool]:
-    """Of the days whose ids lie from `first` up to `last`, and of the two partitions that hold ids without a time."""
+    """Condition: days whose ids lie from `first` up to `last`, and the two partitions of ids without a time."""
     event_id = _EVENT.request_id
     undated = (event_id < literal_column(f"'{FIRST_DATED}'"), event_id >= literal_column(f"'{PAST_DATED}'"))
     return or_(and_(event_id >= first, event_id < last), *undated)
@@ -34,4 +34,4 @@ def utc_day(moment: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 DAY = utc_day(_EVENT.requested_at)
-"""On which the request arrived."""
+"""The day of the request's arrival."""

@@ -31,12 +31,9 @@ _FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One price of one key. Rates are in micro-units for a million tokens; null: there was no price.
-
-    amount_micro is the sum of the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro
-    is the rates times the tokens, rounded nowhere; rounding_micro, what rounding added to it or took: at most half a
-    micro-unit for each request.
-    """
+    """One price of one key. Rates are in micro-units for a million tokens; null: no price. amount_micro is the sum of
+    the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro is the rates times the
+    tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request."""
 
     project_id: UUID
     project: str | None
@@ -80,7 +77,7 @@ def _of_closed_hours(organization_id: UUID, month: datetime) -> Select[Any]:
 
 
 def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
-    """A row for each price of each key, as `InvoiceLine` names them. Names are joined to what was added up."""
+    """A row for each price of each key, in the form of `InvoiceLine`. Names are joined after the sums."""
     part = union_all(*parts).subquery("part")
     of_whom = [part.c[name] for name in LINE]
     sums = (func.sum(part.c[name]).cast(BigInteger).label(name) for name in SUMS)
@@ -127,8 +124,8 @@ class Invoice(msgspec.Struct, frozen=True, kw_only=True):
 async def invoice_of(
     connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
 ) -> Invoice:
-    """Of a whole month, from single events. begin, end: in UTC; of the requests' arrival. currency: what the
-    deployment's prices are in."""
+    """The invoice of a whole month, from single events. begin, end: of the requests' arrival, in UTC. currency: of the
+    deployment's prices."""
     return await _invoice(connection, organization_id, begin, end, currency, [_of_events(organization_id, begin, end)])
 
 
@@ -140,7 +137,7 @@ async def quick_invoice_of(
     open_since = await fetchval(connection, CLOSED) or begin
     if open_since < end:
         of_events = _of_events(organization_id, max(begin, open_since), end)
-        # Once more, as it is for the statement that adds up: hours may be closed in this moment.
+        # Read again for the statement that adds up: an hour may be closed in this moment.
         parts.append(of_events.where(usage_events.c.requested_at >= func.coalesce(CLOSED.scalar_subquery(), begin)))
     return await _invoice(connection, organization_id, begin, end, currency, parts)
 
@@ -176,7 +173,7 @@ async def _invoice(
 
 
 def as_csv(invoice: Invoice) -> str:
-    """One record for each line, after a head with the fields' names (RFC 4180)."""
+    """One record for each line, after a header with the fields' names (RFC 4180)."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(InvoiceLine.__struct_fields__)
@@ -186,5 +183,5 @@ def as_csv(invoice: Invoice) -> str:
 
 
 def _cell(value: object) -> object:
-    """A name that a spreadsheet would take for a formula is made text."""
+    """A name that a spreadsheet would take for a formula becomes text."""
     return _FORMULA.sub(r"\1'\2", value) if isinstance(value, str) else value

@@ -1,5 +1,4 @@
-"""What invoices add up, kept for hours that are over: by day and price, and by month. Part of the usage's roll-up, in
-its transaction.
+"""Totals for invoices over past hours: by day and price, and by month. Part of the usage's roll-up, in its transaction.
 
 Whole days and months are replaced, never added to: when an hour is over, and whenever a row reaches one that is. An
 invoice takes what is behind the last closed hour from the events themselves (`control/billing/invoice.py`).
@@ -29,14 +28,14 @@ from storage.tables.metering import (
 from storage.worker_connection import Connection, run
 
 LINE = ("organization_id", "project_id", "key_id", "model", "tier", "price_version")
-"""What one line of an invoice is about. A price_version of 0: there was no price."""
+"""Columns that identify one line of an invoice. A price_version of 0: no price."""
 SUMS = ("requests", *COUNTED, *CHARGED)
 _E, _D, _M = usage_events.c, invoice_days.c, invoice_months.c
 _DAY, _MONTH, _NEXT = (bindparam(name, type_=Date) for name in ("day", "month", "next"))
 
 
 def lines_of_events(*leading: ColumnElement[Any]) -> Select[Any]:
-    """Lines and sums of billed attempts, open for conditions. leading: told apart too."""
+    """Lines and sums of billed attempts, open for conditions. leading: additional group columns."""
     cached, written = cached_tokens(usage_events), written_tokens(usage_events)
     line = (*(_E[name] for name in LINE[:-1]), func.coalesce(_E.price_version, 0).label("price_version"))
     counted = (func.sum(_E[name]) for name in COUNTED)
@@ -46,7 +45,7 @@ def lines_of_events(*leading: ColumnElement[Any]) -> Select[Any]:
 
 
 def lines_of_days(*leading: ColumnElement[Any]) -> Select[Any]:
-    """The same of what is closed."""
+    """The same from closed days."""
     line = [_D[name] for name in LINE]
     sums = (func.sum(_D[name]).cast(BigInteger).label(name) for name in SUMS)
     return select(*leading, *line, *sums).group_by(*line)
@@ -69,8 +68,8 @@ ALL_DAYS = select(usage_daily.c.day).distinct()
 
 
 def close_hours(connection: Connection, touched: Iterable[datetime]) -> None:
-    """Close the hours that are over, and do closed ones anew that rows were added to since the last run. touched: hours
-    in UTC with news. Their `gateway.usage_daily` must be up to date. Raises psycopg.Error."""
+    """Close past hours, and recompute closed ones that got rows since the last run. touched: hours in UTC with new
+    rows. Their `gateway.usage_daily` must be up to date. Raises psycopg.Error."""
     row = run(connection, CLOSABLE).fetchone()
     assert row is not None
     closed = None if row[1] is None else row[1].astimezone(UTC)
@@ -91,7 +90,7 @@ def close_hours(connection: Connection, touched: Iterable[datetime]) -> None:
 
 
 def next_month(month: date) -> date:
-    """The first day of the month behind."""
+    """The first day of the next month."""
     return (month + timedelta(days=31)).replace(day=1)
 
 

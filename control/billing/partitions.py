@@ -1,7 +1,8 @@
-"""Days of the ledger: made ahead of time, dropped whole when retention is over. Called by the worker's scheduled task.
+"""Days of the ledger: created ahead of time, dropped whole after their retention. Called by the worker's scheduled
+task.
 
-A row's day never waits for this task: a gateway that finds no partition makes it (`ledger.py`). Tables are made and
-dropped by functions of the database that run with their owner's rights: the application's own role cannot.
+A row's day never waits for this task: a gateway that finds no partition creates it (`ledger.py`). Tables are created
+and dropped by functions of the database that run with their owner's rights: the application's own role cannot.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SELECT to_date(right(relname, 8), 'YYYYMMDD') FROM pg_class
 
 
 def ensure_days(database_url: str, ahead_days: int) -> list[date]:
-    """Make the partitions of today and of `ahead_days` more; returns those that were new. Raises psycopg.Error."""
+    """Create the partitions of today and of `ahead_days` more; returns the new ones. Raises psycopg.Error."""
     today = datetime.now(UTC).date()
     with connect(database_url, autocommit=True) as connection:
         made = []
@@ -37,9 +38,9 @@ def ensure_days(database_url: str, ahead_days: int) -> list[date]:
 def retire_days(database_url: str, retention_days: int) -> list[date]:
     """Drop the days that ended more than `retention_days` ago; returns them. Their roll-ups stay.
 
-    A day in which anything was recorded within that time stays as well: it came late, or a clock was wrong. What was
-    dropped is noted in `usage_retired_days` and in the audit log. Raises psycopg.Error; a day that somebody reads for
-    longer than the database waits stays, with those after it, until the next run.
+    A day that got rows within that time stays as well: they came late, or a clock was wrong. Dropped days are recorded
+    in `usage_retired_days` and in the audit log. Raises psycopg.Error; a day that is being read for longer than the
+    database waits stays, with those after it, until the next run.
     """
     retired = []
     with connect(database_url, autocommit=True) as connection:
@@ -47,9 +48,9 @@ def retire_days(database_url: str, retention_days: int) -> list[date]:
             try:
                 row = connection.execute("SELECT gateway.retire_usage_day(%s, %s)", (day, retention_days)).fetchone()
             except psycopg.errors.LockNotAvailable:
-                logger.info("ledger: the day %s is over its retention and being read; the next run tries again", day)
+                logger.info("ledger: the day %s is past its retention but being read; the next run retries", day)
                 break
             if row is not None and row[0]:
                 retired.append(day)
-                logger.info("ledger: the day %s is over its retention and was dropped", day)
+                logger.info("ledger: the day %s is past its retention and was dropped", day)
     return retired

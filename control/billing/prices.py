@@ -1,4 +1,4 @@
-"""Prices of models, each for a period. What has begun is never changed: a new price ends the one before."""
+"""Prices of models, each for a period. A price that has begun is never changed: a new price ends the one before."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from storage.tables.metering import prices
 NOTICE = timedelta(seconds=60)
 """Shortest time until a changed price or an end takes effect: by then every gateway knows it, and all bill alike."""
 ON_ITS_WAY = timedelta(seconds=5)
-"""By how much a request may be late that asked for the earliest moment."""
+"""Tolerated delay of a request for the earliest time."""
 Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
 
 
 class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates in millionths of the deployment's currency for a million tokens. valid_until: null for ever.
+    """Rates in millionths of the deployment's currency for a million tokens. valid_until: null: without end.
 
     served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
     """
@@ -46,8 +46,8 @@ class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreatedPrice(ModelPrice, frozen=True, kw_only=True):
-    """The price that was made. warning: what is probably wrong with it, null for nothing: a price may be set before
-    its model is served, so a name that is not served is taken and said to be none."""
+    """The created price. warning: a probable mistake, or null: a price may be set before its model is served, so an
+    unserved name is accepted with a warning."""
 
     warning: str | None
 
@@ -83,7 +83,7 @@ class PriceQuery(PageQuery, frozen=True, kw_only=True):
 
 async def list_prices(call: AdminCall, query: PriceQuery) -> Page[ModelPrice]:
     """List all prices, past ones too, the newest version first."""
-    statement = select(*_columns(call)).where(equal(prices.c.model, query.model))  # prices are everybody's
+    statement = select(*_columns(call)).where(equal(prices.c.model, query.model))  # prices belong to no organization
     return await page_of(call.connection, ModelPrice, statement, query, prices.c.version)
 
 
@@ -153,16 +153,16 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
     except asyncpg.ExclusionViolationError:
         raise Conflict(f"The model {before.model!r} has another price by then.") from None
     except asyncpg.RestrictViolationError:
-        raise Conflict(f"The price {before.version} has ended; it stays as it was billed.") from None
+        raise Conflict(f"The price {before.version} has ended and cannot change: it was billed.") from None
     call.audit("price.update", after.version, organization_id=None, before=before, after=after)
     return after
 
 
 async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
-    """Take back a price that has not begun; returns what it would have been.
+    """Delete a price that has not begun; returns it.
 
-    The price that ended where this one was to begin goes on, to the next one after it if there is one, as if this one
-    had never been; an end that somebody set stays.
+    The previous price then continues, up to the next one if there is one, as if this one had never existed; an end that
+    an administrator set stays.
     """
     before = await _locked_price(call, price_version)
     if _too_soon(before.valid_from):
@@ -196,12 +196,12 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
 
 
 async def _one_at_a_time(call: AdminCall, model: str) -> None:
-    """What a price ends, or lets go on, is read before it is changed; so until the transaction ends nobody else may."""
+    """Serialize changes: a new or deleted price depends on others that it reads first."""
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", model)
 
 
 async def _locked_price(call: AdminCall, version: str) -> ModelPrice:
-    """The price, once nobody else changes one of its model. Raises NotFound."""
+    """The price, locked with the others of its model. Raises NotFound."""
     await _one_at_a_time(call, (await find_price(call, version, for_update=False)).model)
     return await find_price(call, version)
 

@@ -1,9 +1,9 @@
 """Compares engines' own counters with the ledger and keeps what it finds. Called by the worker's scheduled task.
 
-Every run takes a sample of each engine's counters. What lies between two samples is compared once the ledger has had
-time to hear of it (`settle_s`), and again for a day while it does not agree: a gateway may have been away.
+Every run takes a sample of each engine's counters. The window between two samples is compared once its rows have had
+time to reach the ledger (`settle_s`), and again for a day while it does not agree: a gateway may have been away.
 
-The same sample has what the engine tells of its queue, its prefills and its retractions; diagnosis reads that.
+The same sample has the engine's figures of its queue, its prefills and its retractions, for diagnosis.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SELECT extract(epoch FROM sampled_at)::float8, prompt_tokens, cached_tokens, com
  WHERE replica_id = %s AND sampled_at >= to_timestamp(%s) AND sampled_at <= now() - make_interval(secs => %s)
  ORDER BY sampled_at
 """
-# A prompt is counted for certain only once a token came of it. What was under way at an edge counts up to its whole.
+# A prompt certainly counts only after its first token. An attempt in progress at an edge counts up to its whole.
 _E = usage_events.c
 _BEGIN, _END, _CLOCKS = (bindparam(name, type_=Double) for name in ("begin", "end", "clocks"))
 _INSIDE = and_(_E.opened_at >= func.to_timestamp(_BEGIN + _CLOCKS), _E.closed_at <= func.to_timestamp(_END - _CLOCKS))
@@ -162,10 +162,10 @@ class EngineCounters:
                 return None
             return driver.parse_counts(body)
         except SlipstreamError as error:
-            logger.warning("reconciliation: %s does not tell its counters: %s", replica.id, error.message)
+            logger.warning("reconciliation: %s does not report its counters: %s", replica.id, error.message)
             return None
         except Exception:
-            # a defect in a driver must cost us this engine's window, not everybody's
+            # a defect in a driver must cost only this engine's window
             logger.exception("reconciliation: asking %s for its counters failed", replica.id)
             return None
 
@@ -179,12 +179,11 @@ def reconcile(
     clocks_s: float = CLOCKS_S,
     sampled: Sampled | None = None,
 ) -> list[Finding]:
-    """Sample every engine and compare what has settled; returns the windows that do not agree.
+    """Sample every engine and compare settled windows; returns those that do not agree. window_s: minimum length of a
+    window. settle_s: how long after a sample its attempts may still be closing and shipping. clocks_s: largest
+    difference between the clocks of gateways and worker. sampled: called with the stored samples.
 
-    window_s: the least that is compared at once. settle_s: how long after a sample its attempts may still be closing
-    and shipping. clocks_s: how far the clocks of gateways and worker may be apart. sampled: told of what was kept.
-    Raises psycopg.Error when the
-    database is away.
+    Raises psycopg.Error when the database is away.
     """
     with connect(database_url, autocommit=True) as connection:
         with connection.transaction():
@@ -225,7 +224,7 @@ def _replicas(connection: Connection) -> list[tuple[Pool, Replica]]:
 def _keep_samples(
     connection: Connection, replicas: list[tuple[Pool, Replica]], counts: dict[str, EngineCounts]
 ) -> list[tuple[str, str, EngineCounts | None, EngineCounts]]:
-    """Those kept, as `Sampled` is told of them."""
+    """The stored samples, in the form for `Sampled`."""
     kept: list[tuple[str, str, EngineCounts | None, EngineCounts]] = []
     for pool, replica in replicas:
         now = counts.get(replica.id)
@@ -234,9 +233,7 @@ def _keep_samples(
         last = connection.execute(LAST_SAMPLE, (replica.id,)).fetchone()
         before = _counts(*last[1:]) if last is not None and last[0] == replica.url else None
         if last is not None and not continues(before, now):
-            logger.info(
-                "reconciliation: %s has been restarted; what it counted after its last sample is lost", replica.id
-            )
+            logger.info("reconciliation: %s was restarted; its counts since its last sample are lost", replica.id)
         tokens = (now.prompt_tokens, now.cached_tokens, now.completion_tokens)
         stages = (None,) * 4 if now.stages is None else msgspec.structs.astuple(now.stages)
         connection.execute(KEEP_SAMPLE, (replica.id, pool.name, replica.url, *tokens, continues(before, now), *stages))

@@ -1,4 +1,4 @@
-"""Whether engines, ledger and totals agree: what the worker found. For those who run the deployment."""
+"""The worker's comparisons of engines, ledger and totals, for the deployment's operators."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReconciledWindow(Struct, frozen=True, kw_only=True):
 
 
 class UsageVerification(Struct, frozen=True, kw_only=True):
-    """Totals held against their events, for days from `from_day` up to, not including, `until_day`."""
+    """Comparison of totals with their events, for days from `from_day` up to, not including, `until_day`."""
 
     checked_at: datetime
     from_day: date
@@ -57,7 +57,7 @@ class WindowQuery(PageQuery, frozen=True, kw_only=True):
 
 
 async def list_reconciliations(call: AdminCall, query: WindowQuery) -> Page[ReconciledWindow]:
-    """Engines' counters beside the ledger, newest window first."""
+    """List engines' counters next to the ledger, newest window first."""
     table = reconciliations.c
     drifted = or_(table.prompt_drift != 0, table.completion_drift != 0)
     statement = select(*columns_of(ReconciledWindow, reconciliations)).where(
@@ -68,6 +68,6 @@ async def list_reconciliations(call: AdminCall, query: WindowQuery) -> Page[Reco
 
 
 async def list_usage_verifications(call: AdminCall, query: PageQuery) -> Page[UsageVerification]:
-    """Totals beside their events, newest check first."""
+    """List totals next to their events, newest check first."""
     statement = select(*columns_of(UsageVerification, usage_verifications))
     return await page_of(call.connection, UsageVerification, statement, query, usage_verifications.c.checked_at)

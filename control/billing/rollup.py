@@ -1,8 +1,8 @@
 """Totals by hour and by day of what is billed, recomputed from the ledger. Called by the worker's scheduled task.
 
 Whole hours and days are replaced, never added to, so running it twice, late, or from two workers at once changes
-nothing. Rows may reach the ledger long after their hour (a gateway was away): every hour that has news since the last
-run is redone. The hour is that in which the request arrived. Hours are added up from the events, days from their hours,
+nothing. Rows may reach the ledger long after their hour (a gateway was away): every hour with new rows since the last
+run is recomputed. The hour is that of the request's arrival. Hours are added up from the events, days from their hours,
 weeks that are over from their days, and the totals without keys, and without projects, from those that have them.
 """
 
@@ -70,9 +70,9 @@ LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-inf
 AHEAD_RUNS = delete(usage_roll_up_runs).where(
     _RUN.started_at > func.clock_timestamp() + literal_column("interval '10 seconds'")
 )
-"""Runs that began when the database's clock was ahead: behind them no row is news until it is as late again."""
+"""Runs that began when the database's clock was ahead: until that time is reached again, they would hide new rows."""
 SINCE_SET_BACK: ColumnElement[Any] = literal_column("interval '1 day'")
-"""So far rows are looked at again when such a run is found: since the clock was set back there may have been none."""
+"""Rows of this age are read again when such a run is found: since the clock was set back, runs may have been missed."""
 TOUCHED = (
     select(HOUR)
     .distinct()
@@ -96,8 +96,7 @@ def time_of(table: Table) -> ColumnElement[Any]:
 
 
 def group_of(source: Table, table: Table) -> list[ColumnElement[Any]]:
-    """Columns of `source` by which the totals of `table` are told apart, beside their time: the rest of its primary
-    key."""
+    """Group columns of `table`'s totals in `source`, without their time: the rest of its primary key."""
     own = [source.c[column.name] for column in table.primary_key if column is not time_of(table)]
     return [
         func.coalesce(column, literal_column("''")).label(column.name) if column.nullable else column for column in own
@@ -105,7 +104,7 @@ def group_of(source: Table, table: Table) -> list[ColumnElement[Any]]:
 
 
 def _replacing(table: Table, totals: Select[Any]) -> Insert:
-    """Totals in the place of those there were. totals: the time, the group, and the sums, as the table's columns."""
+    """Replace existing totals. totals: the time, the group, and the sums, as the table's columns."""
     names = [*(column.name for column in table.primary_key), *TOTALS, "computed_at"]
     inserted = insert(table).from_select(names, totals)
     replaced = {name: inserted.excluded[name] for name in names if not table.c[name].primary_key}
@@ -132,7 +131,7 @@ OF_DAY = _replacing(
 
 
 def added_up(source: Table, table: Table, *conditions: ColumnElement[bool]) -> Select[Any]:
-    """What `source`, whose totals are told apart by more, holds for `table`: its time, group and sums."""
+    """Sums of `source`, which has a finer group, for `table`: its time, group and sums."""
     time, group = time_of(source), group_of(source, table)
     sums = (func.sum(source.c[name]).cast(BigInteger).label(name) for name in TOTALS)
     return select(time, *group, *sums).where(*conditions).group_by(time, *group)
@@ -202,7 +201,7 @@ def _redo(connection: Connection, day: datetime, hours: list[datetime]) -> int:
 
 
 def _close_weeks(connection: Connection, touched: Iterable[datetime]) -> None:
-    """Close the weeks that are over, and do closed ones anew that have news. Their days must be up to date."""
+    """Close past weeks, and recompute closed ones with new rows. Their days must be up to date."""
     row = run(connection, WEEKS).fetchone()
     assert row is not None
     today, closed, first_day = row

@@ -1,6 +1,6 @@
-"""The worker's tasks for the ledger: roll-ups, days ahead, what is over its retention, verification, reconciliation.
+"""The worker's tasks for the ledger: roll-ups, future days, retention, verification, reconciliation.
 
-Each bears being run twice, late, or by two workers at once.
+Each may run twice, late, or in two workers at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RETRIED = {
 
 
 def periods_s(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, float]:
-    """How often each runs."""
+    """Interval of each."""
     return {
         ROLL_UP: roll_up_every_s,
         DAYS: config.days_every_s,
@@ -65,7 +65,7 @@ def add_tasks(
         retired = retire_days(database_url, config.retention_days)
         forgotten = forget_traces(database_url, config.trace_retention_days)
         logger.info(
-            "ledger: %d days made ahead, %d over their retention dropped; %d traces and completion events forgotten",
+            "ledger: %d future days created, %d past their retention dropped; %d traces and completion events deleted",
             len(made),
             len(retired),
             forgotten,

@@ -1,6 +1,4 @@
-"""Forgets the records of single requests, what became of their completions and what was stored of their texts, when
-their retention is over.
-"""
+"""Deletes the records of single requests, of their completions and of stored texts after their retention."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from storage.worker_connection import connect
 
 AT_ONCE = 10_000
-"""Rows deleted in one transaction: nobody waits behind it, and an interrupted run has kept what it did."""
+"""Rows deleted in one transaction: no other statement waits for long, and an interrupted run keeps its progress."""
 
 FORGET_TRACES = """
 DELETE FROM gateway.request_traces WHERE ctid = ANY(ARRAY(
@@ -26,7 +24,7 @@ DELETE FROM gateway.completion_texts WHERE ctid = ANY(ARRAY(
 
 
 def forget_traces(database_url: str, retention_days: int) -> int:
-    """Delete what was recorded more than `retention_days` ago; returns how many rows. Raises psycopg.Error."""
+    """Delete records older than `retention_days`; returns the number of rows. Raises psycopg.Error."""
     before = datetime.now(UTC) - timedelta(days=retention_days)
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""Settings of what the worker does for the ledger."""
+"""Settings of the worker's upkeep of the ledger."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class UpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     retention_days: Annotated[int, msgspec.Meta(ge=35, le=36_500)] = 400
     """How long single events are kept; whole days are dropped. At least a month and what an invoice needs. Roll-ups
-    stay for ever."""
+    stay forever."""
     trace_retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 30
     """How long the phases and the refusal of a single request can be looked up, what became of a completion in an
     editor, and the texts of organizations that have them stored; nothing is billed by them."""
     days_ahead: Annotated[int, msgspec.Meta(ge=0, le=366)] = 7
-    """How many days' partitions are made ahead."""
+    """Days whose partitions are created ahead."""
     days_every_s: Period = 3_600.0
-    """Seconds between two looks at the days, and at what retention is over."""
+    """Seconds between two checks of the days and of retention."""
     verify_every_s: Period = 86_400.0
     """Seconds between two comparisons of the roll-ups with the events."""
     verify_days: Annotated[int, msgspec.Meta(ge=0, le=366)] = 2
@@ -33,4 +33,4 @@ class UpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The least time that is compared with the ledger at once. Longer windows find smaller leaks: what is under way at
     their edges does not grow."""
     settle_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
-    """How long after a sample its attempts may still be running or on their way into the ledger."""
+    """Time after a sample in which its attempts may still be running or on their way into the ledger."""

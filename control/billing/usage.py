@@ -1,7 +1,6 @@
-"""What was used and what it costs: totals from the roll-ups, single attempts from the ledger, and invoices.
+"""Usage and its cost: totals from the roll-ups, single attempts from the ledger, and invoices.
 
-Totals are a few seconds old (`worker.roll_up_every_s`). An invoice adds up the events themselves of the hour that is
-not over.
+Totals are a few seconds old (`worker.roll_up_every_s`). For the current hour an invoice adds up the events themselves.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from storage.week import week_of
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
 MOST_HOURS = timedelta(days=32)
 MOST_TOTALS = 5_000
-"""Of a page."""
+"""Rows of a page."""
 MOST_OWNERS = 20
 """Ids in one filter."""
 _IDS: ARRAY[UUID] = ARRAY(Uuid())
@@ -68,16 +67,16 @@ SUMMED = ("requests", *ROLLED_UP)
 
 
 class Bucket(StrEnum):
-    """How time is cut."""
+    """Division of time."""
 
     HOUR = "hour"
     DAY = "day"
     ALL = "all"
-    """Not at all: one total for all hours that begin in the period."""
+    """None: one total for all hours that begin in the period."""
 
 
 class Group(StrEnum):
-    """By what totals are told apart."""
+    """Columns that totals are grouped by."""
 
     ORGANIZATION = "organization"
     PROJECT = "project"
@@ -92,15 +91,13 @@ OWNERS = (Group.ORGANIZATION, Group.PROJECT, Group.KEY)
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):
-    """What was billed of requests that arrived in one hour or on one day (UTC). What it is not grouped by is null.
-
-    prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: guessed
-    ahead by engines that tell of it, and accepted_draft_tokens those of them that were right; they are part of no other
-    count. amount_micro: millionths of the deployment's currency.
-    """
+    """Billed usage of requests that arrived in one hour or on one day (UTC). Fields outside of the grouping are null.
+    prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: drafted
+    by engines that report it, and accepted_draft_tokens the accepted ones of these; they are part of no other count.
+    amount_micro: millionths of the deployment's currency."""
 
     hour: datetime | None
-    """Its beginning; null unless `bucket` is `hour`."""
+    """Beginning of the hour; null unless `bucket` is `hour`."""
     day: date | None
     """Null unless `bucket` is `day`."""
     organization_id: UUID | None
@@ -109,7 +106,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     model: str | None
     tier: str | None
     adapter: str | None
-    """By the name that its owner gave it; empty: none."""
+    """The owner's name for it; empty: none."""
     requests: int
     prompt_tokens: int
     cached_tokens: int
@@ -120,12 +117,12 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     accepted_draft_tokens: int
     amount_micro: int
     project_name: str | None = None
-    """As it is called now; null unless grouped by project, or by key: a key is of one project."""
+    """Its present name; null unless grouped by project, or by key: a key belongs to one project."""
     key_name: str | None = None
 
 
 class UsageEvent(Struct, frozen=True, kw_only=True):
-    """One attempt, as the ledger has it for ever. pool, engine, driver: null for tenants."""
+    """One attempt, as the ledger keeps it forever. pool, engine, driver: null for tenants."""
 
     request_id: str
     attempt: int
@@ -154,7 +151,7 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
     status: int | None
     error_code: str | None
     purpose: str | None
-    """What the deployment itself asked it for, such as `evals`: it costs nothing. Null: a customer's."""
+    """The deployment's own purpose, such as `evals`: not billed. Null: a customer's."""
     adapter: str | None
     """The LoRA adapter that changed the model; null: none. It costs what the model costs."""
     requested_at: datetime
@@ -162,7 +159,8 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
 
 
 class Filters(PageQuery, frozen=True, kw_only=True):
-    """Which usage. start, end: of the requests' arrival; from the beginning of this month until now, unless given."""
+    """Filters of usage. start, end: of the requests' arrival; from the beginning of this month until now, unless
+    given."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -184,7 +182,7 @@ class Filters(PageQuery, frozen=True, kw_only=True):
         return begin, end
 
     def named(self) -> dict[str, str | None]:
-        """By the column that each narrows."""
+        """By the column that each filters."""
         return {"model": self.model, "tier": self.tier, "adapter": self.adapter}
 
 
@@ -197,7 +195,7 @@ class TotalsQuery(Filters, frozen=True, kw_only=True):
     bucket: Bucket = Bucket.DAY
     group_by: list[Group] = field(default_factory=list)
     project_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
-    """Of any of these."""
+    """Any of these."""
     key_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
 
     def require_utc_days(self) -> None:
@@ -253,10 +251,10 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
 
 
 async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -> Invoice:
-    """What a month (`2026-11`, UTC) costs, by project, key, model, tier and price.
+    """Get the invoice of a month (`2026-11`, UTC), by project, key, model, tier and price.
 
-    Of hours that are over from totals, which `slipstream usage verify` holds against their events, and of this one
-    from the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
+    Past hours come from totals, which `slipstream usage verify` compares with their events, and the current one from
+    the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
     """
     await call.require_organization(organization_id)
     period = month(month_name)
@@ -268,7 +266,7 @@ async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -
 async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | None) -> Page[UsageTotals]:
     begin, end = query.period()
     if query.bucket is Bucket.HOUR and end - begin > MOST_HOURS:
-        raise InvalidField("Invalid value for 'bucket': hours are told for 32 days at most.", param="bucket")
+        raise InvalidField("Invalid value for 'bucket': hours are available for 32 days at most.", param="bucket")
     if query.bucket is Bucket.DAY:
         query.require_utc_days()
     wanted = [f"{group.value}_id" if group in OWNERS else group.value for group in query.group_by]
@@ -298,7 +296,7 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
 
 
 async def _named(call: AdminCall, totals: list[UsageTotals]) -> list[UsageTotals]:
-    """With the names of their projects and keys."""
+    """The totals with the names of their projects and keys."""
     project_ids = [each.project_id for each in totals if each.project_id is not None]
     key_ids = [each.key_id for each in totals if each.key_id is not None]
     names: dict[UUID | None, str] = {}
@@ -325,7 +323,7 @@ async def _named(call: AdminCall, totals: list[UsageTotals]) -> list[UsageTotals
 
 
 async def _closed_weeks(call: AdminCall, query: TotalsQuery) -> date:
-    """All weeks that began before this Monday have totals of their own."""
+    """All weeks that began before this Monday have their own totals."""
     if query.bucket is not Bucket.ALL:
         return date.min
     until: date | None = await fetchval(call.connection, select(func.max(usage_week_closings.c.until)))
@@ -333,8 +331,8 @@ async def _closed_weeks(call: AdminCall, query: TotalsQuery) -> date:
 
 
 def _rows(bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str], closed_weeks: date) -> FromClause:
-    """The totals of a period, from the roll-ups with fewest rows that tell these columns apart. Without a bucket, from
-    those of the longest spans that lie in it whole."""
+    """The totals of a period, from the smallest roll-ups with these columns. Without a bucket, from the longest spans
+    within it."""
     hourly, daily = (next(table for table in tables if told_apart <= set(table.c.keys())) for tables in (HOURLY, DAILY))
     columns = [*sorted(told_apart), *SUMMED]
 
@@ -355,7 +353,7 @@ def whole_spans(
     begin: datetime, end: datetime, closed_weeks: date
 ) -> tuple[list[tuple[datetime, datetime]], list[tuple[date, date]], list[tuple[date, date]]]:
     """A period as hours, as whole days between them, and as whole weeks between those: each from a first moment up to,
-    not including, a last. closed_weeks: a Monday; what is behind it is told in days."""
+    not including, a last. closed_weeks: a Monday; later times come in days."""
     first, past = midnight(begin + DAY - timedelta(microseconds=1)), midnight(end)
     if first >= past:
         return [(begin, end)], [], []

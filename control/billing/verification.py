@@ -56,7 +56,7 @@ _NEWS_BY_DAY = select(DAY.label("time")).distinct().where(_IN_TIME, _E.recorded_
 
 
 def _of_events(time: ColumnElement[Any], table: Table) -> Select[Any]:
-    """What events hold for a roll-up: its time, group and sums. time: of an event."""
+    """Sums of events for a roll-up: its time, group and sums. time: of an event."""
     group = group_of(usage_events, table)
     sums = [func.count(), *(func.sum(_E[name]).cast(BigInteger) for name in ROLLED_UP)]
     named = [each.label(name) for each, name in zip(sums, TOTALS, strict=True)]
@@ -65,7 +65,7 @@ def _of_events(time: ColumnElement[Any], table: Table) -> Select[Any]:
 
 
 def _compared(table: Table) -> ColumnElement[bool]:
-    """Which rows of a roll-up are held against what they were added up from."""
+    """Condition on the rows of a roll-up that are compared with their source."""
     time = time_of(table)
     if time.key == "hour":
         return and_(time >= bindparam("begin"), time < bindparam("end"), utc_day(time).not_in(_RETIRED))
@@ -88,7 +88,7 @@ def _only_in_one(one: CTE, other: CTE) -> Select[Any]:
 
 
 def _wrong(news: Select[Any], *different: Select[Any]) -> Select[Any]:
-    """How many hours or days are not what they were added up from, in whichever roll-up."""
+    """Number of hours or days that differ from their source, in any roll-up."""
     times = union_all(*different).subquery()
     return select(func.count(times.c.time.distinct())).where(times.c.time.not_in(news))
 
@@ -109,7 +109,7 @@ def _wrong_invoice_days() -> Select[Any]:
 
 
 def _wrong_weeks() -> Select[Any]:
-    """The Monday of each closed week that is not the sum of its days."""
+    """The Monday of each closed week that differs from the sum of its days."""
     first, week, group = (
         _week_of(bindparam("from_day", type_=Date)),
         _week_of(_D.day),
@@ -127,7 +127,7 @@ def _week_of(day: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _wrong_invoice_months() -> Select[Any]:
-    """The first of these days, for each month that is not the sum of its days."""
+    """The first of these days, for each month that differs from the sum of its days."""
     month = func.date_trunc(literal_column("'month'"), _I.day).cast(Date)
     days = lines_of_days(month.label("month")).group_by(month).cte()
     stored = select(invoice_months.c.month, *(invoice_months.c[name] for name in (*LINE, *SUMS))).cte()

@@ -1,8 +1,8 @@
-"""What to compare of an engine's counters with the ledger, and what the comparison says. Pure.
+"""Compares windows of an engine's counters with the ledger. Pure.
 
-An engine counts while an attempt runs, the ledger when it has ended. Between two samples of the counters an engine has
-therefore counted at least what belongs to attempts that lay wholly between them, and at most that and whatever belongs
-to attempts that were under way at either sample. A count outside of these bounds is drift.
+An engine counts while an attempt runs, the ledger when it has ended. Between two samples an engine has therefore
+counted at least the tokens of attempts that lay wholly between them, and at most these and the tokens of attempts that
+were running at either sample. A count outside of these bounds is drift.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What an engine counted from one sample to another."""
+    """An engine's count from one sample to another."""
 
     begin: float
     end: float
@@ -33,7 +33,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What it may have counted, by the ledger."""
+    """Bounds of the count, by the ledger."""
 
     prompt_tokens_min: int
     prompt_tokens_max: int
@@ -42,7 +42,8 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 def continues(before: EngineCounts | None, now: EngineCounts) -> bool:
-    """Whether these can be counters of the same process: they only ever grow. Stages tell where both have them."""
+    """Whether these can be counters of the same process: they only ever grow. Stages count too if both samples have
+    them."""
     if before is None:
         return False
     pairs = [
@@ -56,7 +57,7 @@ def continues(before: EngineCounts | None, now: EngineCounts) -> bool:
 
 
 def windows(samples: Sequence[Sample], at_least_s: float, compared_until: float) -> Iterator[Window]:
-    """Stretches between restarts, cut into pieces of at least `at_least_s`; a restart ends the last one early.
+    """Windows between restarts, each of at least `at_least_s`; a restart ends the last one early.
 
     samples: in order of time. compared_until: the end of the last window compared before; those begin there.
     """
@@ -77,7 +78,8 @@ def windows(samples: Sequence[Sample], at_least_s: float, compared_until: float)
 
 
 def drift(counted: int, least: int, most: int) -> int:
-    """How far a count lies outside: positive, the ledger lacks tokens; negative, it has tokens no engine counted."""
+    """Distance of a count from the bounds: positive, the ledger lacks tokens; negative, it has tokens that no engine
+    counted."""
     return counted - most if counted > most else min(0, counted - least)
 
 

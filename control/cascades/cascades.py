@@ -38,8 +38,8 @@ class _Verdict(msgspec.Struct):
 async def approve_cascade(call: AdminCall, model_name: str, body: CascadeApproval, query: EditQuery) -> FleetEdit:
     """Let a model's cascade answer customers' requests.
 
-    409 unless the comparison passed by the cascade's quality margin or a smaller one, and what it compared is what is
-    in force and was so ever since it was queued. Whatever changes that later ends the approval.
+    409 unless the comparison passed by the cascade's quality margin or a smaller one, and the compared pools are in
+    force, unchanged since it was queued. A later change of them ends the approval.
     """
     state = (await in_force(call)).state
     cascade = _cascade(state, model_name)

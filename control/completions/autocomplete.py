@@ -1,4 +1,4 @@
-"""What became of an organization's completions in editors, and how long they took.
+"""Outcomes and latencies of an organization's completions in editors.
 
 Added up from totals of hours, days and weeks, which the worker brings up to date every minute
 (`worker.completions.roll_up_every_s`). Percentiles are those of histograms.
@@ -47,7 +47,7 @@ PERCENTILES = {"latency_p50_ms": 0.5, "latency_p95_ms": 0.95}
 
 
 class AutocompleteGroup(StrEnum):
-    """By what completions are told apart."""
+    """Columns that completions are grouped by."""
 
     DAY = "day"
     LANGUAGE = "language"
@@ -64,11 +64,11 @@ class AutocompleteTotals(Struct, frozen=True, kw_only=True):
     """
 
     day: date | None
-    """Of the requests' arrival (UTC)."""
+    """Day of the requests' arrival (UTC)."""
     language: str | None
-    """As the client named it; `unknown` when it did not, `other` for a name that is not known here."""
+    """The client's name for it; `unknown` without one, `other` for an unknown name."""
     client: str | None
-    """Its family, by the User-Agent."""
+    """The client's family, by the User-Agent."""
     model: str | None
     project_id: UUID | None
     completions: int
@@ -86,20 +86,20 @@ class AutocompleteTotals(Struct, frozen=True, kw_only=True):
     acceptance_rate: float | None
     """accepted / shown; null when nothing was shown."""
     characters_offered: int
-    """In the first choices of completions whose characters were counted here."""
+    """Characters in the first choices of completions whose characters were counted here."""
     characters_kept: int
     """Taken, as editors counted them, or all of a first choice that was taken whole without a count. Whether they were
     edited later is not known."""
     latency_p50_ms: float | None
-    """Of completions: from the request's arrival to the answer's last byte; null without any. The middle of a bucket
-    of a histogram, which is off by `percentiles_within` at most."""
+    """From the request's arrival to the response's last byte; null without completions. The middle of a histogram's
+    bucket, off by `percentiles_within` at most."""
     latency_p95_ms: float | None
     percentiles_within: float
     """Relative error of a percentile, at most."""
 
 
 class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
-    """Which completions. start, end: of the requests' arrival, the one taken down and the other up to a whole hour; the
+    """Filters of completions. start, end: of the requests' arrival, rounded down and up to a whole hour; the
     last seven days, unless given, and 92 at most. group_by may be given several times."""
 
     start: LedgerMoment | None = None
@@ -124,10 +124,10 @@ class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
 async def get_autocomplete(
     call: AdminCall, organization_id: UUID, query: AutocompleteQuery
 ) -> Page[AutocompleteTotals]:
-    """How often an organization's completions were accepted, how much of them was kept, and how long they took.
+    """Get acceptance, kept characters and latency of an organization's completions.
 
-    Grouped as asked, the newest day first, and then the group with most completions. Of whole hours: `start` is taken
-    down and `end` up to one. A completion, and what editors report of it, is in these totals within a minute
+    The newest day comes first, and within it the group with most completions. `start` is rounded down and `end` up to a
+    whole hour. A completion, and editors' reports about it, are in these totals within a minute
     (`worker.completions.roll_up_every_s`).
     """
     await call.require_organization(organization_id)
@@ -160,14 +160,14 @@ def _column_of(group: AutocompleteGroup) -> str:
 
 
 def _summed(parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Subquery:
-    """One row for each group, and its counts."""
+    """One row for each group, with its counts."""
     groups = [parts.c[name] for name in keys]
     sums = (func.coalesce(func.sum(parts.c[name]), literal_column("0")).cast(BigInteger).label(name) for name in COUNTS)
     return select(*groups, *sums).where(chosen).group_by(*groups).subquery("totals")
 
 
 def _with_latencies(page: CTE, parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Select[Any]:
-    """The page's groups as they are told: the histograms of these alone are added up."""
+    """The page's groups with percentiles: only their histograms are added up."""
     groups = [parts.c[name] for name in keys]
     # in the list of columns, both in step: as a table of its own each row's would be kept first, which takes longer
     histogram = (

@@ -1,4 +1,4 @@
-"""What was asked and answered at gaps, of an organization that has it stored (`store_prompts`): for its own people."""
+"""Stored prompts and completions at gaps, of an organization with `store_prompts`: for its own members."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from storage.rows import columns_of, equal
 
 
 class CompletionText(msgspec.Struct, frozen=True, kw_only=True):
-    """A gap that was filled. request_id: as of the requests and of what editors report. prefix: its last 2,000
-    characters; suffix, completion: their first 2,000; completion is null where the answer was passed on unread."""
+    """A gap that was filled. request_id: the same as in requests and in editors' reports. prefix: its last 2,000
+    characters; suffix, completion: their first 2,000; completion is null if the response was passed on undecoded."""
 
     request_id: str
     project_id: UUID

@@ -1,13 +1,12 @@
-"""What became of completions, recomputed from the traces and the editors' reports. Called by the worker's scheduled
-task.
+"""Totals of completions' outcomes, recomputed from the traces and the editors' reports. Called by the worker's
+scheduled task.
 
 Whole hours of an organization are replaced, never added to, and its days and weeks made of their parts, so running it
 twice, late, or from two workers at once changes nothing. An hour is that in which requests arrived; a report comes
-seconds later, or hours, and every hour of an organization that has news since the last run is redone. Hours whose
-traces may already be forgotten are left as they are.
-
-What is due stands in a table of its own until it is redone, a few hours a transaction and organizations in turn: a run
-ends in seconds whatever one organization's editors report, and the next one goes on.
+seconds later, or hours, and every hour of an organization with new rows since the last run is recomputed. Hours whose
+traces may already be deleted stay unchanged. Due hours are in a table of their own until they are recomputed, a few
+hours a transaction and organizations in turn: a run ends in seconds whatever one organization's editors report, and the
+next one continues.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(weeks=1)
 AT_ONCE = 8
 """Hours redone by one transaction."""
 MARGIN = HOUR
-"""Between what retention forgets now and the oldest hour that is redone: request ids go by gateways' clocks."""
+"""Between the present limit of retention and the oldest recomputed hour: request ids follow gateways' clocks."""
 UNKNOWN = "unknown"
-"""A language or client that was not told."""
+"""A language or client that was not reported."""
 NO_PROJECT = UUID(int=0)
 SERVED, ABANDONED = 200, 499
 
@@ -133,7 +132,7 @@ SELECT {_KEY}, {_SUMS}, coalesce(array_agg(bucket ORDER BY bucket) FILTER (WHERE
 
 
 class Cut(NamedTuple):
-    """A table whose rows are sums of another's. time: its column of dates; key: what else it tells apart."""
+    """A table whose rows are sums of another's. time: its column of dates; key: its additional group columns."""
 
     table: str
     time: str
@@ -177,7 +176,7 @@ DAILY = (
 WEEKLY = Cut("project_completion_weeks", "week", "project_id", "project_completion_days", "day")
 FORGET_HOURS = "DELETE FROM gateway.completion_hours WHERE hour < %s"
 FORGET = tuple(f"DELETE FROM gateway.{cut.table} WHERE {cut.time} < %s" for cut in (DETAILED, *DAILY, WEEKLY))  # noqa: S608
-# Of a clock that was ahead: behind them no row is news until it is as late again.
+# Of a clock that was ahead: until that time is reached again, they would hide new rows.
 AHEAD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at > clock_timestamp() + interval '10 seconds'"
 RAN = "INSERT INTO gateway.completion_roll_up_runs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 OLD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at < now() - interval '7 days'"
@@ -191,13 +190,12 @@ def roll_up(
     longest_s: float | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> int:
-    """Bring the totals of completions up to date; returns how many hours were redone, each organization's counted.
+    """Bring the totals of completions up to date; returns the number of recomputed hours, summed over organizations.
+    trace_retention_days: how long traces and reports certainly exist. retention_days: of the totals, which are deleted
+    after it, whole weeks (UTC) at a time; None: not now. longest_s: after it no more hours are begun, though the first
+    ones always are, and the next run does the rest; None: all are recomputed. clock: for ages.
 
-    trace_retention_days: how long traces and reports are certain to be there. retention_days: of the totals, which are
-    forgotten behind it, whole weeks (UTC) at a time; None: not now. longest_s: after it no more hours are begun, though
-    the first ones always are, and what is left is due to the next run; None: all are redone. clock: says what is old.
-    Raises psycopg.Error when the database is away; what was redone until then stays, and the next run makes up for the
-    rest.
+    Raises psycopg.Error when the database is away; hours recomputed until then stay, and the next run does the rest.
     """
     began_s, now = time.monotonic(), clock()
     hours = 0
@@ -231,7 +229,7 @@ def begin_of(day: date) -> datetime:
 
 @contextlib.contextmanager
 def _alone(connection: Connection) -> Iterator[None]:
-    """A transaction that no other run's is beside."""
+    """A transaction that excludes other runs."""
     with connection.transaction():
         # Taken in a statement of its own: the next one then sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
@@ -249,7 +247,7 @@ def _find(connection: Connection, oldest: datetime) -> datetime:
 
 
 def _redo_hours(connection: Connection, due: Sequence[datetime]) -> int:
-    """Those that are still due, their days and their weeks. Returns how many, each organization's counted."""
+    """Recompute due hours, their days and their weeks. Returns the number of hours, summed over organizations."""
     touched: dict[datetime, set[UUID]] = defaultdict(set)
     for hour, organization_id in connection.execute(TAKE, (due,)):
         touched[hour.astimezone(UTC)].add(organization_id)
@@ -275,14 +273,14 @@ def _redo_hour(connection: Connection, hour: datetime, organizations: Collection
 
 
 def _redo(connection: Connection, cut: Cut, at: date, begin: date, end: date, organizations: Collection[UUID]) -> None:
-    """From its parts. begin, end: what is compared with their time: moments for hours, else days."""
+    """Recompute from its parts. begin, end: compared with their time: times for hours, else days."""
     bounds = {"at": at, "begin": begin, "end": end, "organizations": sorted(organizations)}
     for statement in (cut.clear, cut.fill):
         connection.execute(statement, bounds)
 
 
 def _forget(connection: Connection, oldest: date) -> None:
-    """What lies before the oldest week: none is left without some of its parts."""
+    """Delete rows before the oldest week: none stays without some of its parts."""
     connection.execute(FORGET_HOURS, (begin_of(oldest),))
     for statement in FORGET:
         connection.execute(statement, (oldest,))

@@ -1,7 +1,7 @@
-"""What became of completions in editors. What a completion was stands in its row of `request_traces`.
+"""Outcomes of completions in editors. The completion itself is described by its row of `request_traces`.
 
-No text of a prompt or a completion is in either: ids, types, moments and numbers of characters. Texts are in a table of
-their own, of organizations that want them stored.
+Neither has texts of prompts or completions: only ids, types, times and numbers of characters. Texts are in a table of
+their own, for organizations that want them stored.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from sqlalchemy.dialects.postgresql import UUID
 from gateway.autocomplete.event_type import EventType
 from storage.tables.core import metadata, one_of
 
-# The project stands in the key: whoever names another project's completion reports about nothing, and cannot take the
-# place of that project's own report either. No foreign key: a completion's trace may be written later, or never.
+# The project is in the key: a report about another project's completion matches nothing, and cannot displace that
+# project's own report either. No foreign key: a completion's trace may be written later, or never.
 completion_events = Table(
     "completion_events",
     metadata,
     Column("request_id", Text(collation="C"), primary_key=True),
     Column("project_id", UUID(), primary_key=True),
     Column("choice_index", SmallInteger, primary_key=True, autoincrement=False),
-    # What the editor calls this showing of the completion; empty when it does not tell its showings apart.
+    # The editor's id of this showing of the completion; empty if it has none.
     Column("view_id", Text, primary_key=True),
     Column("type", Text, primary_key=True),
     Column("organization_id", UUID(), nullable=False),

@@ -1,6 +1,6 @@
-"""The worker's task for completions: what became of them, added up by hour and day.
+"""The worker's task for completions: adds their outcomes up by hour and day.
 
-It bears being run twice, late, or by two workers at once.
+It may run twice, late, or in two workers at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from control.completions.upkeep_config import CompletionUpkeepConfig
 
 ROLL_UP = "completions.roll_up"
 LONGEST_S = 5.0
-"""Of one run, and a few hours more: the worker does one task after the other."""
+"""Limit of one run, a few hours more aside: the worker runs its tasks one after the other."""
 AT_START = (ROLL_UP,)
 """Run as soon as a worker starts."""
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def periods_s(config: CompletionUpkeepConfig) -> dict[str, float]:
-    """How often it runs."""
+    """Interval of its runs."""
     return {ROLL_UP: config.roll_up_every_s}
 
 

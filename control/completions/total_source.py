@@ -1,4 +1,4 @@
-"""Where totals of a period are read: in the smallest table that tells apart what is asked for. Pure."""
+"""Chooses where totals of a period are read: from the smallest tables with the requested columns. Pure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ BY_DAY = (
     (project_completion_days, frozenset({"project_id"})),
     (detailed_completion_days, frozenset({"language", "client", "model", "project_id"})),
 )
-"""The tables by day, the smallest first, and what they tell apart."""
+"""The tables by day, the smallest first, with their group columns."""
 
 
 def source(organization_id: UUID, begin: datetime, end: datetime, names: frozenset[str], *, by_day: bool) -> Subquery:
     """Rows to be added up, of an organization's completions that arrived in a period, with the columns `names` and
-    `SUMMED`, and with `day` where it is asked for.
+    `SUMMED`, and with `day` if requested. begin, end: whole hours (UTC). names: of `language`, `client`, `model` and
+    `project_id`.
 
-    begin, end: whole hours (UTC). names: of `language`, `client`, `model` and `project_id`. Whole weeks come from a
-    table by week and whole days from one by day, the smallest that has the names; what is left at the period's edges
-    comes from the hours.
+    Whole weeks come from a table by week and whole days from one by day, the smallest that has the names; the rest at
+    the period's edges comes from the hours.
     """
     parts = [_part(*found, organization_id, names, by_day=by_day) for found in _spans(begin, end, names, by_day=by_day)]
     return (union_all(*parts) if len(parts) > 1 else parts[0]).subquery("source")

@@ -1,5 +1,5 @@
-"""What became of completions, added up: by hour and by day with everything that they are told apart by, and in coarser
-cuts by day and by week, so that three months of a thousand projects are few rows.
+"""Totals of completions' outcomes: by hour and by day with all group columns, and with fewer of them by day and by
+week, so that three months of a thousand projects are few rows.
 
 Times are of the requests' arrival, in UTC. No foreign keys, as in the ledger.
 """
@@ -26,7 +26,7 @@ COUNTS = (
     "characters_offered",
     "characters_kept",
 )
-"""What is added up, as the admin API names it."""
+"""Summed columns, under the admin API's names."""
 
 
 def _key(name: str) -> Column[str]:

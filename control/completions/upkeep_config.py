@@ -9,10 +9,10 @@ from msgspec import Meta
 
 
 class CompletionUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the worker does with completions and with what editors reported of them."""
+    """The worker's upkeep of completions and of editors' reports about them."""
 
     roll_up_every_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
     """Seconds between runs of the roll-up: how old the totals of completions may be. Each run replaces whole hours."""
     retention_days: Annotated[int, Meta(ge=1, le=36_500)] = 92
-    """How long totals of completions are kept, and forgotten a whole week at a time: some 370 bytes for each hour,
+    """How long totals of completions are kept; they are deleted a whole week at a time: some 370 bytes for each hour,
     project, language, editor and model that had any, the indices with it."""

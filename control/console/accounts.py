@@ -1,4 +1,4 @@
-"""Accounts as they are stored, each with the member whose it is: what that member may is read from nowhere else."""
+"""Stored accounts, each with its member: the member's permissions are read only from there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Sealed."""
     totp_last_step: int | None
     totp: bool
-    """In force."""
+    """The authenticator is in force."""
     recovery_codes_left: int
     member_id: UUID
     email: str
@@ -80,13 +80,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def of_address(connection: asyncpg.Connection[Any], email: str, organization_id: UUID | None) -> list[Account]:
-    """All that have a password and whose member has this address, capitals apart, the oldest first."""
+    """All accounts with a password whose member has this address, ignoring case, the oldest first."""
     return [_account(row) for row in await connection.fetch(OF_ADDRESS, email, organization_id)]
 
 
 async def by_id(connection: asyncpg.Connection[Any], account_id: UUID, *, lock: bool = False) -> Account:
-    """The one with this id. lock: until the end of the transaction it is nobody else's to change. Raises SessionEnded
-    for one that is gone."""
+    """The account with this id. lock: until the end of the transaction. Raises SessionEnded if it is gone."""
     if lock:
         await connection.execute(LOCK, account_id)
     row = await connection.fetchrow(BY_ID, account_id)
@@ -96,7 +95,7 @@ async def by_id(connection: asyncpg.Connection[Any], account_id: UUID, *, lock: 
 
 
 async def of_session(connection: asyncpg.Connection[Any], token_hash: bytes, idle: timedelta) -> Account:
-    """Whose session it is. Raises SessionEnded, or TenantDisabled."""
+    """The session's account. Raises SessionEnded, or TenantDisabled."""
     row = await connection.fetchrow(OF_SESSION, token_hash, idle)
     if row is None:
         raise SessionEnded(NOT_SIGNED_IN)

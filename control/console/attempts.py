@@ -1,7 +1,7 @@
 """Attempts to sign in, counted before they are tried: of many at once none slips through between looking and counting.
 
-By e-mail address, whether anybody has it or not, so that a pause tells nothing; and by network, against one password
-that is tried on many addresses. After the first few each costs a pause, twice as long as the one before.
+By e-mail address, whether an account has it or not, so that a pause reveals nothing; and by network, against one
+password that is tried on many addresses. After the first few each costs a pause, twice as long as the previous one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SWEEP = "DELETE FROM gateway.console_attempts WHERE last_at < now() - $1::interv
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Whose attempts are counted together. free: how many may fail before the first pause."""
+    """A group of attempts that are counted together. free: number of failures before the first pause."""
 
     key: bytes
     free: int
@@ -66,18 +66,17 @@ async def take(connection: asyncpg.Connection[Any], subjects: list[Subject], lon
 
 
 async def succeeded(connection: asyncpg.Connection[Any], address: Subject, network: Subject, *, alone: bool) -> None:
-    """The attempt was none that failed: the address begins anew, and the network has this one less.
+    """Record a success: the address's count is reset, and the network has one attempt less.
 
-    alone: no other organization has somebody of this address. Where one has, this attempt alone is given back and what
-    failed is not forgotten: the owner of one could sign in to it again and again, and try passwords of the other in
-    between.
+    alone: no other organization has an account with this address. Otherwise only this attempt is given back, and
+    failures stay: the owner of one account could sign in to it repeatedly, and try passwords of the other in between.
     """
     await connection.execute(FORGET if alone else GIVE_BACK, address.key)
     await connection.execute(GIVE_BACK, network.key)
 
 
 async def given_back(connection: asyncpg.Connection[Any], *subjects: Subject) -> None:
-    """Each has this one less."""
+    """Each count has one attempt less."""
     for subject in subjects:
         await connection.execute(GIVE_BACK, subject.key)
 

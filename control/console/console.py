@@ -1,4 +1,4 @@
-"""What the console's own routes work with, and one request of theirs."""
+"""Services and calls of the console's own routes."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Console:
 
     @property
     def idle(self) -> timedelta:
-        """After how long unused a session has ended."""
+        """Unused time after which a session has ended."""
         return timedelta(seconds=self.config.session_idle_s)
 
     @property
     def lifetime(self) -> timedelta:
-        """After how long a session has ended in any case."""
+        """Time after which a session has ended in any case."""
         return timedelta(seconds=self.config.session_lifetime_s)
 
 
@@ -74,7 +74,7 @@ class ConsoleCall:
         """`Set-Cookie` of the answer."""
 
     async def work(self, do: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
-        """On a connection. Raises ServiceError while the database is away."""
+        """Run on a connection. Raises ServiceError while the database is away."""
         admin, network = self.console.admin, self.visit.network
         key = stranger(network) if self.token is None else admin.callers.find(self.token.hash, network)
         return await admin.connected(self.request_id, do, key)
@@ -85,7 +85,7 @@ class ConsoleCall:
         return self.console.passwords.queue.key_of(self.token, self.visit.network)
 
     def require_session(self) -> SessionToken:
-        """The token of whoever is signed in, who means what is asked. Raises SessionEnded, ForeignPage, CsrfRefused."""
+        """The token of a session that sent the request on purpose. Raises SessionEnded, ForeignPage, CsrfRefused."""
         if self.token is None:
             raise SessionEnded(NOT_SIGNED_IN)
         self.console.browsers.require_intent(self.visit, self.token)

@@ -1,6 +1,6 @@
-"""One-time links to the console: how the first owner, a new member, or somebody who lost a password comes in.
+"""One-time links to the console: access for the first owner, a new member, or a member who lost a password.
 
-Only a hash of a link's token is stored. A link for a member takes the place of the one before.
+Only a hash of a link's token is stored. A link for a member replaces the previous one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class ConsoleLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create_console_link(call: AdminCall, member_id: UUID) -> ConsoleLink:
-    """Make the one-time link by which a member, who has no account of the console yet, makes one.
+    """Create the one-time link by which a member without a console account creates one.
 
-    Who opens it acts as that member: send it to nobody else. A member with an account is not given another password
-    this way, by nobody: remove the member and add them again, or have whoever runs the deployment reset it.
+    Anyone who opens it acts as that member: send it to no one else. It never resets the password of an existing
+    account: remove the member and add them again, or have the deployment's operator reset it.
     """
     member = await MEMBERS.find(call, member_id, for_update=True)
     call.require_covers(member.role)
@@ -50,15 +50,15 @@ async def create_console_link(call: AdminCall, member_id: UUID) -> ConsoleLink:
         raise Conflict("This member is disabled; enable them first.")
     if await call.connection.fetchval(HAS_ACCOUNT, member_id):
         raise Conflict(
-            "This member has an account. Whoever runs the deployment resets it: slipstream console accounts reset "
+            "This member has an account. The deployment's operator can reset it: slipstream console accounts reset "
             f"{member.email}"
         )
     return await _made(call, "invitation", member_id, member.organization_id)
 
 
 async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> ConsoleLink:
-    """A link by which a member gives the account another password, for whoever runs the deployment. The one so far
-    opens nothing from now on, and all sessions end. totp: the authenticator is forgotten at once too."""
+    """A link by which a member sets a new password, for the deployment's operator. The old password stops working at
+    once, and all sessions end. totp: the authenticator is removed at once too."""
     member = await MEMBERS.find(call, member_id, for_update=True)
     call.principal.require(Permission.MEMBERS_WRITE, operator_only=True)
     account_id = await call.connection.fetchval(
@@ -86,8 +86,8 @@ async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> Cons
 
 
 async def first_link(call: AdminCall, *, again: bool) -> ConsoleLink | None:
-    """The link by which the first owner of a deployment comes in; None when somebody has an account. again: also while
-    an earlier one waits to be used, which then opens nothing any more."""
+    """The link by which the first owner of a deployment signs in; None when an account exists. again: also if an
+    earlier link is unused, which then becomes invalid."""
     if await call.connection.fetchval(SOMEBODY_HAS):
         return None
     if not again and await call.connection.fetchval(WAITS):

@@ -16,7 +16,7 @@ TAG = "console"
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request cannot be understood, or the link was used: `error.param` names the field.",
-    401: "Nobody is signed in, or nobody can be by this; `error.code` says which.",
+    401: "Not signed in, or sign-in failed; `error.code` gives the reason.",
     403: "A page of another site asks, the CSRF token is not this session's, or the tenant is disabled.",
     404: "There is no such thing, or no console here.",
     409: "It contradicts existing objects.",

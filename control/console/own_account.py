@@ -1,6 +1,5 @@
-"""One's own account: its password, and its authenticator. Each change needs the password once more, and gives the
-session another token.
-"""
+"""One's own account: its password, and its authenticator. Each change needs the password again, and gives the session
+another token."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ async def enrol_totp(call: ConsoleCall, body: PasswordConfirmed) -> TotpEnrolmen
 
 
 async def confirm_totp(call: ConsoleCall, body: TotpConfirmation) -> TotpConfirmed:
-    """Put the authenticator in force by a code of it: from now on signing in asks for one. Gives recovery codes."""
+    """Put the authenticator in force by a code of it: from now on sign-in requires one. Returns recovery codes."""
     account = await _signed_in(call)
     await count(call, *subjects(call, account.email))
     codes = second_factor.recovery_codes()
@@ -171,8 +170,8 @@ async def _signed_in(call: ConsoleCall) -> Account:
 
 
 async def _locked(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account) -> Account:
-    """The account as it is now, until the end of the transaction nobody else's to change. Raises SessionEnded where the
-    session ended since it was asked for: a hash waits its turn, and who resets the account meanwhile ends it."""
+    """The present account, locked until the end of the transaction. Raises SessionEnded if the session has ended
+    meanwhile: a hash waits its turn, and a reset of the account in between ends the session."""
     await by_id(connection, account.id, lock=True)
     assert call.token is not None
     return await of_session(connection, call.token.hash, call.console.idle)

@@ -1,6 +1,5 @@
-"""The console's files, as `npm run build` left them in `dist/`: read once, sent compressed, and closed to everything
-that is not theirs.
-"""
+"""The console's files from `npm run build`, in `dist/`: read once, sent compressed, with a content policy that admits
+only their own sources."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ DIST = Path(__file__).parent / "dist"
 PATH = "/console"
 INDEX = "index.html"
 HASHED = "assets/"
-"""What lies there has a digest of its content in its name: what a name means never changes."""
+"""Files there have a digest of their content in their name: a name's content never changes."""
 COMPRESSED_FROM_BYTES = 512
 # What is text is sent as UTF-8.
 TYPES: Mapping[str, str] = {
@@ -52,7 +51,7 @@ HEADERS = {
 
 
 class PageFile(msgspec.Struct, frozen=True):
-    """One file. compressed: None where that saves nothing."""
+    """One file. compressed: None if that saves nothing."""
 
     body: bytes
     compressed: bytes | None
@@ -69,12 +68,12 @@ class Pages:
 
     @classmethod
     def read(cls, folder: Path) -> Pages:
-        """What lies in a folder; nothing where there is none."""
+        """The files of a folder; none if it does not exist."""
         found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in TYPES)
         return cls({path.relative_to(folder).as_posix(): _file(path, folder) for path in found})
 
     def find(self, path: str) -> PageFile:
-        """The file of this name; the page itself for what is no file's name. Raises NotFound."""
+        """The file of this name; the page itself for other names. Raises NotFound."""
         found = self._files.get(path)
         if found is None and "." not in PurePosixPath(path).name and not path.startswith(("api/", HASHED)):
             found = self._files.get(INDEX)
@@ -85,7 +84,7 @@ class Pages:
 
 
 def pages_route(pages: Pages) -> HTTPRouteHandler:
-    """GET of the console, and of whatever address below it is the page's own."""
+    """GET of the console, and of any address below it that the page handles."""
 
     async def show(request: Request[Any, Any, State]) -> Response[bytes]:
         file = pages.find(request.url.path.removeprefix(PATH).strip("/") or INDEX)

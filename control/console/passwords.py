@@ -1,6 +1,5 @@
-"""Passwords: what one must be, and how it is kept: argon2id (RFC 9106) of an HMAC with the deployment's pepper, so that
-a stolen table alone can be guessed at by nobody.
-"""
+"""Passwords: their rules and their storage: argon2id (RFC 9106) of an HMAC with the deployment's pepper, so that
+passwords in a stolen table alone cannot be guessed."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from control.console.hash_queue import HashQueue
 LEAST_CHARACTERS = 12
 MEMORY_KIB = 47_104
 PASSES = 2
-"""One is what OWASP's cheat sheet on storing passwords asks for with so much memory and one lane."""
+"""OWASP's cheat sheet on storing passwords recommends one with so much memory and one lane."""
 LANES = 1
 THREADS = 2
 """Each takes that memory, and a core for less than a tenth of a second."""
@@ -32,7 +31,7 @@ ResultT = TypeVar("ResultT")
 
 
 def check(password: str, param: str, *known: str) -> None:
-    """The rules: long enough, and not what everybody would try first. known: the person's address and name.
+    """The rules: long enough, and not one of the usual first guesses. known: the person's address and name.
 
     Raises InvalidField. No rule says which characters: those make passwords that people write down (NIST SP 800-63B).
     """
@@ -45,8 +44,7 @@ def check(password: str, param: str, *known: str) -> None:
         )
     if len(set(text.casefold())) < 5 or text.casefold() in {each.casefold() for each in known}:
         raise InvalidField(
-            f"Invalid value for '{param}': it is the first that anybody would try; take a few words that do not belong "
-            "together.",
+            f"Invalid value for '{param}': it is easy to guess; choose a few unrelated words.",
             param=param,
         )
 
@@ -66,7 +64,7 @@ class Passwords:
         self._threads = ThreadPoolExecutor(THREADS, "console-passwords")
 
     def stop(self) -> None:
-        """What runs ends by itself. Idempotent."""
+        """Running hashes end by themselves. Idempotent."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
@@ -77,14 +75,14 @@ class Passwords:
         return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)), key)
 
     async def fits(self, stored: str | None, password: str, key: QueueKey) -> bool:
-        """Whether it is the password of this hash; None: of nobody's, which takes as long. Raises like `hash`."""
+        """Whether the password matches this hash; None: an unknown account, which takes as long. Raises like `hash`."""
         if stored is None and not self._nobodys:
             self._nobodys = await self.hash(NOBODYS, key)
         against = stored or self._nobodys
         return await self._on_thread(lambda: self._verified(against, password), key) and stored is not None
 
     def outdated(self, stored: str) -> bool:
-        """Whether it was made by weaker parameters than those of now."""
+        """Whether the hash was made with weaker parameters than the present ones."""
         return self._hasher.check_needs_rehash(stored)
 
     def _verified(self, stored: str, password: str) -> bool:
@@ -104,4 +102,4 @@ class Passwords:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         running.add_done_callback(lambda _: self.queue.release())
-        return await asyncio.shield(running)  # the thread goes on after a cancellation
+        return await asyncio.shield(running)  # the thread continues after a cancellation

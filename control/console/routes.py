@@ -35,7 +35,7 @@ class ConsoleOperation(msgspec.Struct, frozen=True, kw_only=True):
     """Below /console/api."""
     service: Service
     signed_in: bool
-    """Only for who is."""
+    """Needs a session."""
     redirects: bool
     """Answers with an address to go to, and takes parameters that it does not know."""
     body: type[msgspec.Struct] | None
@@ -48,7 +48,7 @@ class ConsoleOperation(msgspec.Struct, frozen=True, kw_only=True):
 def operation(
     method: str, path: str, service: Service, *, signed_in: bool = True, redirects: bool = False
 ) -> ConsoleOperation:
-    """Parameters as of `ConsoleOperation`; the rest the service itself says."""
+    """Parameters: see `ConsoleOperation`; the rest comes from the service itself."""
     hints = get_type_hints(service, include_extras=True)
     summary, _, description = inspect.cleandoc(service.__doc__ or "").partition("\n\n")
     return ConsoleOperation(

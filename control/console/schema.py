@@ -1,4 +1,4 @@
-"""What the console's own routes take and answer."""
+"""Request and response bodies of the console's own routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LinkToken = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class SignInMethod(StrEnum):
-    """How somebody signed in."""
+    """Method of a sign-in."""
 
     PASSWORD = "password"
     OIDC = "oidc"
@@ -27,18 +27,18 @@ class SignInMethod(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What a one-time link is for."""
+    """Purpose of a one-time link."""
 
     FIRST = "first"
     """Make the first owner of the deployment."""
     INVITATION = "invitation"
-    """Give a member, who has none, an account."""
+    """Create an account for a member without one."""
     RESET = "reset"
     """Give an account another password."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider of identities. name: what the button says. start: where the browser goes to begin."""
+    """A provider of identities. name: on the button. start: the browser's first address."""
 
     name: str
     start: str
@@ -52,8 +52,8 @@ class Methods(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is signed in. member_id: the same person in the admin API. has_password: false for who signs in by a
-    provider only."""
+    """The signed-in account. member_id: the same person in the admin API. has_password: false for sign-in by a provider
+    only."""
 
     id: UUID
     member_id: UUID
@@ -66,7 +66,7 @@ class ConsoleAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleOrganization(msgspec.Struct, frozen=True, kw_only=True):
-    """The organization somebody is signed in to."""
+    """The organization of the session."""
 
     id: UUID
     name: str
@@ -99,10 +99,10 @@ class OwnSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody, their role and what it allows, and the token that every request but GET must send back.
+    """The signed-in person, their role and its permissions, and the token that every request but GET must send back.
 
-    operator: of the operating organization: the role holds in every organization. currency: what all amounts of the
-    deployment are in.
+    operator: of the operating organization: the role holds in every organization. currency: of all amounts of the
+    deployment.
     """
 
     account: ConsoleAccount
@@ -116,15 +116,15 @@ class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, kw_only=True):
-    """signed_in: null: nobody is."""
+    """signed_in: null: not signed in."""
 
     signed_in: SignedIn | None
     methods: Methods
 
 
 class SignIn(Body, frozen=True, kw_only=True):
-    """totp: a code of the authenticator or a recovery code, for accounts that have one. organization_id: which of them,
-    where the same address and password open several."""
+    """totp: a code of the authenticator or a recovery code, for accounts that have one. organization_id: for an address
+    and password that open several organizations."""
 
     email: Email
     password: Secret
@@ -139,7 +139,7 @@ class LinkPreviewed(Body, frozen=True, kw_only=True):
 
 
 class LinkPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a one-time link is for. email: null: the person says it."""
+    """Purpose of a one-time link. email: null: the person enters it."""
 
     kind: LinkKind
     email: str | None
@@ -149,7 +149,7 @@ class LinkPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(Body, frozen=True, kw_only=True):
-    """email and name: for a link that names nobody (`first`); of others they are known."""
+    """email and name: for a link without a member (`first`); otherwise they are known."""
 
     token: LinkToken
     password: Secret
@@ -158,7 +158,7 @@ class Welcome(Body, frozen=True, kw_only=True):
 
 
 class PasswordChange(Body, frozen=True, kw_only=True):
-    """All other sessions of the account end."""
+    """A change of the password. All other sessions of the account end."""
 
     current_password: Secret
     new_password: Secret
@@ -185,7 +185,7 @@ class TotpConfirmation(Body, frozen=True, kw_only=True):
 
 
 class TotpConfirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """recovery_codes: shown now and never again; each opens once, in place of a code."""
+    """recovery_codes: shown only now; each works once, in place of a code."""
 
     recovery_codes: list[str]
     session: ConsoleSession
@@ -211,13 +211,13 @@ class OwnSessions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionsEnding(Query, frozen=True, kw_only=True):
-    """Which to end."""
+    """Sessions to end."""
 
     keep_current: bool = False
-    """All but the one that asks."""
+    """Keep the session of this request."""
 
 
 class SessionsEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """How many."""
+    """Number of ended sessions."""
 
     ended: int

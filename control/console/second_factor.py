@@ -1,4 +1,4 @@
-"""Codes of an authenticator (TOTP, RFC 6238), none of which is taken twice, and recovery codes in their place. Pure."""
+"""Codes of an authenticator (TOTP, RFC 6238), each accepted once, and recovery codes in their place. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def uri(secret: str, email: str) -> str:
 
 
 def step_of(secret: str, code: str, now_s: float | None = None) -> int | None:
-    """The step of time whose code this is; None: of none that is near. now_s: since 1970."""
+    """The time step of this code; None: of none near now. now_s: since 1970."""
     now = int((time.time() if now_s is None else now_s) // STEP_S)
     totp = pyotp.TOTP(secret, digits=DIGITS, interval=STEP_S)
     found = None
@@ -41,7 +41,7 @@ def step_of(secret: str, code: str, now_s: float | None = None) -> int | None:
 
 
 def recovery_codes() -> list[str]:
-    """New ones, as they are shown: `abcd-efgh-jkmn-pqrs`."""
+    """New codes in display form: `abcd-efgh-jkmn-pqrs`."""
 
     def one() -> str:
         text = "".join(secrets.choice(RECOVERY_ALPHABET) for _ in range(RECOVERY_CHARACTERS))
@@ -51,7 +51,7 @@ def recovery_codes() -> list[str]:
 
 
 def recovery_hash(pepper: bytes, account_id: object, code: str) -> bytes:
-    """What is stored of one."""
+    """The stored form of one."""
     return hmac.digest(pepper, f"console recovery:{account_id}:{_plain(code)}".encode("utf-8", "replace"), "sha256")
 
 

@@ -59,9 +59,9 @@ SELECT id, method, network, user_agent, created_at, last_seen_at, expires_at,
 
 
 async def get_session(call: ConsoleCall) -> ConsoleSession:
-    """Who is signed in, what they may, and which ways to sign in there are.
+    """Get the session: its account, permissions, and the available sign-in methods.
 
-    Answers 200 also to who is not signed in: `signed_in` is null.
+    Returns 200 without a session too: `signed_in` is null.
     """
     if call.token is None:
         if call.console.browsers.carries_session(call.visit):
@@ -97,7 +97,7 @@ async def delete_session(call: ConsoleCall) -> ConsoleSession:
 
 
 async def list_sessions(call: ConsoleCall) -> OwnSessions:
-    """Where one is signed in."""
+    """List the account's sessions."""
     token = call.require_session()
 
     async def find(connection: asyncpg.Connection[Any]) -> list[OwnSession]:
@@ -161,7 +161,7 @@ async def begin(
 
 
 async def renew(call: ConsoleCall, connection: asyncpg.Connection[Any]) -> None:
-    """The session goes on under another token: what somebody may have learnt of the one before is worth nothing."""
+    """Give the session another token: a leaked earlier one becomes worthless."""
     assert call.token is not None
     token = call.console.browsers.mint()
     await connection.fetchval(RENEW, call.token.hash, token.hash)
@@ -206,7 +206,7 @@ async def acting(call: ConsoleCall, connection: asyncpg.Connection[Any], account
 
 
 async def show(call: ConsoleCall, account: Account | None) -> ConsoleSession:
-    """The session as the page needs it; account: as it was when it was looked up."""
+    """The session in the form for the page; account: as it was looked up."""
     config, provider = call.console.config, call.console.provider
     offered = None if provider is None else Provider(name=config.oidc.name, start=OIDC_START)
     methods = Methods(password=config.passwords, oidc=offered)

@@ -1,4 +1,4 @@
-"""Signing in by a password: the same sentence after the same time, whoever is or is not known here."""
+"""Sign-in by a password: the same message after the same time, whether the account exists or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from control.console.sessions import acting, begin, show
 REFUSAL_S = 0.5
 """A refusal takes as long as this, whatever was looked at before it: one hash, none or several."""
 REFUSED = "The e-mail address, the password or the organization is wrong, or there is no such account."
-MISSING = "This account asks for a code of its authenticator too: send it as 'totp'."
+MISSING = "This account also requires a code of its authenticator: send it as 'totp'."
 WRONG = "The code is wrong or was used already; wait for the next one, or use a recovery code."
 REHASH = "UPDATE gateway.console_accounts SET password_hash = $2 WHERE id = $1 AND password_hash = $3"
 TAKE_STEP = """
@@ -34,10 +34,10 @@ UPDATE gateway.console_accounts SET recovery_hashes = array_remove(recovery_hash
 
 
 async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
-    """Sign in by e-mail address and password, and a code where the account asks for one.
+    """Sign in by e-mail address and password, and a code if the account requires one.
 
-    The session gets a cookie with a new token, and the one that the browser came with ends. Attempts that fail cost
-    pauses, by address and by network.
+    The session gets a cookie with a new token, and the browser's previous session ends. Failed attempts cost pauses, by
+    address and by network.
     """
     call.visit.require_own_page()
     if not call.console.config.passwords:
@@ -73,8 +73,8 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
 
 
 async def confirm_password(call: ConsoleCall, account: Account, password: str, param: str) -> None:
-    """That whoever is signed in knows the password; attempts are counted like signing in. Raises SignInRefused, and
-    Conflict for an account that has none."""
+    """Require the signed-in account's password; attempts are counted like sign-ins. Raises SignInRefused, and Conflict
+    for an account without a password."""
     if account.password_hash is None:
         raise Conflict("This account has no password: it signs in by a provider of identities.")
     address, network = subjects(call, account.email)
@@ -112,12 +112,12 @@ def step_of(call: ConsoleCall, account: Account, code: str) -> int | None:
 
 
 def totp_use(account_id: object) -> str:
-    """What an authenticator's secret is sealed for."""
+    """The purpose for which an authenticator's secret is sealed."""
     return f"console totp:{account_id}"
 
 
 def subjects(call: ConsoleCall, email: str) -> tuple[Subject, Subject]:
-    """Whose attempts this one is counted with."""
+    """The groups in which this attempt is counted."""
     pepper = call.console.pepper
     return Subject.address(pepper, email), Subject.network(pepper, call.visit.network)
 
@@ -141,8 +141,8 @@ async def _forgive(call: ConsoleCall, *counted: Subject) -> None:
 
 
 async def _still_opens(call: ConsoleCall, now: Account, verified: Account, password: str) -> None:
-    """That the account's password is the one that was verified before it was locked: a hash waits its turn, and who
-    resets the account meanwhile ends what the old one opens. Raises SignInRefused."""
+    """Require that the locked account still has the verified password: a hash waits its turn, and the account may have
+    been reset meanwhile. Raises SignInRefused."""
     if now.password_hash == verified.password_hash:
         return
     # a newer hash of the same password is accepted
@@ -151,8 +151,8 @@ async def _still_opens(call: ConsoleCall, now: Account, verified: Account, passw
 
 
 async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
-    """Whose address and password these are, and whether nobody else has the address. Raises SignInRefused, Conflict
-    where they open several, TenantDisabled."""
+    """The account with this address and password, and whether it is the only one with the address. Raises
+    SignInRefused, Conflict if they open several, TenantDisabled."""
     passwords = call.console.passwords
 
     async def find(connection: asyncpg.Connection[Any]) -> list[Account]:

@@ -1,4 +1,4 @@
-"""Who signs in to the console, and where they are signed in."""
+"""The console's accounts and sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from control.console.schema import LinkKind, SignInMethod
 from storage.tables.core import created_at, id_column, metadata, one_of
 from storage.tables.tenants import principals
 
-# What a member signs in with. Who that is, what they may and whether they are disabled stands with the member alone.
+# A member's credentials. The person, their permissions and whether they are disabled are stored with the member alone.
 console_accounts = Table(
     "console_accounts",
     metadata,
@@ -70,7 +70,7 @@ console_links = Table(
     id_column(),
     Column("hash", LargeBinary, nullable=False, unique=True),
     Column("kind", Text, nullable=False),
-    # Null: of somebody who is no member yet, the deployment's first owner.
+    # Null: for a person who is no member yet, the deployment's first owner.
     Column("principal_id", UUID(), ForeignKey(principals.c.id, ondelete="CASCADE"), index=True),
     created_at(),
     Column("expires_at", DateTime(timezone=True), nullable=False, index=True),
@@ -79,7 +79,7 @@ console_links = Table(
     CheckConstraint("octet_length(hash) = 32", name="hash"),
 )
 
-# Attempts that failed, by an HMAC of the e-mail address, whether anybody has it or not, and of the network.
+# Failed attempts, by an HMAC of the e-mail address, whether an account has it or not, and of the network.
 console_attempts = Table(
     "console_attempts",
     metadata,

@@ -1,4 +1,4 @@
-"""What the console leaves behind and nobody needs: sessions and links past their time, attempts that are forgotten."""
+"""Deletes the console's expired data: sessions and links past their time, old attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a one-time link opens: looked at, and used."""
+"""One-time links: previewed and used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from storage.actor_kind import ActorKind
 from storage.audit_log import Actor
 from storage.roles import PrincipalKind, Role
 
-NO_LINK = "This link was used already, has expired, or never was one; ask for another."
+NO_LINK = "This link was used, has expired, or is invalid; request another."
 LINK = """
 SELECT link.kind, principal_id, link.expires_at, coalesce(member.email, '') AS email, coalesce(member.name, '') AS name,
        organizations.name AS organization, organizations.id AS organization_id
@@ -49,7 +49,7 @@ INSERT INTO gateway.console_accounts AS account (principal_id, password_hash) VA
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One that may be used now. principal_id: None, and email and name empty: of nobody yet."""
+    """A valid link. principal_id: None, and email and name empty: for a new person."""
 
     kind: LinkKind
     principal_id: UUID | None
@@ -61,7 +61,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def preview_link(call: ConsoleCall, body: LinkPreviewed) -> LinkPreview:
-    """What a one-time link is for, and whose. It is not used by this."""
+    """Preview the purpose and the account of a one-time link, without using it."""
     call.visit.require_own_page()
     link = await _link(call, body.token)
     return LinkPreview(
@@ -74,18 +74,16 @@ async def preview_link(call: ConsoleCall, body: LinkPreviewed) -> LinkPreview:
 
 
 async def welcome(call: ConsoleCall, body: Welcome) -> ConsoleSession:
-    """Use a one-time link: give the account a password, and sign in. The link opens nothing any more.
+    """Use a one-time link: give the account a password, and sign in. The link becomes invalid.
 
-    Where the account's authenticator is in force, nobody is signed in by the link: sign in by the new password and a
-    code.
-
-    A link of the first start makes the owner of the operating organization too, of the `email` and `name` given.
+    If the account's authenticator is in force, the link does not sign in: sign in by the new password and a code. A
+    link of the first start also creates the owner of the operating organization, with the given `email` and `name`.
     """
     call.visit.require_own_page()
     link = await _link(call, body.token)
     email, name = link.email or body.email, link.name or body.name
     if email is None:
-        raise MissingField("Object missing required field `email`: this link names nobody.", param="email")
+        raise MissingField("Object missing required field `email`: this link has no address of its own.", param="email")
     passwords.check(body.password, "password", email, name or "")
     password_hash = await call.console.passwords.hash(body.password, QueueKey(RETURNING, body.token))
 
@@ -110,7 +108,7 @@ async def welcome(call: ConsoleCall, body: Welcome) -> ConsoleSession:
         return account
 
     account = await call.work(use)
-    if account.totp:  # a link takes the place of a password, not of the authenticator
+    if account.totp:  # a link replaces the password, not the authenticator
         call.forget()
         return await show(call, None)
     return await show(call, account)
@@ -131,8 +129,8 @@ async def _link(call: ConsoleCall, token: str) -> Link:
 
 
 async def _first_owner(admin: AdminCall, link: Link, email: str, name: str) -> UUID:
-    """The member of the operating organization with this address, made when there is none. Raises InvalidLink when
-    somebody has an account by now."""
+    """The member of the operating organization with this address, created if missing. Raises InvalidLink when an
+    account exists by now."""
     await admin.connection.execute(ONE_FIRST)
     if await admin.connection.fetchval(SOMEBODY_HAS):
         raise InvalidLink(NO_LINK)
@@ -144,7 +142,7 @@ async def _first_owner(admin: AdminCall, link: Link, email: str, name: str) -> U
 
 
 def _link_itself(link: Link, email: str) -> Principal:
-    """Who acts until the account is there: whoever has the link."""
+    """The actor until the account exists: the link's holder."""
     return Principal(
         id=link.principal_id or NO_KEY,
         key_id=None,

@@ -1,7 +1,8 @@
-"""Which requests burnt an error budget whose alert fires: whose they were, where they went, and what they missed.
+"""Explains an error budget whose alert fires by its bad requests: their organizations, their pools, and the missed
+objectives.
 
-How fast a budget burns is counted of all requests (`control.slo.present`). Their reasons are read from the traces of
-the newest minutes that have bad requests, so that an alert over three busy days takes as long as one over an hour.
+The burn rate counts all requests (`control.slo.present`). Their reasons are read from the traces of the newest minutes
+that have bad requests, so that an alert over three busy days takes as long as one over an hour.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from storage.tables.core import request_traces
 
 MINUTE = timedelta(minutes=1)
 MOST_MINUTES, MOST_REQUESTS = 60, 100_000
-"""Whose traces are read; the newest minute is, however many it has."""
+"""Limits for reading traces; the newest minute is always read."""
 MOST_BURNT = 5
 RECENTLY = timedelta(hours=1)
-"""A window that ended longer ago is not explained by what burns now."""
+"""A window that ended earlier is not explained by a present alert."""
 LATE_FIRST_TOKEN, SLOW_TOKENS, LONG_GAP = LATE
 
 
@@ -45,7 +46,7 @@ async def read_burning(
     *,
     show_pools: bool,
 ) -> tuple[Burning, ...]:
-    """Of one organization or all. ended: of the window that is diagnosed. show_pools: the reader may see them."""
+    """Of one organization or all. ended: the diagnosed window's end. show_pools: the reader may see them."""
     now = await present(connection, organization_id, tier=tier)
     if now.until is None or ended < now.until - RECENTLY:
         return ()
@@ -133,7 +134,7 @@ def _joined(newest_first: Sequence[datetime]) -> list[tuple[datetime, datetime]]
 def _bad_requests(
     version: int, standing: Standing, organization_id: UUID | None, begin: datetime, end: datetime
 ) -> Select[Any]:
-    """Rows of organization, model, pool, what was missed, and how many requests."""
+    """Rows of organization, model, pool, missed objective, and number of requests."""
     columns = request_traces.c
     conditions = [
         columns.request_id >= first_at(begin.timestamp()),

@@ -1,7 +1,6 @@
-"""The ledger of changes: what each was expected to do to latency, beside what it measured afterwards.
+"""The ledger of changes: the expected effect of each on latency, next to the measured one.
 
-Until it is kept, a change's effect is computed when it is asked for; traces are forgotten one day, so `measure_change`
-keeps it.
+A change's effect is computed on request until `measure_change` stores it, because traces are deleted one day.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class NewChange(Body, frozen=True, kw_only=True):
 
 
 async def list_changes(call: AdminCall, query: PageQuery) -> Page[ExpectedChange]:
-    """List changes with what was expected of them and what they measured, the newest first."""
+    """List changes with their expected and measured effects, the newest first."""
     page = await page_of(
         call.connection, _Kept, select(*columns_of(_Kept, changes)), query, changes.c.made_at, changes.c.id
     )
@@ -78,7 +77,7 @@ async def list_changes(call: AdminCall, query: PageQuery) -> Page[ExpectedChange
 
 
 async def create_change(call: AdminCall, body: NewChange) -> ExpectedChange:
-    """Note a change and what is expected of it, best before it is made."""
+    """Record a change and its expected effect, best before it is made."""
     made_at = datetime.now(UTC) if body.made_at is None else moment(body.made_at, "made_at")
     values = {**msgspec.structs.asdict(body), "made_at": made_at}
     made = await call.one(_Kept, changes.insert().values(**values).returning(*columns_of(_Kept, changes)))
@@ -87,9 +86,9 @@ async def create_change(call: AdminCall, body: NewChange) -> ExpectedChange:
 
 
 async def measure_change(call: AdminCall, change_id: UUID) -> ExpectedChange:
-    """Measure what a change did and keep it: traces are forgotten one day.
+    """Measure a change's effect and store it: traces are deleted one day.
 
-    409 before the window after it is over, and where either window has too few requests for the statistic.
+    409 before the window after it has ended, and if either window has too few requests for the statistic.
     """
     before = await _find(call, change_id)
     effect = await _effect(call, before)
@@ -112,7 +111,7 @@ async def measure_change(call: AdminCall, change_id: UUID) -> ExpectedChange:
 
 
 async def delete_change(call: AdminCall, change_id: UUID) -> Deleted:
-    """Forget a change that was never made."""
+    """Delete a change that was never made."""
     before = await _find(call, change_id)
     await call.value(changes.delete().where(changes.c.id == change_id))
     call.audit("change.delete", change_id, organization_id=None, before=before)

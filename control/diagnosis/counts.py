@@ -1,6 +1,5 @@
-"""How many requests a window had that somebody waits for (asked.py), and what failed or was refused of them: of whole
-hours from the roll-up (rollup.py), of what lies around them from the traces.
-"""
+"""Counts a window's requests with a waiting client (asked.py), its failures and refusals: whole hours from the roll-up
+(rollup.py), the rest from the traces."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from storage.rows import fetchval
 
 MOST_REFUSED = 100
 ARRIVED_MS = "('x' || substr(request_id, 5, 12))::bit(48)::bigint"
-"""As `request_id.arrived_at_s`."""
+"""See `request_id.arrived_at_s`."""
 ASKED = f"""
     FROM gateway.request_traces
    WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
@@ -58,7 +57,7 @@ TARGETS_OF_HOURS = f"""
 SELECT model, pool, error_code, sum(requests)::bigint AS requests
   FROM gateway.request_target_hours WHERE {_OF} GROUP BY 1, 2, 3
 """  # noqa: S608
-# Twice as many as are told: the hours' ends may change their order.
+# Twice as many as are returned: the hours' ends may change their order.
 REFUSED_OF_HOURS = f"""
 SELECT organization_id, nullif(key_id, '{NO_KEY}') AS key_id, sum(requests)::bigint AS requests
   FROM gateway.refused_key_hours WHERE {_OF} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {2 * MOST_REFUSED}
@@ -75,7 +74,7 @@ KEYS = "SELECT id, name FROM gateway.api_keys WHERE id = ANY($1)"
 
 
 class RefusedOf(msgspec.Struct, frozen=True):
-    """key: name and id; of a key that is no more, its id alone; None: there was none."""
+    """key: name and id; for a deleted key, its id alone; None: no key."""
 
     organization_id: UUID
     key: str | None
@@ -91,17 +90,17 @@ class Counts(msgspec.Struct):
     squares: int = 0
     """The sum over seconds of the requests of each, squared."""
     codes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    """By error code and what refused; failures have an empty one."""
+    """By error code and refusing rule; failures have an empty one."""
     targets: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
-    """By model, pool and error code; an empty code: they did not fail."""
+    """By model, pool and error code; an empty code: success."""
     refused_of: Counter[tuple[UUID, UUID | None]] = msgspec.field(default_factory=Counter)
     """By organization and key."""
     requests_of: Counter[UUID] = msgspec.field(default_factory=Counter)
-    """By organization: of those in `over_share_of` all, of others perhaps a part."""
+    """By organization: all requests of those in `over_share_of`, of others perhaps a part."""
     over_share_of: Counter[UUID] = msgspec.field(default_factory=Counter)
-    """By organization, what was refused beyond its share."""
+    """By organization, refusals beyond its share."""
     refused: list[RefusedOf] = msgspec.field(default_factory=list)
-    """Those with most of them."""
+    """The largest groups."""
 
     @property
     def refusals(self) -> dict[tuple[str, str], int]:
@@ -121,7 +120,7 @@ async def counts_of(
     organization_id: UUID | None,
     tier: Tier | None,
 ) -> Counts:
-    """Of one organization or all, one tier or all, by arrival."""
+    """Counts of one organization or all, one tier or all, by arrival."""
     counts = Counts()
     last_run = await fetchval(connection, LAST_RUN)
     # an hour that the last run has seen the end of; what came to it since is seen a minute later
@@ -192,7 +191,7 @@ async def _add_hours(
 async def _add_requests_of_hours(
     connection: asyncpg.Connection[Any], counts: Counts, began: datetime, ended: datetime, tier: Tier | None
 ) -> None:
-    """Only theirs of whom something was refused: there may be many organizations, and many hours."""
+    """Add only organizations with refusals: there may be many organizations, and many hours."""
     whose = list(counts.over_share_of)
     if not whose:
         return

@@ -1,8 +1,7 @@
 """What makes requests slow: the evidence is read, judged by `findings`, and told with what to change.
 
-A tenant's own answer rests on its own requests alone, and is about what it can mend: its limits, its prompts, its
-schemas and its clients; of the way to them it says by which command they measure it. The operator's is about
-everything.
+A tenant's diagnosis rests on its own requests alone, and covers causes that it can fix: its limits, its prompts, its
+schemas and its clients; for the network path it names the command that measures it. The operator's covers everything.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ TENANTS_FIXES = frozenset(
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What to do. told: as a sentence."""
+    """A change to make. told: as a sentence."""
 
     fix: Fix
     told: str
 
 
 class UselessChange(Struct, frozen=True, kw_only=True):
-    """What is often done and would not help here."""
+    """A usual change that would not help here."""
 
     fix: Fix
     why: str
@@ -68,16 +67,16 @@ class FoundCause(Struct, frozen=True, kw_only=True):
     cause: Cause
     phase: Phase
     new: bool
-    """It was not so in the window before."""
+    """The window before did not have it."""
     score: float
-    """What it costs, in parts of the objective; 0 where it is not a matter of time."""
+    """Its cost, in parts of the objective; 0 if it is not about time."""
     evidence: list[str]
     fixes: list[Change]
     would_not_help: list[UselessChange]
 
 
 class ClearCause(Struct, frozen=True, kw_only=True):
-    """A cause that was looked for and is below its threshold. threshold: from where on it is named."""
+    """A checked cause below its threshold. threshold: from which it is named."""
 
     cause: Cause
     threshold: str
@@ -86,7 +85,7 @@ class ClearCause(Struct, frozen=True, kw_only=True):
 class BurntRequests(Struct, frozen=True, kw_only=True):
     """Bad requests of one organization and model that went to one pool and broke the objective in the same way.
 
-    pool: null for requests that were placed on no engine, and for readers who are no operators. what: the error code,
+    pool: null for requests that were placed on no engine, and for readers other than operators. what: the error code,
     or `late_first_token`, `slow_tokens` or `long_gap`.
     """
 
@@ -141,12 +140,13 @@ class TwoNumbers(Struct, frozen=True, kw_only=True):
 
 
 class DiagnosisOf(Struct, frozen=True, kw_only=True):
-    """What to do first, what then, and what need not be done.
+    """The first cause to fix, further ones, and those without need for action. second: independent problems, to be
+    checked again once the first is fixed; explained: consequences of the first; questions: missing measurements that
+    would help; burning: alerts of objectives that fire at the moment, the fastest first, with the requests that burnt
+    the budget.
 
-    second: problems of their own, to be looked at again once the first is mended; explained: what the first makes look
-    ill; questions: what was not measured and would tell more; burning: alerts of objectives that fire at the moment,
-    the fastest first, with the requests that burnt the budget. Without a finding the outcome is `burning` while an
-    alert fires, else `nothing_found`, or `not_enough_evidence` where too little was measured to say so.
+    Without a finding the outcome is `burning` while an alert fires, else `nothing_found`, or `not_enough_evidence` if
+    too little was measured.
     """
 
     outcome: Outcome
@@ -166,13 +166,13 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
     unknown: list[UnknownCause]
     questions: list[str]
     not_judged: list[str]
-    """Classes with too few requests for anything to be said of them."""
+    """Classes with too few requests for a judgment."""
     numbers: list[TwoNumbers]
 
 
 class DiagnosisQuery(Query, frozen=True, kw_only=True):
-    """The window that is judged (the last hour unless given, seven days at most), and one in which all was well (as
-    long, just before it)."""
+    """The judged window (the last hour unless given, seven days at most), and a healthy one (as long, just before
+    it)."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -181,7 +181,7 @@ class DiagnosisQuery(Query, frozen=True, kw_only=True):
     tier: Tier | None = None
 
     def windows(self) -> tuple[tuple[datetime, datetime], tuple[datetime, datetime]]:
-        """The one before and the one that is judged, in UTC. Raises InvalidField."""
+        """The earlier and the judged window, in UTC. Raises InvalidField."""
         end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
         start = end - LAST if self.start is None else moment(self.start, "start")
         _require_span(start, end, "start", "end")
@@ -196,10 +196,10 @@ class DiagnosisQuery(Query, frozen=True, kw_only=True):
 
 
 async def get_diagnosis(call: AdminCall, organization_id: UUID, query: DiagnosisQuery) -> DiagnosisOf:
-    """Say what makes an organization's requests slow, and what to change; or that too little was measured to say so.
+    """Diagnose an organization's slow requests, and propose changes; or report that too little was measured.
 
-    A principal of the organization is told of what it can mend itself: limits, prompts, schemas and clients. The way to
-    them is measured where they are, by `slipstream audit-stream`.
+    A principal of the organization gets the causes that it can fix itself: limits, prompts, schemas and clients.
+    Clients measure their network path themselves, by `slipstream audit-stream`.
     """
     await call.require_organization(organization_id)
     return await diagnosed(call, query, organization_id)
@@ -296,7 +296,7 @@ def _burning(each: Burning) -> BurningObjective:
 
 
 def _cause(finding: Finding, fixes: frozenset[Fix]) -> FoundCause:
-    """fixes: what whoever asks can do."""
+    """fixes: those available to the caller."""
     return FoundCause(
         cause=finding.cause,
         phase=finding.phase,

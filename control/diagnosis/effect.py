@@ -1,4 +1,4 @@
-"""What a change did: one number before and after it, from the traces."""
+"""A change's effect: one number before and after it, from the traces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def effect_of(
     tier: str | None,
     model: str | None,
 ) -> Effect:
-    """Of the windows that touch at `made_at`, as far as they have passed."""
+    """The effect over the windows that touch at `made_at`, as far as they have passed."""
     window = timedelta(seconds=window_s)
 
     async def number(began: datetime) -> Number:

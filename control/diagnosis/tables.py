@@ -1,4 +1,4 @@
-"""Changes that were made, what they were expected to do, and what they did; and requests by hour, added up."""
+"""Changes with their expected and measured effects; and totals of requests by hour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.tables.core import id_column, metadata, one_of
 
 
 class Metric(StrEnum):
-    """What a change is to move."""
+    """The measure that a change is to move."""
 
     TTFT = "ttft"
     TPOT = "tpot"

@@ -1,8 +1,8 @@
-"""What happened between two moments, added up by PostgreSQL from `gateway.request_traces`.
+"""Reads the measurements between two times, added up by PostgreSQL from `gateway.request_traces`.
 
-Counts are of all requests that somebody waits for (counts.py). Distributions are of those that an engine answered
-whole; of more than `MOST` of them, a share drawn by the random end of their ids, so that a busy week is judged as fast
-as a quiet hour. Only what is committed is seen: traces follow their answers by a second or so.
+Counts cover all requests with a waiting client (counts.py). Distributions cover those that an engine answered
+completely; beyond `MOST` of them, a sample by the random end of their ids, so that a busy week is judged as fast as a
+quiet hour. Only committed rows are visible: traces follow their answers by a second or so.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ MOST = 3_000
 """Requests whose distributions are computed, and 750 at least: a twentieth of a second of PostgreSQL's
 time."""
 SEARCHED = 12_000
-"""Up to so many answered requests the share is looked for among all of them."""
+"""Up to so many answered requests, the sample is searched among all of them."""
 EVERY = "g"
-"""Lies behind all four digits."""
+"""Sorts after all four digits."""
 SHARES = ("1000", "0400", "0100", "0040")
-"""Of which four last digits samples of more are, a sixteenth first: there is an index over each (migration 0037)."""
+"""Bounds of the last four digits of larger samples, a sixteenth first: there is an index over each (migration 0037)."""
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
 SETS = {
     "tiers": ("tier",),
@@ -54,7 +54,7 @@ SETS = {
     "replicas": ("tier", "pool", "replica_id"),
     "tenants": ("organization_id",),
 }
-"""Fields of `Window`, and by what each is grouped."""
+"""Fields of `Window`, with their group columns."""
 GROUPED = ("tier", "length", "pool", "replica_id", "organization_id")
 _TOLD = "engine_queue_ms IS NOT NULL AND engine_prefill_ms IS NOT NULL"
 
@@ -93,8 +93,8 @@ SELECT organization_id, (({ARRIVED_MS} - $6) * $7 / $8)::int AS number, count(*)
   {ANSWERED} AND right(request_id, 4) < $5 AND prompt_tokens IS NOT NULL AND cached_tokens IS NOT NULL
  GROUP BY 1, 2 ORDER BY 1, 2
 """
-# The gateway's comparison of prompts with earlier ones (gateway/prefixes), where it is on; of what is offline too,
-# which shares caches with the others.
+# The gateway's comparison of prompts with earlier ones (gateway/prefixes), if it is on; includes offline requests,
+# which share caches with the others.
 REUSABLE = """
 SELECT organization_id, sum(prompt_tokens)::bigint AS sampled_tokens, sum(reusable_tokens)::bigint AS reusable_tokens
   FROM gateway.prefix_samples
@@ -102,7 +102,7 @@ SELECT organization_id, sum(prompt_tokens)::bigint AS sampled_tokens, sum(reusab
    AND ($4::text IS NULL OR tier = $4) AND right(request_id, 4) < $5
  GROUP BY 1
 """
-# Engines' own counters, of all their requests whoever asked; a restart between two samples leaves nothing to subtract.
+# Engines' own counters, over all their requests; a restart between two samples leaves no difference to take.
 PAGES = """
 SELECT pool, replica_id, sum(queue_s - queue_s_before) AS queue_s, sum(prefill_s - prefill_s_before) AS prefill_s,
        sum(requests - requests_before)::bigint AS requests,
@@ -165,7 +165,7 @@ async def read_window(
 ) -> Window:
     """Of one organization or all, one tier or all, by arrival. objectives: None for the defaults.
 
-    Engines' pages are of all their requests: an organization that is asked about alone is not told of the others'.
+    Engines' pages cover all their requests, so a single organization's window leaves them out.
     """
     promised = (objectives or Objectives()).all
     which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
@@ -233,7 +233,7 @@ def drawn(statement: str, below: str) -> str:
 
 
 def _below(answered: int) -> str:
-    """Of which four last digits of ids the sample is."""
+    """The bound of the sample on the last four digits of ids."""
     if answered <= MOST:
         return EVERY
     if answered <= SEARCHED:
@@ -284,7 +284,7 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str], reusable: Mapping[UUI
 
 
 async def organization_names(connection: asyncpg.Connection[Any], ids: Collection[UUID | None]) -> dict[UUID, str]:
-    """Name and id: names are not unique. An organization that is no more has its id alone."""
+    """Name and id: names are not unique. A deleted organization has its id alone."""
     known = [each for each in ids if each is not None]
     named = {row["id"]: f"{row['name']} ({row['id']})" for row in await connection.fetch(NAMES, known)}
     return {each: named.get(each, str(each)) for each in known}

@@ -1,4 +1,4 @@
-"""Answers as rows: one for each item of a run, stored in a transaction of its own as soon as it is there."""
+"""Answers as rows: one for each item of a run, stored in a transaction of its own as soon as it arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.storable_text import storable
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
-# An item that is there already stays: it was answered before a worker was killed that could not say so.
+# An existing item stays: it was answered before a worker was killed that could not report it.
 _STORE = """
 WITH held AS (SELECT FROM evals.{table} WHERE id = $1 AND lease_id = $2),
      stored AS (INSERT INTO evals.items
@@ -50,7 +50,7 @@ _NOTE_VERDICT = "UPDATE evals.comparisons SET verdict = $3 WHERE id = $1 AND lea
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
-    """An item with its answer, as it is stored."""
+    """An item with its answer, in stored form."""
 
     run_id: UUID
     slice: str
@@ -64,14 +64,14 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def store(connection: Connection, held: Claim, scored: Scored) -> None:
-    """Store an item's answer, once. Raises LeaseLost: what nobody waits for is not stored."""
+    """Store an item's answer, once. Raises LeaseLost: the answer is then not stored."""
     values = msgspec.structs.asdict(scored) | {"answer": storable(scored.answer)}
     if not await connection.fetchval(_STORE.format(table=held.table), held.id, held.lease_id, *values.values()):
         raise LeaseLost
 
 
 async def answered(connection: Connection, run_id: UUID) -> dict[str, set[int]]:
-    """By slice, the seeds of a run that have an answer."""
+    """By slice, the answered seeds of a run."""
     return {row["slice"]: set(row["seeds"]) for row in await connection.fetch(_ANSWERED, run_id)}
 
 
@@ -82,7 +82,7 @@ async def scores(connection: Connection, run_id: UUID) -> dict[tuple[str, int], 
 
 
 async def planned(connection: Connection, run_id: UUID) -> dict[str, int]:
-    """By slice, how many items are to be asked."""
+    """By slice, the number of items to ask."""
     return {row["slice"]: row["items"] for row in await connection.fetch(_PLANNED, run_id)}
 
 
@@ -94,7 +94,7 @@ async def draw(connection: Connection, run_ids: list[UUID], wanted: Mapping[str,
 
 
 async def note_verdict(connection: Connection, held: Claim, found: GateVerdict) -> None:
-    """What a look at a comparison found, in place of what the look before it had."""
+    """Store a comparison's new verdict in place of the previous one."""
     await connection.execute(_NOTE_VERDICT, held.id, held.lease_id, msgspec.json.encode(found).decode())
 
 
@@ -106,7 +106,7 @@ async def begin_slice(connection: Connection, run_id: UUID, source: Source) -> b
 
 
 async def begin_run(connection: Connection, run_id: UUID, model: str, pool: str, engine_model: str) -> bool:
-    """Note what is asked; false: it began with something else under the same name, and cannot go on with this."""
+    """Record the run's questions; false: it began with others under the same name, and cannot continue with these."""
     version_id = await _version_of(connection, _MODEL_VERSION, model, pool, engine_model)
     begun_with: UUID = await connection.fetchval(_BEGIN_RUN, run_id, version_id)
     return begun_with == version_id

@@ -23,17 +23,17 @@ POOL_HEADER = "x-slipstream-pool"
 OF_THE_ITEM = frozenset({"context_length_exceeded", "engine_refused"})
 """Refusals that are the model's answer: it cannot take this item. They score 0."""
 NO_SCOPE = "insufficient_scope"
-"""A key that an older version made opens no door but that of conversations."""
+"""An older version's key has the scope for conversations only."""
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 MOST_FAILED = 6
-"""Answers in a row by which an engine failed and the gateway expected nothing of another try (no `retry-after`), as
-where a pool's engines do not know the model: waiting longer mends none of it."""
+"""Consecutive engine failures without a `retry-after`, for example when a pool's engines do not know the model: waiting
+longer does not help."""
 LONG_S = 5.0
-"""From the first time an item is asked until it is asked again after so long: that is a wait to tell of."""
+"""Time from an item's first request after which a retry is reported as a wait."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back. error_code: of the refusal that stands for it."""
+    """An answer. error_code: of the refusal in its place."""
 
     text: str
     request_id: str | None
@@ -52,7 +52,7 @@ class Unanswerable(Exception):
 class Asker:
     """Asks one model, on one pool if one is named.
 
-    url: of the gateway, without /v1. waits: told, with a sentence, each time that an item has waited long.
+    url: of the gateway, without /v1. waits: called with a sentence each time that an item has waited long.
     """
 
     def __init__(
@@ -136,5 +136,5 @@ def _refusal_of(body: Any) -> tuple[str, str]:
 
 
 def _more_of(request_id: str | None) -> str:
-    """Where who runs the deployment, who reads it, finds more."""
-    return f" (`slipstream requests show {request_id}` tells more)" if request_id else ""
+    """Where an operator who reads it finds more."""
+    return f" (`slipstream requests show {request_id}` shows more)" if request_id else ""

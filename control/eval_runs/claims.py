@@ -1,6 +1,6 @@
-"""A worker's right to a run or a comparison: taken for a while, kept while it works, given back at the end.
+"""A worker's lease of a run or a comparison: taken for a while, renewed while it works, given back at the end.
 
-The database's clock decides alone, so that workers on several machines need not agree on the time. Whoever has lost its
+The database's clock decides alone, so that workers on several machines need not agree on the time. A worker without its
 lease stores nothing more: every statement of a worker names the lease.
 """
 
@@ -43,11 +43,11 @@ UPDATE evals.comparisons
 """
 RUNS, COMPARISONS = "runs", "comparisons"
 _ALONE = {RUNS: "arm IS NULL", COMPARISONS: "true"}
-"""The runs of a comparison are its own."""
+"""A comparison's runs belong to it."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a worker has in hand. table: `runs` or `comparisons`."""
+    """A worker's claim. table: `runs` or `comparisons`."""
 
     table: str
     id: UUID
@@ -55,15 +55,15 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class LeaseLost(Exception):
-    """Somebody else has it, or it has ended."""
+    """Another worker has it, or it has ended."""
 
 
 class CancelAsked(Exception):
-    """Somebody wants it to end."""
+    """An administrator has cancelled it."""
 
 
 async def claim(connection: Connection, lease_s: float) -> Claim | None:
-    """Take the next that nobody works on; None: there is none. Comparisons first: releases wait for them."""
+    """Take the next unclaimed one; None: there is none. Comparisons first: releases wait for them."""
     for table in (COMPARISONS, RUNS):
         row = await connection.fetchrow(_CLAIM.format(table=table, alone=_ALONE[table]), lease_s)
         if row is not None:
@@ -88,7 +88,7 @@ async def give_back(connection: Connection, held: Claim) -> None:
 async def end(
     connection: Connection, held: Claim, status: Status, error: str | None = None, decision: Decision | None = None
 ) -> None:
-    """It is over. decision: of a comparison that is done."""
+    """End it. decision: of a finished comparison."""
     if held.table == RUNS:
         await connection.execute(_END_RUN, held.id, held.lease_id, status.value, error)
     else:

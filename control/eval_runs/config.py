@@ -22,23 +22,23 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Runs of evals, and the nights that are asked by themselves."""
 
     schedule: str = "0 2 * * *"
-    """When every model is asked each night: minute, hour, day of the month, month and day of the week, as in a
+    """Time of the nightly evals of every model: minute, hour, day of the month, month and day of the week, as in a
     crontab, in UTC. Empty: never. A night whose moment passes while no worker runs is left out, and so are those of a
     deployment's first six hours."""
     slices: tuple[str, ...] = ()
-    """Which slices the schedule asks, of each model those that fit its tier; empty: all."""
+    """Slices of the schedule, for each model those that fit its tier; empty: all."""
     items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 40
-    """How many items of each slice a night asks. Four nights in a row ask others; the fifth asks the first one's."""
+    """Items of each slice per night. Four consecutive nights ask different ones; the fifth repeats the first's."""
     automatic_rollback: bool = False
-    """A night that finds a model worse than the version before undoes the promotion that changed it, where that is no
-    more than 14 nights old. Without it the rollback is offered."""
+    """A night that finds a model worse than its previous version undoes the promotion that changed it, if that is no
+    more than 14 nights old. Otherwise the rollback is only proposed."""
     slices_folder: str = ""
     """Folder with files of questions, which become slices too: published sets and your own
     (docs/guides/add-a-slice.md). Empty: generated questions only."""
     code_isolation: Isolation = Isolation.NAMESPACES
-    """How programs that models write are run: answers of the slice `code`, and of files of questions that have tests
-    for them. `process` is for machines that allow no namespaces, where such slices are refused otherwise: such a
-    program can then read what the worker's account can read."""
+    """Isolation of programs that models write: answers of the slice `code`, and of files of questions with tests.
+    `process` is for machines without namespaces, where such slices are refused otherwise: such a program can then read
+    all files of the worker's account."""
     long_text_tokenizer: str = ""
     """Folder of a model by whose tokenizer long texts (RULER) are as long as `evals.long_text_lengths` says; empty:
     none are asked."""
@@ -56,15 +56,15 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_once: Annotated[int, msgspec.Meta(ge=1, le=256)] = 8
     """Most items in flight, of all that a worker has in hand."""
     answer_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 300.0
-    """For one answer, waiting for an engine included."""
+    """Timeout of one answer, with its wait for an engine."""
     patience_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 900.0
-    """How long an item is asked again and again while the gateway or its engines cannot answer, and an answer is tried
-    to be stored while the database cannot; then its run fails."""
+    """How long an item is retried while the gateway or its engines are unavailable, and a store is retried while the
+    database is away; then its run fails."""
     lease_s: Annotated[float, msgspec.Meta(ge=2, le=600)] = 30.0
-    """How long a worker that was killed keeps its run from others."""
+    """How long a killed worker's run stays leased."""
 
     def check(self) -> None:
-        """Raise ConfigError for a schedule that is none, or a slice there is not."""
+        """Raise ConfigError for an invalid schedule, or an unknown slice."""
         if self.schedule:
             self._check_schedule()
         if self.slices:
@@ -84,11 +84,11 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _check_slices(self) -> None:
         if self.slices_folder or self.long_text_tokenizer:
-            return  # whoever asks them reads those; every command reads the settings
+            return  # only runs read those files; every command reads the settings
         self.chosen()
 
     def catalogue(self) -> Catalogue:
-        """All slices there are; the files of `slices_folder` are read once in a process. Raises ConfigError."""
+        """All slices; the files of `slices_folder` are read once in a process. Raises ConfigError."""
         return _read(self)
 
     def chosen_for(self, tier: Tier) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.slices or known
 
     def crontab(self) -> crontab | None:
-        """The schedule; None: never. Raises what Celery raises for one that is none."""
+        """The schedule; None: never. Raises Celery's errors for an invalid one."""
         from celery.schedules import crontab
 
         return crontab.from_string(self.schedule) if self.schedule else None

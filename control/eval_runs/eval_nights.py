@@ -1,4 +1,4 @@
-"""Nights of evals: the verdict on each, when the next one is, and what is missing."""
+"""Nights of evals: their verdicts, the next one, and obstacles."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ async def list_eval_nights(call: AdminCall, query: NightQuery) -> Page[EvalNight
 
 
 async def get_night_status(call: AdminCall) -> NightStatus:
-    """When nights were and will be asked, and what is missing."""
+    """Get the previous and next nights, and their obstacles."""
     return await nights.status(call.connection)

@@ -32,7 +32,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 ACTOR = Actor.system("slipstream worker")
 LATE_DAYS = 3
-"""A night that ended longer ago is not judged any more."""
+"""A night that ended earlier is not judged any more."""
 REPORT_EVERY_S = 30.0
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('slipstream nights'))"
 _EARLIER = """
@@ -74,7 +74,7 @@ class NightJudge:
         self._reported_s = -REPORT_EVERY_S
 
     async def look(self, connection: Connection) -> int:
-        """Judge what has ended; returns how many nights. Raises FAILURES of the database."""
+        """Judge ended nights; returns their number. Raises FAILURES of the database."""
         found = await rows.unjudged(connection, LATE_DAYS)
         for run_id in found:
             await self._judge(connection, run_id)
@@ -144,7 +144,7 @@ class NightJudge:
     async def _roll_back(
         self, connection: Connection, release_id: UUID | None, night: date, verdict: NightVerdict
     ) -> bool:
-        """Whether the promotion was undone: where the settings say so and the version before was better."""
+        """Whether the promotion was undone: the settings allow it and the previous version was better."""
         against_it = [one.slice for one in verdict.failed if one.against is nights.Against.VERSION_BEFORE]
         if release_id is None or not against_it or not self._planner.automatic_rollback:
             return False
@@ -192,7 +192,7 @@ def _why_unfinished(run: Run) -> str:
 async def _emit(
     connection: Connection, run: Run, verdict: NightVerdict, release_id: UUID | None, rolled_back: bool
 ) -> None:
-    """The operating organization's webhooks hear of it, once."""
+    """Notify the operating organization's webhooks, once."""
     operator: UUID | None = await connection.fetchval(_OPERATOR)
     if operator is None:
         return

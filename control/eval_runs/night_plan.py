@@ -1,4 +1,4 @@
-"""Which nights are asked: when, which models, which slices of each, and what each model's version is."""
+"""Plans nights: their times, models and slices, and each model's version."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class NightPlanner:
         return (moment or now).date()
 
     async def is_young(self, connection: Connection, now: datetime) -> bool:
-        """Whether the deployment is too young to be asked."""
+        """Whether the deployment is too young for a night."""
         oldest: datetime | None = await connection.fetchval(_OLDEST)
         return oldest is None or now < oldest + YOUNG
 

@@ -69,8 +69,8 @@ class EvalNight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NightPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What workers of the queue `evals` are set to. schedule: as in a crontab, in UTC; empty: never. previous_at,
-    next_at: its moments before and after the report. items: of each slice. slices: by model."""
+    """Settings of workers of the queue `evals`. schedule: as in a crontab, in UTC; empty: never. previous_at, next_at:
+    its times before and after the report. items: of each slice. slices: by model."""
 
     reported_at: datetime
     schedule: str
@@ -82,7 +82,7 @@ class NightPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelNight(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's newest night as far as it is. decision: null until it is judged."""
+    """A model's newest night so far. decision: null until it is judged."""
 
     model: str
     pool: str | None
@@ -140,7 +140,7 @@ async def newest_by_model(connection: Connection, models: Collection[str]) -> li
 
 
 def night_of(row: asyncpg.Record) -> EvalNight:
-    """Of a row of `NIGHTS`. Connections of the admin API read JSON by themselves, those of workers do not."""
+    """A row of `NIGHTS`. Connections of the admin API decode JSON by themselves, those of workers do not."""
     slices = row["slices"]
     return msgspec.convert(
         dict(row) | {"slices": msgspec.json.decode(slices) if isinstance(slices, str) else slices}, EvalNight
@@ -157,13 +157,13 @@ async def report(
     slices: Mapping[str, Sequence[str]],
     automatic_rollback: bool,
 ) -> None:
-    """A worker says what it is set to."""
+    """Report a worker's settings."""
     encoded = msgspec.json.encode(slices).decode()
     await connection.execute(_REPORT, schedule, previous_at, next_at, items, encoded, automatic_rollback)
 
 
 async def status(connection: Connection) -> NightStatus:
-    """When nights were and will be asked, and what is missing."""
+    """The previous and next nights, and their obstacles."""
     row = await fetchrow(connection, select(*columns_of(NightPlan, night_plan)))
     plan = None
     if row is not None:

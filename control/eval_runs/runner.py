@@ -1,7 +1,7 @@
 """Works on runs and comparisons, one after the other, as long as there are any.
 
-Whatever is killed, and whenever: what was answered is stored, item by item, and who takes the work up next asks only
-what is missing. An item that was asked twice, because nobody could be told that it was answered, is stored once.
+A kill at any time is safe: answers are stored item by item, and the next worker asks only the missing ones. An item
+that was asked twice, because its answer could not be recorded, is stored once.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ STATEMENT_TIMEOUT_S = 30.0
 RENEWALS = 3
 """Times a lease is renewed while it lasts."""
 IDLE_S = 30.0
-"""A lease of a killed worker ends without anybody saying so."""
+"""A killed worker's lease ends without a notification."""
 
 OURS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.SyntaxOrAccessError)
-"""What no patience with the database helps against."""
+"""Database errors that a retry cannot fix."""
 
 ResultT = TypeVar("ResultT")
 Wanted = tuple[UUID, Target, str | None, Source, int]
-"""An item to ask: of which run, what, on which pool if one is named, of which slice, its seed."""
+"""An item to ask: its run, target, pool if one is named, slice and seed."""
 KeyOf = Callable[[str], Awaitable[str]]
 """The key to ask by. refused: one that the gateway did not take, empty at first. Raises SlipstreamError."""
 
@@ -75,8 +75,8 @@ class RunFailed(Exception):
 class Runner:
     """One per worker process.
 
-    url: of the gateway. trusted: how its certificate is checked; None: as usual. find: slices by name; raises KeyError.
-    nights: judges those that have ended; None: nobody does.
+    url: of the gateway. trusted: for its certificate; None: the default. find: slices by name; raises KeyError. nights:
+    judges ended nights; None: they are not judged.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class Runner:
         self._key = ""
         self._key_lock = asyncio.Lock()
         self._waiting: set[UUID] = set()
-        """Runs in hand of which it was told that they wait."""
+        """Claimed runs whose wait was reported."""
         self._pool: asyncpg.Pool[Any]
         self._session: aiohttp.ClientSession
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
-        """Work whenever something may be due, until `stop`; what is under way then is given back."""
+        """Work whenever a run may be due, until `stop`; the current one is then given back."""
         self._pool = await lazy_pool(
             self._database_url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name="slipstream-evals"
         )
@@ -143,7 +143,7 @@ class Runner:
             _log.exception("evals: a night could not be judged; it is tried again")
 
     async def _work(self, held: Claim, stop: asyncio.Event) -> None:
-        """Work on it until it is over, is lost, or the process stops."""
+        """Work on it until it ends, is lost, or the process stops."""
         what = f"{held.table.removesuffix('s')} {held.id}"
         _log.info("evals: works on %s", what)
         work = asyncio.create_task(self._run(held) if held.table == claims.RUNS else self._compare(held))
@@ -186,9 +186,9 @@ class Runner:
         await self._do(claims.end, held, status, error)
 
     async def _keep(self, held: Claim) -> None:
-        """Renew the lease, for ever. Raises LeaseLost and CancelAsked."""
+        """Renew the lease, forever. Raises LeaseLost and CancelAsked."""
         while True:
-            # a database that is away does not end the work: whoever finds the lease expired takes it, and it is lost
+            # a database that is away does not end the work: another worker may take the expired lease, and it is lost
             with contextlib.suppress(*FAILURES):
                 await self._once(claims.keep, held, self._config.lease_s)
             await asyncio.sleep(self._config.lease_s / RENEWALS)
@@ -224,7 +224,7 @@ class Runner:
             raise RunFailed(error.args[0]) from None
 
     async def _answer(self, held: Claim, runs: Sequence[Run]) -> None:
-        """Ask what is missing of these runs. Of a comparison's two each item is asked at about the same time.
+        """Ask the missing items of these runs. A comparison's two runs ask each item at about the same time.
 
         Raises RunFailed, Unanswerable and LeaseLost.
         """
@@ -259,7 +259,7 @@ class Runner:
         return found
 
     async def _ask_all(self, held: Claim, waiting: Iterator[Wanted]) -> None:
-        """One of those that ask at once."""
+        """One of several concurrent askers."""
         for run_id, target, pool, source, seed in waiting:
             item = await asyncio.to_thread(source.item, seed)
             answer = await self._ask(run_id, target, pool, item)
@@ -279,7 +279,7 @@ class Runner:
             await self._do(answers.store, held, scored)
 
     async def _ask(self, run_id: UUID, target: Target, pool: str | None, item: Item) -> Answer:
-        """By the key at hand, and once more by another where the gateway does not take it."""
+        """Ask with the present key, and once more with another if the gateway refuses it."""
         waits = functools.partial(self._tell_wait, run_id)
         key = self._key or await self._other_key("")
         for last in (False, True):

@@ -1,4 +1,4 @@
-"""Whether slices can pass a comparison at all, before an item of them is asked."""
+"""Checks that slices can pass a comparison at all, before an item of them is asked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evals.statistics.sizes import least_budget, least_margin
 SAMPLES = (50, 100, 200, 400)
 """Items whose templates are counted: more of them while it is not clear whether the slice can pass."""
 ASKS = {Tier.AUTOCOMPLETE: "conversations", Tier.CHAT: "for the rest of a line in a file"}
-"""What the slices ask that models of a tier cannot be asked."""
+"""Question types that models of a tier do not support."""
 CLEARLY = 0.5
 """Part of the margin below which nothing more is counted."""
 
@@ -36,7 +36,6 @@ class ConfiguredSlices:
         self._config = config
 
     async def all(self) -> list[EvalSlice]:
-        """As `SliceCheck` has it."""
         return await asyncio.to_thread(self._all)
 
     async def require_tier(self, names: Sequence[str], model: Model) -> None:
@@ -80,12 +79,12 @@ class ConfiguredSlices:
 
 
 def tier_of(source: Source) -> Tier:
-    """Of the models that can be asked a slice."""
+    """Tier of the models that a slice fits."""
     return Tier.AUTOCOMPLETE if source.fills_gaps else Tier.CHAT
 
 
 def unfit(catalogue: Catalogue, names: Sequence[str], tier: Tier) -> list[str]:
-    """Those of the slices that models of a tier cannot be asked; a slice that is not there is another matter."""
+    """The slices that models of a tier do not support; unknown slices are another matter."""
     fitting = catalogue.names_for(tier)
     return [name for name in names if name in catalogue.names and name not in fitting]
 
@@ -115,8 +114,8 @@ def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
 
 
 def too_few(sources: Sequence[Source], rule: Rule, budget_items: int) -> Iterator[str]:
-    """A sentence of each group of slices that cannot pass a comparison for want of items, whatever their templates are:
-    equal answers to all of them would show no less than the margin."""
+    """A sentence for each group of slices that have too few items to pass a comparison, whatever their templates are:
+    even equal answers to all of them would not exclude the margin."""
     asked: dict[tuple[int, float], list[str]] = {}
     for name, found in rules_of(sources, rule, budget_items).items():
         asked.setdefault((found.budget, found.margin), []).append(name)

@@ -22,15 +22,15 @@ from storage.engine import FAILURES, connect
 WORK = "evals.work"
 QUEUE_NIGHT = "evals.queue_night"
 PERIODS_S = {WORK: 2.0}
-"""How often each runs that is not scheduled by the settings."""
+"""Interval of each task without a schedule in the settings."""
 LATEST_S = 3_600
-"""A night whose task was not taken within so long is left out."""
+"""A night whose task was not taken within so long is skipped."""
 
 _log = logging.getLogger(__name__)
 
 
 def schedule(config: EvalsConfig) -> dict[str, dict[str, Any]]:
-    """For Celery's `beat_schedule`; empty where nothing is scheduled."""
+    """For Celery's `beat_schedule`; empty without a schedule."""
     when = config.crontab()
     if when is None:
         return {}
@@ -38,7 +38,7 @@ def schedule(config: EvalsConfig) -> dict[str, dict[str, Any]]:
 
 
 def add_tasks(app: Celery, database_url: str, planner: NightPlanner, wake: Callable[[], None]) -> None:
-    """Register both. wake: has the process's runner look for what is queued, and returns at once."""
+    """Register both. wake: lets the process's runner check the queue, and returns at once."""
 
     @app.task(name=WORK, shared=False)  # type: ignore[untyped-decorator]
     def work() -> None:

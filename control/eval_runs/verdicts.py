@@ -14,7 +14,7 @@ Scores = Mapping[tuple[str, int], tuple[str, float]]
 
 
 def rules_of(sources: Sequence[Source], rule: Rule, budget_items: int) -> dict[str, SliceRule]:
-    """By slice. One that has fewer items than the budget ends there."""
+    """Rules by slice. A slice with fewer items than the budget ends there."""
     rules = {}
     for source in sources:
         budget = budget_items if source.size is None else min(budget_items, source.size)
@@ -33,7 +33,7 @@ def rules_of(sources: Sequence[Source], rule: Rule, budget_items: int) -> dict[s
 def verdict(
     sources: Sequence[Source], first_seed: int, rules: Mapping[str, SliceRule], baseline: Scores, candidate: Scores
 ) -> GateVerdict:
-    """Of the items that both have answered, in the order in which they were drawn."""
+    """The verdict on the items that both have answered, in the order in which they were drawn."""
     items = {}
     for source in sources:
         seeds = seeds_of(source, first_seed, rules[source.name].budget)

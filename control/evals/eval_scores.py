@@ -19,7 +19,7 @@ from storage.tables.evals import Arm, Status, comparisons, items, model_versions
 
 class SliceScore(msgspec.Struct, frozen=True, kw_only=True):
     """A slice of a run that has ended. score: share of right answers, 0 to 1, with a 95 % interval that counts
-    templates, not items, as independent; without one once items were forgotten. goal: what the slice asks for."""
+    templates, not items, as independent; without one once items were deleted. goal: the slice's requirement."""
 
     run_id: UUID
     created_at: datetime
@@ -94,7 +94,7 @@ async def list_slice_scores(call: AdminCall, query: ScoreQuery) -> Page[SliceSco
 
 
 async def _sums(call: AdminCall, run_ids: list[UUID]) -> dict[tuple[UUID, str], Sums]:
-    """By run and slice, over the templates that their items were made from."""
+    """By run and slice, over the templates of their items."""
     of = items.c
     by_cluster = (
         select(of.run_id, of.slice, cast(func.count(), Double).label("n"), func.sum(of.score).label("x"))

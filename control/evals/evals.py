@@ -40,8 +40,8 @@ class NewRun(Body, frozen=True, kw_only=True):
 
 
 class NewComparison(Body, frozen=True, kw_only=True):
-    """Both pools are asked the same items. budget_items: most of each slice, of either pool. rule: by what it is
-    decided; the defaults unless given. first_seed: as of a run."""
+    """Both pools get the same items. budget_items: limit of each slice, for either pool. rule: for the decision; the
+    defaults unless given. first_seed: see a run's."""
 
     model: ModelName
     baseline_pool: Name
@@ -60,7 +60,7 @@ class RunInFull(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvalItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item of a run as it was answered. score: 0 to 1. error_code: of the refusal that stands for the answer."""
+    """An answered item of a run. score: 0 to 1. error_code: of the refusal in the answer's place."""
 
     slice: str
     seed: int
@@ -110,7 +110,7 @@ async def create_eval_run(call: AdminCall, body: NewRun) -> Run:
 
 
 async def get_eval_run(call: AdminCall, run_id: UUID) -> RunInFull:
-    """One run, with how far each slice is and what was answered right."""
+    """Get a run, with the progress and score of each slice."""
     return RunInFull(
         run=await store.run(call.connection, run_id), slices=await store.slices_of(call.connection, run_id)
     )
@@ -129,7 +129,7 @@ async def list_eval_items(call: AdminCall, run_id: UUID, query: ItemQuery) -> Pa
 
 
 async def cancel_eval_run(call: AdminCall, run_id: UUID) -> Run:
-    """End a run; what was answered is kept. 409 for one that has ended, and for one of a comparison."""
+    """Cancel a run; its answers are kept. 409 for one that has ended, and for one of a comparison."""
     before = await store.run(call.connection, run_id)
     after = await store.cancel_run(call.connection, run_id)
     call.audit("eval_run.cancel", run_id, organization_id=None, before=before, after=after)
@@ -164,7 +164,7 @@ async def create_eval_comparison(call: AdminCall, body: NewComparison) -> Compar
 
 
 async def get_eval_comparison(call: AdminCall, comparison_id: UUID) -> Comparison:
-    """One comparison, with the verdict on each slice as far as it was looked at."""
+    """Get a comparison, with the present verdict on each slice."""
     return await store.comparison(call.connection, comparison_id)
 
 

@@ -25,8 +25,8 @@ from storage.tables.evals import ENDED, Arm, Decision, Status, comparisons, item
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 SEEDS_A_DAY = MOST_ITEMS
-"""So that no run reaches into the next day's. The first days' lie far behind all that served for development or is kept
-for final figures (evals/slices/split.py)."""
+"""Keeps a run out of the next day's seeds. The first day's are far after all seeds of development and of final figures
+(evals/slices/split.py)."""
 
 
 PANEL_PARTS = 4
@@ -37,28 +37,27 @@ _PANEL_DAY = date(2020, 1, 1).toordinal()
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """By what a comparison is decided, in every slice."""
+    """Rule of a comparison's decision, for every slice."""
 
     margin: Margin = 0.02
     """How much lower the candidate's share of right answers may be, 0 to 1."""
     margins: dict[str, Margin] = {}
-    """The same, by slice, of those that have one of their own."""
+    """The same by slice, for those with their own margin."""
     alpha: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
-    """How often, at most, a candidate that is worse by the margin may pass."""
+    """Highest probability that a candidate which is worse by the margin passes."""
     fail_alpha: Annotated[float, Meta(gt=0, le=0.5)] | None = None
-    """How often, at most, a candidate that is as good as the baseline may fail, all slices together; alpha unless
-    given."""
+    """Highest probability that a candidate as good as the baseline fails, all slices together; alpha unless given."""
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
-    """How often a candidate that is as good as the baseline should pass: how many items it takes is planned for it."""
+    """Probability that a candidate as good as the baseline passes, for which the number of items is planned."""
     correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
-    """How much of a template's rare losses are reckoned to come together."""
+    """Assumed correlation of rare losses within a template."""
     first_look: Items = 200
     """Items of each slice that are asked of either pool before the first look; then twice as many, and so on."""
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of a run. score_sum: the scores of what was answered, added up. goal: null until the slice was begun.
-    refused_items: of the answered items that are kept, those that the model could not take."""
+    """A slice of a run. score_sum: sum of the answers' scores. goal: null until the slice was begun. refused_items: of
+    the stored answered items, those that the model refused."""
 
     slice: str
     slice_version: str | None
@@ -91,7 +90,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison. decision: null until it is done. verdict: by slice, what was found so far, with its numbers."""
+    """A comparison. decision: null until it is done. verdict: by slice, the present result, with its numbers."""
 
     id: UUID
     model: str
@@ -127,12 +126,12 @@ _KEPT = select(func.count()).select_from(items).where(items.c.run_id == runs.c.i
 
 
 def _of_either(name: str) -> ColumnElement[Any]:
-    """Of a comparison's run the comparison's: it is worked on as one."""
+    """Condition: a comparison's runs are worked on as one."""
     return func.coalesce(comparisons.c[name], runs.c[name])
 
 
 def status_of_run() -> ColumnElement[str]:
-    """As `RUNS` has it."""
+    """Status of a run, see `RUNS`."""
     return _of_either("status")
 
 
@@ -168,7 +167,7 @@ SELECT slice, version AS slice_version, about, goal, items, forgotten_items + an
                       WHERE items.run_id = run_slices.run_id AND items.slice = run_slices.slice) AS counted
  WHERE run_id = $1 ORDER BY slice
 """
-# What nobody works on ends at once; a worker that has it sees that it is asked to end.
+# An unclaimed one ends at once; a worker that has it sees the cancellation.
 _CANCEL = """
 UPDATE evals.{table}
    SET cancel_asked_at = coalesce(cancel_asked_at, now()),
@@ -282,13 +281,13 @@ async def comparison(connection: Connection, comparison_id: UUID) -> Comparison:
     row = await fetchrow(connection, COMPARISONS.where(comparisons.c.id == comparison_id))
     if row is None:
         raise NotFound(f"There is no comparison {comparison_id}.")
-    # connections of the admin API read JSON by themselves, those of workers do not
+    # connections of the admin API decode JSON by themselves, those of workers do not
     texts = {name: row[name] for name in ("rule", "verdict") if isinstance(row[name], str)}
     return msgspec.convert(dict(row) | {name: msgspec.json.decode(text) for name, text in texts.items()}, Comparison)
 
 
 async def cancel_run(connection: Connection, run_id: UUID) -> Run:
-    """Have a run end; what was answered is kept. Raises NotFound, and Conflict for one that has ended or belongs to a
+    """Cancel a run; its answers are kept. Raises NotFound, and Conflict for one that has ended or belongs to a
     comparison."""
     found = await run(connection, run_id)
     if found.comparison_id is not None:

@@ -1,5 +1,4 @@
-"""What a run of evals is sent to, as a desired state says: the model, the pool that answers, and its engines' name for
-it."""
+"""Target of a run of evals in a desired state: the model, the pool, and its engines' name for it."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def target_of(state: DesiredState, model_name: str, pool_name: str | None, field
     found = pool_named(state, pool_name or model.pool, field)
     if found.role == "prefill":
         raise InvalidField(
-            f"The pool {found.name!r} computes prompts for other pools and answers nobody; name one of those.",
+            f"The pool {found.name!r} computes prompts for other pools and serves no clients; name one of those.",
             param=field,
         )
     pool = found.name
@@ -44,10 +43,10 @@ def target_of(state: DesiredState, model_name: str, pool_name: str | None, field
 
 
 def version_of(state: DesiredState, target: Target, engines: Mapping[str, str]) -> dict[str, str]:
-    """What a night's answers are made by, as text by name; empty values are left out.
+    """The version behind a night's answers, as text by name; empty values are left out. engines: known start options of
+    the pool's engines, in addition to the desired state.
 
-    engines: what is known of how the pool's engines are started, beside what the desired state says. Two nights whose
-    versions are equal ran the same, as far as the product knows.
+    Two nights with equal versions ran the same software, as far as is known.
     """
     model, pool = model_named(state, target.model), pool_named(state, target.pool)
     found = {

@@ -1,4 +1,4 @@
-"""What differs between two fleets, as lines that people read: `model chat: pool a -> b`."""
+"""Differences between two fleets, as lines for people: `model chat: pool a -> b`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Named = Mapping[str, Any]
 
 
 class Difference(NamedTuple):
-    """place: what differs, and of it which field: `("model", "chat", "pool")`. line: with both values, for people."""
+    """One difference. place: the path to the field: `("model", "chat", "pool")`. line: with both values, for people."""
 
     place: tuple[str, ...]
     line: str
@@ -30,7 +30,7 @@ def undone(before: DesiredState, edited: DesiredState, after: DesiredState) -> l
     changed = [each.place for each in _differences(edited, after)]
 
     def is_kept(place: tuple[str, ...]) -> bool:
-        """What was added or removed takes its fields with it."""
+        """Whether it is reported: an added or removed object covers its fields."""
         return not any(place[: len(other)] == other or other[: len(place)] == place for other in changed)
 
     return [each.line for each in _differences(before, edited) if not is_kept(each.place)]
@@ -67,6 +67,6 @@ def _replicas(state: DesiredState) -> dict[str, Any]:
 
 
 def _told(value: object) -> str:
-    """As JSON, without quotes around what is one word."""
+    """As JSON, without quotes around a single word."""
     text = printable(msgspec.json.encode(value).decode())
     return text[1:-1] if text.startswith('"') and len(text) > 2 and " " not in text else text

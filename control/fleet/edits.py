@@ -1,7 +1,7 @@
 """Every edit of the fleet as a function from one desired state to the next; nothing here reads or writes anything.
 
-Each refuses what would break: what names nothing, what is still in use, what would leave a model without an engine.
-`Edit` is what `control/fleet/revision.py` writes; the version is the store's to count.
+Each refuses an edit that would break the fleet: an unknown name, a removal of an object in use, a model without an
+engine. `Edit` is what `control/fleet/revision.py` writes; the version is the store's to count.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def remove_alias(state: DesiredState, alias: str) -> DesiredState:
 
 
 def approve_cascade(state: DesiredState, name: str, approval: Approval) -> DesiredState:
-    """Let a model's cascade answer customers. Raises NotFound, and Conflict where it is not what was approved."""
+    """Let a model's cascade answer customers. Raises NotFound, and Conflict if it differs from the approved one."""
     model = find_model(state, name)
     if model.cascade is None or measured(state, model) != approval.measured:
-        raise Conflict(f"The cascade of {name!r} has just been changed; compare what it is now.")
+        raise Conflict(f"The cascade of {name!r} has just been changed; compare its present form.")
     cascade = replace(model.cascade, approval=approval)
     return _checked(_with_model(state, replace(model, cascade=cascade)))
 
@@ -101,7 +101,7 @@ def put_pool(state: DesiredState, pool: Pool, *, force: bool = False) -> Desired
 
 
 def remove_pool(state: DesiredState, name: str) -> DesiredState:
-    """Take a pool away with its replicas; what runs on them ends by itself. Raises Conflict while a model names it."""
+    """Remove a pool with its replicas; running requests finish. Raises Conflict while a model names it."""
     gone = find_pool(state, name)
     users = [model.name for model in state.models if name in pools_of(model)]
     if users:
@@ -121,7 +121,7 @@ def put_replica(state: DesiredState, pool_name: str, replica: Replica, *, force:
 
 
 def remove_replica(state: DesiredState, pool_name: str, replica_id: str, *, force: bool = False) -> DesiredState:
-    """Take a replica away; what runs on it ends by itself. Raises Conflict for the last that serves, NotFound."""
+    """Remove a replica; running requests finish. Raises Conflict for the last that serves, NotFound."""
     pool = find_pool(state, pool_name)
     gone = find_replica(pool, replica_id)
     rest = tuple(each for each in pool.replicas if each is not gone)
@@ -154,7 +154,7 @@ def restore(state: DesiredState, earlier: DesiredState, *, force: bool = False) 
 
 
 def find_model(state: DesiredState, name: str) -> Model:
-    """The model of this name. Raises NotFound, for an alias too, and says whose it is."""
+    """The model of this name. Raises NotFound, for an alias too, and names its model."""
     found = state.model(name)
     if found is None:
         raise _unknown("model", name, [model.name for model in state.models])
@@ -224,7 +224,7 @@ def _idle_pools(state: DesiredState, model: Model) -> list[str]:
 
 
 def _same_release(before: Model, after: Model | None) -> bool:
-    """Whether a model whose release runs goes on to be served as that release arranged it."""
+    """Whether a model with a running release is still served as that release arranged it."""
     return after is not None and (after.pool, after.engine_model, after.canary) == (
         before.pool,
         before.engine_model,
@@ -267,7 +267,7 @@ def _require_name(name: str, field: str) -> None:
 
 
 def _require_segment(name: str, field: str) -> None:
-    """Of what the admin API's paths name beside other things."""
+    """Check a name that the admin API's paths use next to fixed segments."""
     _require_name(name, field)
     if not is_path_segment(name):
         raise InvalidField(f"Invalid value for '{field}': {name!r}; {NO_PATH_SEGMENT}", param=field)

@@ -1,4 +1,4 @@
-"""Versions of the fleet: which is in force, who made each, what differs between them, and back to an earlier one."""
+"""Versions of the fleet: the one in force, their authors and differences, and rollback to an earlier one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ VersionNumber = Annotated[int, Meta(ge=1, le=2**53)]
 
 
 class FleetVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One version. action: what made it, `seed` for the settings; actor: who. Both are null in those of releases in
-    which only settings made them."""
+    """One version. action: the operation, `seed` for the settings; actor: its author. Both are null in versions of
+    earlier releases, where only settings made them."""
 
     version: int
     created_at: datetime
@@ -37,7 +37,7 @@ class FleetVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """The version in force, and what every gateway that ran within a day makes of it."""
+    """The version in force, and its state at every gateway that ran within a day."""
 
     version: int
     gateways: list[GatewayReport]
@@ -55,14 +55,14 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinceQuery(Query, frozen=True, kw_only=True):
-    """What to compare with."""
+    """The version to compare with."""
 
     since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     """A version; the one before unless given, and 0 is the fleet before there was any."""
 
 
 class Rollback(Body, frozen=True, kw_only=True):
-    """Which version to become again."""
+    """The version to return to."""
 
     version: VersionNumber
 
@@ -82,13 +82,13 @@ async def get_live_fleet(call: AdminCall) -> LiveFleet:
 
 
 async def list_fleet_versions(call: AdminCall, query: PageQuery) -> Page[FleetVersion]:
-    """List the versions there were, with who made them."""
+    """List the versions, with their authors."""
     statement = select(*columns_of(FleetVersion, desired_states))
     return await page_of(call.connection, FleetVersion, statement, query, desired_states.c.version)
 
 
 async def get_fleet_version(call: AdminCall, fleet_version: str, query: SinceQuery) -> FleetDocument:
-    """One version, and how it differs from another."""
+    """Get one version, and its differences from another."""
     revision = await find_version(call, fleet_version)
     state = revision.state
     since = state.version - 1 if query.since is None else query.since
@@ -108,9 +108,9 @@ async def get_fleet_version(call: AdminCall, fleet_version: str, query: SinceQue
 
 
 async def roll_back_fleet(call: AdminCall, body: Rollback, query: EditQuery) -> FleetEdit:
-    """Become an earlier version again, as a new one.
+    """Return to an earlier version, as a new one.
 
-    Splits of releases that have ended since stay ended; a model whose release runs must be as it is.
+    Splits of releases that have ended since stay ended; a model with a running release must not change.
     """
     earlier = (await find_version(call, str(body.version))).state
     return await edited(call, query, "rollback", lambda state: edits.restore(state, earlier, force=query.force))

@@ -1,6 +1,5 @@
-"""One edit of the fleet as an operation of the admin API: for the version that was read, checked here before anybody is
-asked to serve it, written with its audit row, or only tried.
-"""
+"""One edit of the fleet as an operation of the admin API: for the version that was read, checked here before gateways
+get it, written with its audit row, or only tried."""
 
 from __future__ import annotations
 
@@ -21,18 +20,19 @@ from engines.http.keys import EngineKeys
 
 
 class EditQuery(Query, frozen=True, kw_only=True):
-    """How an edit is made."""
+    """Options of an edit."""
 
     dry_run: bool = False
     """Answer what would become different, and change nothing."""
     force: bool = False
-    """Also where a model is left without an engine, or what it names cannot be read on the machine that answers."""
+    """Also if a model is left without an engine, or files that it names cannot be read on the gateway's machine."""
 
 
 class FleetEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """What an edit did. version: the fleet's from now on; previous_version: before, the same where nothing differs.
+    """Result of an edit. version: the fleet's from now on; previous_version: before, the same without differences.
+    differences: a line each.
 
-    differences: a line each. Gateways take a version up within seconds; `GET /fleet` says which have.
+    Gateways take a version up within seconds; `GET /fleet` says which have.
     """
 
     version: int
@@ -42,7 +42,7 @@ class FleetEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> FleetEdit:
-    """Make the edit. Raises what it raises, InvalidField for what no gateway could serve, VersionMismatch."""
+    """Make the edit. Raises its errors, InvalidField if no gateway could serve the result, VersionMismatch."""
     expected = _expected_version(call.if_match)
     before = await in_force(call)
     require_version(before, expected)
@@ -95,7 +95,7 @@ def _expected_version(if_match: str | None) -> int | None:
 
 
 async def _require_servable(call: AdminCall, before: DesiredState, after: DesiredState, *, force: bool) -> None:
-    """What a gateway would find out when it takes this version up, found out now."""
+    """Check now for errors that a gateway would find when it takes this version up."""
     pools = changed_pools(before, after)
     try:
         for pool in pools:
@@ -116,7 +116,7 @@ async def _require_servable(call: AdminCall, before: DesiredState, after: Desire
 
 
 def _fits(state: DesiredState, model: Model | None) -> bool:
-    """Whether a model's longest request can be served; one that is new shall be."""
+    """Whether a model's longest request can be served; for a new model it must be."""
     if model is None:
         return True
     try:

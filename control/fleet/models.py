@@ -20,7 +20,7 @@ class FleetModels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AliasTarget(Body, frozen=True, kw_only=True):
-    """What the alias means from now on."""
+    """The alias' new target."""
 
     model: ModelName
 
@@ -39,7 +39,7 @@ async def get_model(call: AdminCall, model_name: str) -> Model:
 async def put_model(call: AdminCall, model_name: str, body: Model, query: EditQuery) -> FleetEdit:
     """Add a model, or replace it whole.
 
-    `name` must be the one in the path. What runs goes on where it is; requests that come later go where it says.
+    `name` must be the one in the path. Running requests finish where they are; later ones use the new definition.
     """
     if body.name != model_name:
         raise InvalidField(f"Invalid value for 'name': it is {model_name!r} in the path.", param="name")

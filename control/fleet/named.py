@@ -7,7 +7,7 @@ from contracts.errors import InvalidField
 
 
 def model_named(state: DesiredState, name: str, param: str = "model") -> Model:
-    """By its name or an alias. param: the field that names it. Raises InvalidField."""
+    """The model of this name or alias. param: the field that names it. Raises InvalidField."""
     if (model := state.model(name)) is None:
         raise InvalidField(f"There is no model {name!r}; models: {_names(state.models)}.", param=param)
     return model

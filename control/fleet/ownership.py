@@ -1,6 +1,7 @@
-"""Who says what the fleet is: the settings at first, and again whenever they change; in between, those who edit it.
+"""Decides who defines the fleet: the settings at first, and again whenever they change; in between, administrators'
+edits.
 
-Every version notes the settings it descends from, and every gateway those of its last start. So a start with the same
+Every version records the settings it descends from, and every gateway those of its last start. So a start with the same
 settings changes nothing and edits outlive it; and gateways whose settings differ do not take turns: only settings that
 are new to the gateway which has them replace what is in force.
 """
@@ -35,20 +36,20 @@ SELECT version FROM gateway.desired_states WHERE settings_digest = $1 AND action
 
 
 class Claim(StrEnum):
-    """What a start with settings does to the fleet that is in force."""
+    """Effect of a start with settings on the fleet in force."""
 
     KEEP = "keep"
     """It descends from these very settings."""
     REPLACE = "replace"
     """The settings are new."""
     STALE = "stale"
-    """Other settings came after these: what they made stays."""
+    """Other settings came after these: their fleet stays."""
     RELEASE = "release"
-    """The settings are new, and a release runs that they would break off: what is in force stays."""
+    """The settings are new, but would break off a running release: the fleet in force stays."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What became of the settings. lost: edits that they replaced, a line each. releases: those that refused them."""
+    """Outcome of the settings. lost: edits that they replaced, a line each. releases: those that refused them."""
 
     claim: Claim
     revision: Revision
@@ -113,7 +114,7 @@ async def settle(connection: asyncpg.Connection[Any], settings: DesiredState, in
 
 
 def warning_of(settled: Settled) -> str | None:
-    """What whoever changed the settings must be told; None: nothing."""
+    """Warning for the person who changed the settings; None: none."""
     version = settled.revision.state.version
     match settled.claim:
         case Claim.REPLACE if settled.lost:
@@ -121,13 +122,13 @@ def warning_of(settled: Settled) -> str | None:
                 f"the settings' models and pools have changed and are in force as version {version}; edits made since "
                 f"the settings before are replaced by it: {'; '.join(settled.lost)}. Make again what is still "
                 f"wanted; `slipstream fleet rollback {version - 1}` brings all of that version back, and undoes these "
-                "settings (--dry-run tells what)"
+                "settings (--dry-run shows them)"
             )
         case Claim.STALE:
             return (
                 f"version {version} of models and pools, in force, comes from other settings, which are newer than "
                 "these: nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
-                "tells what differs between versions"
+                "shows the differences between versions"
             )
         case Claim.RELEASE:
             return (
@@ -139,7 +140,7 @@ def warning_of(settled: Settled) -> str | None:
 
 
 async def _undone(connection: asyncpg.Connection[Any], force: Revision, settings: DesiredState) -> list[str]:
-    """What was edited since the settings that are in force were written, and these settings do not say."""
+    """Edits since the settings in force were written, which these settings do not contain."""
     version = await connection.fetchval(UNEDITED, force.settings_digest)
     unedited = None if version is None else await at(connection, version)
     return [] if unedited is None else undone(unedited.state, force.state, settings)

@@ -23,7 +23,7 @@ class FleetPools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaWeight(Body, frozen=True, kw_only=True):
-    """Share of load relative to the pool's other replicas; 0 drains: what runs there ends by itself."""
+    """Share of load relative to the pool's other replicas; 0 drains: running requests finish."""
 
     weight: Annotated[float, Meta(ge=0, le=1_000_000)]
 
@@ -50,9 +50,9 @@ async def put_pool(call: AdminCall, pool_name: str, body: Pool, query: EditQuery
 
 
 async def delete_pool(call: AdminCall, pool_name: str, query: EditQuery) -> FleetEdit:
-    """Take a pool away that no model names.
+    """Remove a pool that no model names.
 
-    What runs there ends by itself. Engines that `slipstream up` started run on, for nobody.
+    Running requests finish. Engines that `slipstream up` started keep running, unused.
     """
     return await edited(call, query, "pool.remove", lambda state: edits.remove_pool(state, pool_name))
 
@@ -87,7 +87,7 @@ async def weigh_replica(
 
 
 async def delete_replica(call: AdminCall, pool_name: str, replica_id: str, query: EditQuery) -> FleetEdit:
-    """Take a replica away; what runs on it ends by itself."""
+    """Remove a replica; running requests finish."""
     return await edited(
         call,
         query,

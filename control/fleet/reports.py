@@ -9,7 +9,7 @@ import asyncpg
 import msgspec
 
 SILENT_AFTER_S = 35.0
-"""A gateway that told nothing for three times is away."""
+"""A gateway without a report for three intervals counts as away."""
 FORGOTTEN_AFTER_S = 86_400.0
 LIST = """
 SELECT instance, version, refused_version, refusal, seen_at, seen_at < now() - make_interval(secs => $1) AS silent
@@ -20,9 +20,9 @@ SELECT instance, version, refused_version, refusal, seen_at, seen_at < now() - m
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One gateway. version: by which it serves; 0: none yet. refused_version, refusal: one it cannot take up, and why;
-    it tries again until it can, or a newer one comes. silent: it has told nothing for a while, so it is probably gone.
-    """
+    """One gateway. version: in force there; 0: none yet. refused_version, refusal: a version that it cannot take up,
+    and the reason; it retries until it can, or a newer one comes. silent: it has sent no report for a while, so it is
+    probably gone."""
 
     instance: str
     version: int
@@ -33,6 +33,6 @@ class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def gateway_reports(connection: asyncpg.Connection[Any]) -> list[GatewayReport]:
-    """Of every gateway that ran within a day."""
+    """Reports of every gateway that ran within a day."""
     rows = await connection.fetch(LIST, SILENT_AFTER_S, FORGOTTEN_AFTER_S)
     return [GatewayReport(**dict(row)) for row in rows]

@@ -1,5 +1,5 @@
-"""Reads and writes versions of the desired state inside a caller's transaction: whoever changes the fleet changes it
-here, together with whatever else must become true in the same moment.
+"""Reads and writes versions of the desired state inside a caller's transaction: every change of the fleet happens here,
+together with all other changes of the same transaction.
 
     async with connection.transaction():
         written = await write(connection, edit, actor=actor.name, action="model.put")
@@ -24,9 +24,9 @@ from gateway.desired import document
 from storage.audit_log import Change
 
 LOCK_ID = 0x64657369
-"""Key of the advisory lock of writers, any constant that nobody else uses: the bytes of `desi`."""
+"""Key of the writers' advisory lock, an arbitrary unused constant: the bytes of `desi`."""
 LOCK = "SELECT pg_advisory_xact_lock($1)"
-# The document as text: connections differ in what they make of jsonb.
+# The document as text: connections decode jsonb differently.
 NEWEST = """
 SELECT version, document::text AS document, settings_digest, action, actor, created_at
   FROM gateway.desired_states ORDER BY version DESC LIMIT 1
@@ -48,28 +48,28 @@ SELECT coalesce(max(version), 0) + 1, $1::jsonb, $2, $3, $4 FROM gateway.desired
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """One row. Version 0 is the fleet before there is any."""
+    """One row. Version 0 is the fleet before the first."""
 
     state: DesiredState
     settings_digest: str = ""
-    """Of the settings' fleet that it descends from: what the settings said before anybody edited it."""
+    """Digest of the settings' fleet that it descends from, before any edit."""
     action: str = ""
-    """What made it: `model.put`. Empty in rows of earlier releases, which only settings made."""
+    """The operation that made it: `model.put`. Empty in rows of earlier releases, where only settings made them."""
     actor: str = ""
     created_at: datetime | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a write did. after is before where the edit changed nothing: no version is written then."""
+    """Result of a write. after is before if the edit changed nothing: no version is written then."""
 
     before: Revision
     after: Revision
     change: Change
-    """For the audit log, which the caller writes as its last act."""
+    """For the audit log, which the caller writes last."""
 
     @property
     def differences(self) -> list[str]:
-        """What became different, a line each."""
+        """Differences, a line each."""
         return differences(self.before.state, self.after.state)
 
 
@@ -136,7 +136,7 @@ async def write(
 
 
 def require_version(newest: Revision, expected_version: int | None) -> None:
-    """Raise VersionMismatch unless the newest is the one that an edit was made for; None: for any."""
+    """Raise VersionMismatch unless the newest is the one that an edit was made for; None: any."""
     if expected_version not in (None, newest.state.version):
         who = f": {newest.actor} changed it ({newest.action}). " if newest.actor else ". "
         raise VersionMismatch(
@@ -146,7 +146,7 @@ def require_version(newest: Revision, expected_version: int | None) -> None:
 
 
 def digest_of(state: DesiredState) -> str:
-    """Of models and pools, whatever the version; the same in every release that reads them the same."""
+    """Digest of models and pools, without the version; the same in every release that reads them the same."""
     state = document.decode(0, document.encode(state.models, state.pools))  # a weight of 1 is one of 1.0
     content = msgspec.json.encode({"models": state.models, "pools": state.pools}, order="sorted")
     return hashlib.sha256(content).hexdigest()

@@ -20,14 +20,14 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 ACTOR = Actor.system("slipstream gateway")
-"""Who writes, as the audit log names it: what a gateway's settings say it does on nobody's request."""
+"""The author in the audit log for changes by a gateway's settings."""
 
 _log = logging.getLogger(__name__)
 
 
 async def seed(store: DesiredStateStore, instance: str, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> int:
-    """Make what the settings say the newest version, if `ownership` says that a start with them does; returns the
-    version that is in force. instance: whose settings they are.
+    """Make the settings' fleet the newest version, if `ownership` decides so; returns the version in force. instance:
+    owner of the settings.
 
     Gateways that start together write one row, not several. Raises ConfigError when the state contradicts itself, or
     the newest row was written by a release this one cannot read; DatabaseAway when the database cannot be reached.
@@ -61,7 +61,7 @@ class Seeding:
         self._pools = pools
         self._task = BackgroundTask("seeding", self._retry)
         self.done = not models
-        """Whether the settings have been compared with the state in force, and written if they are new."""
+        """The settings have been compared with the state in force, and written if they are new."""
 
     async def start(self) -> None:
         """Try once, and go on in the background if the database cannot be reached.

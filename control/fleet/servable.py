@@ -1,7 +1,7 @@
-"""What of a fleet can be found out before it is in force: dialects, URLs, keys, tokenizers, engines that are too small.
+"""Checks a fleet before it is in force: dialects, URLs, keys, tokenizers, engines that are too small.
 
-Settings are checked by this at a start, and edits before they are written: what a gateway would refuse when it takes a
-version up is refused to whoever asks for it, as far as the machine that checks is like the gateway's.
+Settings are checked by this at a start, and edits before they are written: an edit that a gateway would refuse is
+refused to its author, as far as the checking machine is like the gateway's.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health
 
 
 def changed_pools(before: DesiredState, after: DesiredState) -> list[Pool]:
-    """Those that are new or different."""
+    """New or different pools."""
     return [pool for pool in after.pools if pool not in before.pools]
 
 
 def changed_models(before: DesiredState, after: DesiredState) -> list[Model]:
-    """Those that are new or different."""
+    """New or different models."""
     return [model for model in after.models if model not in before.models]
 
 
 def check_pool(pool: Pool) -> None:
-    """Raise ConfigError for a dialect there is not, for a key that would protect nothing, and for a URL as it is
-    usually mistaken: without its scheme, or as clients write it."""
+    """Raise ConfigError for an unknown dialect, for a key that would protect nothing, and for the usual mistakes in a
+    URL: without its scheme, or with the path that clients add."""
     registry.of_pool(pool)
     if pool.driver == TensorRTLLMDriver.name and pool.api_key_required and not (pool.api_key_file or pool.api_key_env):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Whether a tenant's reusable share has dropped, judged from its sums; and where most was lost. Pure."""
+"""Decides whether a tenant's reusable share has dropped, and where most was lost, from its sums. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from control.prefixes.upkeep_config import PrefixUpkeepConfig
 
 LEAST_HOURS = 3
-"""Fewer hours with enough requests do not say what is usual."""
+"""Fewer hours with enough requests do not define the usual share."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Place(NamedTuple):
-    """What requests that lost something have in common. part: empty where the cause is of none."""
+    """Common key of requests that lost reuse. part: empty if the cause has none."""
 
     template: str
     model: str
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Standing(StrEnum):
-    """Of a tenant's share, beside what is usual."""
+    """A tenant's present share, compared with its usual one."""
 
     UNKNOWN = "unknown"
     """Too few requests, now or before."""
@@ -49,7 +49,7 @@ class Standing(StrEnum):
 
 
 class OpenDrop(msgspec.Struct, frozen=True):
-    """One that was told and is not over. age_s: since it began."""
+    """A reported drop that has not ended. age_s: since it began."""
 
     usual_share: float
     age_s: float
@@ -62,8 +62,8 @@ def usual_share(hours: Sequence[Totals], least_requests: int) -> float | None:
 
 
 def standing(now: Totals, usual: float | None, drop: OpenDrop | None, config: PrefixUpkeepConfig) -> Standing:
-    """now: of the latest stretch. drop: None when none is open; one that has lasted as long as what is usual is told
-    from has become the usual, and is over."""
+    """now: the latest hours. drop: None without an open one; a drop as long as the reference period has become the
+    usual, and ends."""
     if drop is not None:
         over = now.requests >= config.least_requests and now.share >= config.recovered_to * drop.usual_share
         over = over or drop.age_s >= config.usual_hours * 3_600
@@ -74,7 +74,7 @@ def standing(now: Totals, usual: float | None, drop: OpenDrop | None, config: Pr
 
 
 def culprit(before: Mapping[Place, Totals], after: Mapping[Place, Totals]) -> Place | None:
-    """Where the lost part of all prompt tokens has grown most; None: nowhere."""
+    """The key whose lost part of all prompt tokens has grown most; None: none."""
     had, have = _lost_parts(before), _lost_parts(after)
     grown = {place: part - had.get(place, 0.0) for place, part in have.items()}
     worst = max(grown, key=lambda place: (grown[place], place), default=None)

@@ -1,6 +1,6 @@
-"""Looks for tenants whose reusable share has dropped, records it, and tells their webhooks. Called by the worker.
+"""Detects drops of tenants' reusable shares, records them, and notifies their webhooks. Called by the worker.
 
-A drop is told once. It is over when the share is nearly what it was, or when it has become the usual.
+A drop is reported once. It ends when the share is nearly back, or when it has become the usual.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPEN = """
 SELECT organization_id, usual_share, extract(epoch FROM %s::timestamptz - began_at)::double precision
   FROM gateway.prefix_drops WHERE ended_at IS NULL
 """
-# The place where half of them begin to differ, or sooner.
+# The position by which half of them have begun to differ.
 WHERE_MOST = """
 SELECT mode() WITHIN GROUP (ORDER BY part_number), percentile_disc(0.5) WITHIN GROUP (ORDER BY differing_token)
   FROM gateway.prefix_samples
@@ -62,7 +62,7 @@ Sums = dict[Place, Totals]
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """One that has begun."""
+    """A drop that has begun."""
 
     organization_id: UUID
     began_at: datetime
@@ -77,7 +77,7 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 def look_for_drops(database_url: str, config: PrefixUpkeepConfig, now: datetime | None = None) -> list[Drop]:
-    """Compare the latest stretch with the hours before it; returns what has begun to drop. Raises psycopg.Error."""
+    """Compare the latest hours with earlier ones; returns new drops. Raises psycopg.Error."""
     now = datetime.now(UTC) if now is None else now
     since = now - timedelta(seconds=config.window_s)
     with connect(database_url) as connection:
@@ -118,7 +118,7 @@ def _total(sums: Sums) -> Totals:
 def _drop(
     connection: Connection, drop: Drop, hours: dict[datetime, Sums], latest: Sums, window: tuple[str, str]
 ) -> Drop:
-    """With the place where most is lost."""
+    """The drop, with the key where most is lost."""
     together: dict[Place, list[Totals]] = defaultdict(list)
     for sums in hours.values():
         for place, totals in sums.items():

@@ -1,4 +1,4 @@
-"""The worker's metrics of prefixes. Tenants are told apart in the database and by webhooks, not here: they are many."""
+"""The worker's metrics of prefixes. No label names a tenant, because they are many: the database and webhooks do."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ class PrefixMetrics:
             self._drops.labels(str(cause))  # from 0 on, so that a first one is an increase
 
     def began(self, drops: Iterable[Drop]) -> None:
-        """These have begun."""
+        """Count drops that begin."""
         for drop in drops:
             self._drops.labels(drop.cause or NO_CAUSE).inc()

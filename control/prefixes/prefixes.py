@@ -1,4 +1,4 @@
-"""How much of an organization's prompts could be reused, by hour, template and cause, and when that dropped."""
+"""Reusable share of an organization's prompts, by hour, template and cause, and its drops."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ from storage.rows import columns_of, equal, fetchrow, is_set, record_of
 
 LAST = timedelta(days=7)
 MOST_TOTALS = 5_000
-"""Of a page."""
+"""Rows of a page."""
 SUMMED = ("requests", "prompt_tokens", "reusable_tokens", "cached_tokens")
 
 
 class PrefixShare(Struct, frozen=True, kw_only=True):
-    """Requests of one hour and one template whose prompts had the same cause to be no further reusable.
-
-    template: what groups requests: the project, the endpoint, the model, the tools' names and how the system prompt
-    opens; `others` for what is beyond the first templates of a tenant. part: where the prompts first differ; empty
-    where the cause is of none. differing_token: the earliest place of such a difference.
-    """
+    """Requests of one hour and one template whose prompts' reuse ended for the same cause. template: a group of
+    requests: by project, endpoint, model, tools' names and the system prompt's opening; `others` beyond the first
+    templates of a tenant. part: where the prompts first differ; empty if the cause has none. differing_token: the
+    earliest position of such a difference."""
 
     hour: datetime
-    """Of the requests' arrival."""
+    """Hour of the requests' arrival."""
     model: str
     endpoint: str
     template: str
@@ -43,22 +41,22 @@ class PrefixShare(Struct, frozen=True, kw_only=True):
     requests: int
     prompt_tokens: int
     reusable_tokens: int
-    """Of the longest beginning that an earlier prompt of the organization had, as the gateways saw it."""
+    """Tokens of the longest beginning that an earlier prompt of the organization had, as the gateways saw it."""
     cached_tokens: int
-    """What engines reused, as they told."""
+    """Reused tokens, from engines' reports."""
     differing_token: int | None
 
 
 class PrefixBucket(StrEnum):
-    """How time is cut."""
+    """Division of time."""
 
     HOUR = "hour"
     ALL = "all"
-    """Not at all."""
+    """None."""
 
 
 class PrefixGroup(StrEnum):
-    """By what sums are told apart."""
+    """Columns that sums are grouped by."""
 
     MODEL = "model"
     ENDPOINT = "endpoint"
@@ -86,8 +84,8 @@ class PrefixTotals(Struct, frozen=True, kw_only=True):
 class PrefixDrop(Struct, frozen=True, kw_only=True):
     """The reusable share of all the organization's prompts fell to half of what was usual, or less.
 
-    The other fields say where most was lost; they are null when it was no more than before in any template. ended_at:
-    when the share was nearly what it had been, or had become the usual.
+    The other fields name the main loss; they are null when no template lost more than before. ended_at: when the share
+    was nearly back, or had become the usual.
     """
 
     id: UUID
@@ -104,8 +102,8 @@ class PrefixDrop(Struct, frozen=True, kw_only=True):
 
 
 class PrefixText(Struct, frozen=True, kw_only=True):
-    """What two prompts say where they first differ, up to 200 characters of each. earlier: null where no more than its
-    digest was kept."""
+    """Texts of two prompts where they first differ, up to 200 characters of each. earlier: null if only its digest was
+    kept."""
 
     request_id: str
     project_id: UUID
@@ -119,7 +117,7 @@ class PrefixText(Struct, frozen=True, kw_only=True):
 
 
 class PrefixQuery(PageQuery, frozen=True, kw_only=True):
-    """Which hours; the last seven days, unless start is given."""
+    """Filter by hours; the last seven days, unless start is given."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -136,7 +134,7 @@ class PrefixQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class PrefixTotalsQuery(PrefixQuery, frozen=True, kw_only=True):
-    """Which hours; the last seven days, unless start is given. group_by may be given several times."""
+    """Filter by hours; the last seven days, unless start is given. group_by may be given several times."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_TOTALS)] = 20
     """Items at most."""
@@ -151,13 +149,13 @@ class PrefixTextQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class DropQuery(PageQuery, frozen=True, kw_only=True):
-    """ended: only drops that are over, or only those that are not."""
+    """ended: only drops that have ended, or only open ones."""
 
     ended: bool | None = None
 
 
 async def list_prefix_shares(call: AdminCall, organization_id: UUID, query: PrefixQuery) -> Page[PrefixShare]:
-    """What of an organization's prompts could be reused, the newest hour first."""
+    """List the reusable shares of an organization's prompts, the newest hour first."""
     await call.require_organization(organization_id)
     table = prefix_shares.c
     statement = select(*columns_of(PrefixShare, prefix_shares)).where(_asked(organization_id, query))
@@ -166,7 +164,7 @@ async def list_prefix_shares(call: AdminCall, organization_id: UUID, query: Pref
 
 
 async def get_prefix_totals(call: AdminCall, organization_id: UUID, query: PrefixTotalsQuery) -> Page[PrefixTotals]:
-    """What of an organization's prompts could be reused, added up as asked, the newest hour first."""
+    """Get the reusable shares of an organization's prompts, added up by group, the newest hour first."""
     await call.require_organization(organization_id)
     table = prefix_shares.c
     chosen = [table.hour] if query.bucket is PrefixBucket.HOUR else []
@@ -198,7 +196,7 @@ def _asked(organization_id: UUID, query: PrefixQuery) -> ColumnElement[bool]:
 
 
 async def list_prefix_drops(call: AdminCall, organization_id: UUID, query: DropQuery) -> Page[PrefixDrop]:
-    """When the reusable share of an organization's prompts dropped, the newest first."""
+    """List drops of the reusable share of an organization's prompts, the newest first."""
     await call.require_organization(organization_id)
     table = prefix_drops.c
     statement = (

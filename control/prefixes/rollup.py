@@ -66,9 +66,9 @@ DELETE FROM gateway.prefix_drops WHERE ctid = ANY(ARRAY(
 
 
 def roll_up(database_url: str, *, sample_retention_days: int, now: datetime | None = None) -> int:
-    """Bring `gateway.prefix_shares` up to date; returns the number of hours redone.
+    """Bring `gateway.prefix_shares` up to date; returns the number of recomputed hours.
 
-    Hours whose samples may already be forgotten are left as they are. Raises psycopg.Error; nothing is written then.
+    Hours whose samples may already be deleted stay unchanged. Raises psycopg.Error; nothing is written then.
     """
     now = datetime.now(UTC) if now is None else now
     with connect(database_url) as connection:
@@ -90,7 +90,7 @@ def roll_up(database_url: str, *, sample_retention_days: int, now: datetime | No
 
 
 def forget(database_url: str, *, sample_retention_days: int, share_retention_days: int) -> int:
-    """Delete what is over its retention; returns how many rows. Raises psycopg.Error."""
+    """Delete rows past their retention; returns their number. Raises psycopg.Error."""
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:
         for statement, days in zip(
@@ -116,7 +116,7 @@ def _begin(connection: Connection, now: datetime, oldest: datetime) -> datetime 
 
 
 def _touched(connection: Connection, begin: datetime, oldest: datetime) -> list[datetime]:
-    """Hours before `begin`, in order, of which samples were recorded since then."""
+    """Hours before `begin`, in order, with samples recorded since then."""
     bounds = {
         "since": begin - LATE,
         "oldest": first_at(hour_of(oldest + HOUR).timestamp()),

@@ -1,7 +1,7 @@
-"""How prompts hang together: a row for each request with digests and lengths, their sums by hour, and the drops.
+"""Relations between prompts: a row for each request with digests and lengths, their sums by hour, and the drops.
 
-No hash is in them that could be tried out without the deployment's key, and no text but in a table of its own, of
-organizations that want it.
+Without the deployment's key no guessed text can be checked against the hashes, and texts are only in a table of their
+own, for organizations that want it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ prefix_texts = Table(
     Index(None, "organization_id", "request_id"),
 )
 
-# Sums of the samples, made anew from them for as long as they are kept.
+# Sums of the samples, recomputed from them for as long as they are kept.
 prefix_shares = Table(
     "prefix_shares",
     metadata,
@@ -84,9 +84,9 @@ prefix_shares = Table(
     Column("requests", BigInteger, nullable=False),
     Column("prompt_tokens", BigInteger, nullable=False),
     Column("reusable_tokens", BigInteger, nullable=False),
-    # As engines told and the ledger holds.
+    # From engines' reports and the ledger.
     Column("cached_tokens", BigInteger, nullable=False),
-    # The earliest place at which a request of these differed first; null: none did.
+    # The earliest position at which a request of these differed first; null: none did.
     Column("differing_token", Integer),
 )
 

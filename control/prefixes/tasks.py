@@ -1,6 +1,6 @@
-"""The worker's task for prefixes: sums by hour, drops, and what is over its retention.
+"""The worker's task for prefixes: sums by hour, drops, and retention.
 
-It bears being run twice, late, or by two workers at once.
+It may run twice, late, or in two workers at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def periods_s(config: PrefixUpkeepConfig) -> dict[str, float]:
-    """How often it runs."""
+    """Interval of its runs."""
     return {ROLL_UP: config.roll_up_every_s}
 
 

@@ -12,7 +12,7 @@ Days = Annotated[int, Meta(ge=1, le=36_500)]
 
 
 class PrefixUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the worker does with the samples."""
+    """The worker's upkeep of the samples."""
 
     roll_up_every_s: Period = 300.0
     """Seconds between two runs of the sums by hour; each is followed by a look for shares that have dropped."""
@@ -24,10 +24,10 @@ class PrefixUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     window_s: Annotated[float, Meta(ge=60, le=86_400)] = 900.0
     """The latest stretch whose share is compared with the hours before."""
     usual_hours: Annotated[int, Meta(ge=1, le=720)] = 24
-    """How many hours before it say what is usual."""
+    """Number of previous hours that define the usual share."""
     least_requests: Annotated[int, Meta(ge=1)] = 50
     """Fewer requests, in the stretch or in an hour, say nothing."""
     dropped_to: Annotated[float, Meta(gt=0, lt=1)] = 0.5
-    """A share has dropped at this part of what is usual or less."""
+    """A share has dropped at this part of the usual one or less."""
     recovered_to: Annotated[float, Meta(gt=0, le=1)] = 0.75
-    """The drop is over at this part of what was usual before it."""
+    """The drop ends at this part of the earlier usual share."""

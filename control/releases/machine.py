@@ -1,4 +1,4 @@
-"""Where a release stands and what may happen to it next. Pure; every change of a release's place goes through `after`.
+"""The states of a release and their transitions. Pure; every change of a release's place goes through `after`.
 
 waiting ──begin──▶ running ──advance, promote──▶ running … ──▶ promoted
                     │   ▲
@@ -22,16 +22,16 @@ class State(StrEnum):
     """Of a release."""
 
     WAITING = "waiting"
-    """For enough requests of the baseline to compare with; no traffic is split."""
+    """Waits for enough requests of the baseline to compare with; no traffic is split."""
     RUNNING = "running"
     HELD = "held"
-    """It goes no further by itself; it is still rolled back by itself."""
+    """It does not advance by itself; it is still rolled back by itself."""
     PROMOTED = "promoted"
     ROLLED_BACK = "rolled_back"
 
     @property
     def ended(self) -> bool:
-        """Nothing happens to it by itself any more."""
+        """It does not change by itself any more."""
         return self in (State.PROMOTED, State.ROLLED_BACK)
 
     @property
@@ -41,20 +41,20 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to one."""
+    """Event of a release."""
 
     START = "start"
-    """It was made."""
+    """It was created."""
     BEGIN = "begin"
     """Its thresholds are fixed."""
     OBSERVE = "observe"
     """Evidence came, and decided nothing."""
     ADVANCE = "advance"
-    """The evidence lets it go on."""
+    """The evidence lets it advance."""
     FAIL = "fail"
     """The evidence is against it."""
     UNDECIDED = "undecided"
-    """As much evidence as it may use decided nothing."""
+    """The whole budget of evidence decided nothing."""
     HOLD = "hold"
     RESUME = "resume"
     PROMOTE = "promote"
@@ -73,12 +73,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 OUT = frozenset({Event.FAIL, Event.ROLL_BACK, Event.LOST})
-"""Those that end a release, whatever it was doing."""
+"""Events that end a release in any state."""
 _FURTHER = frozenset({Event.ADVANCE, Event.PROMOTE})
 ON = _FURTHER | {Event.BEGIN}
-"""Those that give the candidate more."""
+"""Events that give the candidate more."""
 _REFUSED = {
-    State.WAITING: "waits for requests of its baseline, and serves nobody yet",
+    State.WAITING: "waits for requests of its baseline, and serves no customers yet",
     State.RUNNING: "is running",
     State.HELD: "is held",
     State.PROMOTED: "has been promoted, and its model's pool is the candidate's",
@@ -87,9 +87,9 @@ _REFUSED = {
 
 
 def after(place: Place, event: Event, stages: int) -> Place:
-    """Where an event leads. stages: how many the release has, the last being all traffic.
+    """The place after an event. stages: number of stages, the last being all traffic.
 
-    Raises Conflict where the event cannot happen.
+    Raises Conflict if the event cannot happen.
     """
     match place.state:
         case State.PROMOTED if event is Event.ROLL_BACK:

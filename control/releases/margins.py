@@ -1,4 +1,4 @@
-"""What an operator may say of how a release is judged. The judge's own defaults hold for what is left out."""
+"""An operator's options for judging a release. The judge's own defaults hold for omitted ones."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from msgspec import Meta
 from contracts.errors import InvalidField
 
 LEAST_UNITS = (200, 500, 1_000)
-"""Sessions that each arm must have had before the next stage, of the last stages; of earlier ones as of the first."""
+"""Sessions that each arm must have had before the next stage, of the last stages; earlier ones use the first."""
 
 PROMOTION_ALPHA = 0.05
-"""The judge's own, where nobody said."""
+"""The judge's default."""
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995)
-"""Likewise: of the baseline's latencies, those that the candidate's are compared at."""
+"""Default quantiles of the baseline's latencies for the comparison."""
 PROMOTED = 0.99
-"""Likewise: the one that is promoted by."""
+"""Default quantile for the promotion."""
 TAILS = 3
-"""So many of the highest are tested by themselves, and the promoted one."""
+"""Number of the highest quantiles that are tested by themselves, in addition to the promoted one."""
 MOST_UNITS = 10_000_000
 """Of a budget of evidence, and of what one grant adds to it."""
 
@@ -51,7 +51,7 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     least_votes: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
     def given(self) -> dict[str, object]:
-        """By name, for the judge's policy, without what was left out."""
+        """By name, for the judge's policy, without omitted ones."""
         found = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         if self.quantiles is not None or self.promoted_quantile is not None:
             quantiles = tuple(self.quantiles or QUANTILES)
@@ -61,7 +61,7 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return found
 
     def require_quantiles(self) -> None:
-        """Raise InvalidField for quantiles that do not rise, and a promoted one that is none of them."""
+        """Raise InvalidField for quantiles that do not rise, and a promoted one that is not among them."""
         quantiles = self.quantiles or list(QUANTILES)
         said = ", ".join(f"{one:g}" for one in quantiles)
         if quantiles != sorted(set(quantiles)):
@@ -74,5 +74,5 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def least_units_of(stages: int) -> list[int]:
-    """For a release of so many stages between shadow and all traffic, where nobody said."""
+    """Default for a release of so many stages between shadow and all traffic."""
     return [LEAST_UNITS[max(0, at)] for at in range(len(LEAST_UNITS) - stages, len(LEAST_UNITS))]

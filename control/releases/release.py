@@ -1,4 +1,4 @@
-"""A release as its row has it, and what the fleet is to be while it stands there. Pure."""
+"""A release in its row's form, and the fleet at each of its stages. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHADOW = 0.0
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """By the columns of `gateway.releases`."""
+    """A release, by the columns of `gateway.releases`."""
 
     id: UUID
     created_at: datetime
@@ -48,12 +48,12 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """Its place."""
         return Place(self.state, self.stage)
 
     @property
     def share(self) -> float:
-        """Of the candidate, at its stage."""
+        """The candidate's share at its stage."""
         return self.stages[self.stage]
 
     @property
@@ -63,7 +63,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def traffic_stage(self) -> int:
-        """Its stage as the judge counts them, from the first that serves customers."""
+        """Its stage in the judge's count, from the first that serves customers."""
         return self.stage - (1 if self.stages[0] == SHADOW else 0)
 
     @property
@@ -83,10 +83,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fleet_for(state: DesiredState, release: Release, salt: str) -> DesiredState:
-    """The fleet with this release where it stands: its split, none, or the candidate's pool as the model's own.
+    """The fleet with this release at its place: its split, none, or the candidate's pool as the model's own. salt: for
+    a new split; an existing one keeps its own, and with it every session its side.
 
-    salt: for a split that is made here; one that is there keeps its own, and with it every session its side.
-    Of a fleet without its model nothing changes, and a split that is not its own stays.
+    A fleet without its model does not change, and a split of another release stays.
     """
     model = state.model(release.model)
     if model is None or model.name != release.model:
@@ -109,9 +109,9 @@ def fleet_for(state: DesiredState, release: Release, salt: str) -> DesiredState:
 
 
 def fleet_before(state: DesiredState, release: Release, engine_model: str | None) -> DesiredState:
-    """The fleet with a promotion undone: the model on its baseline's pool. engine_model: as it was there.
+    """The fleet with a promotion undone: the model on its baseline's pool. engine_model: the earlier one.
 
-    Raises Conflict where the fleet is not as the promotion left it, or the baseline serves nobody any more.
+    Raises Conflict if the fleet has changed since the promotion, or the baseline no longer serves.
     """
     model, baseline = state.model(release.model), state.pool(release.baseline_pool)
     if model is None or model.name != release.model:
@@ -134,12 +134,12 @@ def fleet_before(state: DesiredState, release: Release, engine_model: str | None
 
 
 def is_of(model: Model, release: Release) -> bool:
-    """Whether the model is split by it."""
+    """Whether it splits the model."""
     return model.canary is not None and model.canary.release == str(release.id)
 
 
 def why_lost(state: DesiredState, release: Release) -> str | None:
-    """Why a release that has not ended cannot go on in this fleet, as a sentence; None: it can."""
+    """Reason for which an unfinished release cannot continue in this fleet, as a sentence; None: it can."""
     model = state.model(release.model)
     if model is None or model.name != release.model:
         return f"the model {release.model!r} is gone"
@@ -154,8 +154,8 @@ def why_lost(state: DesiredState, release: Release) -> str | None:
 
 
 def _is_as_wanted(found: Canary | None, release: Release) -> bool:
-    """Whether a split is the release's. One made by a version that copied requests in the shadow stage alone counts: it
-    serves everybody the same."""
+    """Whether a split is the release's. A split by a version that copied requests only in the shadow stage counts: it
+    serves customers the same."""
     wanted = release.canary
     if found is None or wanted is None:
         return found is wanted
@@ -164,7 +164,7 @@ def _is_as_wanted(found: Canary | None, release: Release) -> bool:
 
 
 def without_splits_of(state: DesiredState, ended: frozenset[str]) -> DesiredState:
-    """The fleet without what these releases, by id, have left behind."""
+    """The fleet without the leftovers of these releases, by id."""
     models = (
         msgspec.structs.replace(model, canary=None)
         if model.canary is not None and model.canary.release in ended

@@ -1,4 +1,4 @@
-"""What a release's judge had gathered by each of its looks: test by test, as a chart draws it."""
+"""Evidence of a release's judge over time: test by test, as a chart draws it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from control.releases.tables import release_steps, releases
 from storage.rows import fetch
 
 MOST_LOOKS = 120
-"""Those between are left out evenly; moves and the last look never are."""
+"""Further ones are left out evenly; moves and the last verdict never are."""
 
 
 class TestKind(StrEnum):

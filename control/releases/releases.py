@@ -1,4 +1,4 @@
-"""Releases: a candidate pool takes a model's sessions over by stages, as far as what is measured of it lets it.
+"""Releases: a candidate pool takes a model's sessions over by stages, as far as its measurements allow.
 
 A worker advances them; by hand they are held, resumed, promoted and rolled back, which needs no worker: the desired
 state is written by the same transaction.
@@ -30,7 +30,7 @@ from control.slices.startable import SliceRule, require_asked
 from storage.rows import columns_of, equal, fetch, record_of
 
 UNDECIDED = "inconclusive"
-"""What the judge says of a release whose budget of evidence is spent."""
+"""The judge's decision for a release whose budget of evidence is spent."""
 STAGES = [0.0, 0.01, 0.05, 0.25, 1.0]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Why = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -56,7 +56,7 @@ class ReleaseSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage has consumed: steps, and the requests of both arms in them."""
+    """Evidence used by a stage: steps, and the requests of both arms in them."""
 
     stage: int
     steps: int
@@ -82,11 +82,11 @@ class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
-    """A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
+    """A release with its policy and its present evidence. verdict: the judge's last; null before its first.
     more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
     sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
-    than evidence, in order. warnings: what should be known of its pools before its evidence is believed, such as that
-    the candidate runs another kind of engine."""
+    than evidence, in order. warnings: about its pools, for reading its evidence, such as a candidate with another kind
+    of engine."""
 
     engine_model: str | None
     control_pool: str
@@ -134,20 +134,20 @@ class ReleaseReason(Body, frozen=True, kw_only=True):
 
 
 class ReleaseResumption(ReleaseReason, frozen=True, kw_only=True):
-    """more_units: sessions that its budget of evidence grows by; needed where that is spent, else 0."""
+    """more_units: sessions that are added to its budget of evidence; required if that is spent, else 0."""
 
     more_units: Annotated[int, Meta(ge=0, le=MOST_UNITS)] = 0
 
 
 class ReleaseQuery(PageQuery, frozen=True, kw_only=True):
-    """Which releases."""
+    """Filter of releases."""
 
     model: str | None = None
     state: State | None = None
 
 
 class StepQuery(PageQuery, frozen=True, kw_only=True):
-    """Which steps."""
+    """Filter of steps."""
 
 
 MOST_MOVES = 20
@@ -168,10 +168,10 @@ async def list_releases(call: AdminCall, query: ReleaseQuery) -> Page[ReleaseSum
 
 
 async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
-    """Start a release. It begins when the model's pool has answered enough requests to be compared with.
+    """Start a release. It begins when the model's pool has answered enough requests for a comparison.
 
-    `warnings` says what is allowed and should be known, such as a candidate on another kind of engine. 409 where the
-    model is released or split already.
+    `warnings` lists allowed but notable facts, such as a candidate on another kind of engine. 409 if the model is
+    already released or split.
     """
     slices = list(dict.fromkeys(body.slices))
     wanted = Wanted(
@@ -211,7 +211,7 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
 
 
 async def get_release(call: AdminCall, release_id: UUID) -> ReleaseDetail:
-    """Get a release with what was found of it so far."""
+    """Get a release with its present evidence."""
     return await _detail(call, await _find(call, release_id))
 
 
@@ -223,14 +223,14 @@ async def list_release_steps(call: AdminCall, release_id: UUID, query: StepQuery
 
 
 async def hold_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
-    """Hold a release in its stage. It is judged on, and still rolled back by itself."""
+    """Hold a release in its stage. Judging continues, and a rollback still happens by itself."""
     return await _by_hand(call, release_id, Event.HOLD, body.reason)
 
 
 async def resume_release(call: AdminCall, release_id: UUID, body: ReleaseResumption) -> ReleaseDetail:
-    """Let a held release go on by itself.
+    """Let a held release continue by itself.
 
-    409 where its budget of evidence is spent and `more_units` grants none: it would be held again at once.
+    409 if its budget of evidence is spent and `more_units` grants none: it would be held again at once.
     """
     verdict = _json(await call.value(_last_verdict(release_id)))
     if verdict is not None and verdict["decision"] == UNDECIDED and not body.more_units:
@@ -248,9 +248,9 @@ async def promote_release(call: AdminCall, release_id: UUID, body: ReleaseReason
 
 
 async def roll_back_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
-    """Roll a release back: the candidate is given no session any more, and ends what it has begun.
+    """Roll a release back: the candidate gets no more sessions, and finishes running requests.
 
-    A promoted release too, as long as its model is served as it was left: its model is then the baseline pool's again.
+    A promoted release too, as long as its model is unchanged since: the baseline pool then serves it again.
     """
     return await _by_hand(call, release_id, Event.ROLL_BACK, body.reason)
 
@@ -265,7 +265,7 @@ async def _by_hand(call: AdminCall, release_id: UUID, event: Event, reason: str,
 
 
 async def _find(call: AdminCall, release_id: UUID) -> Release:
-    """Locked: the worker waits for what is done by hand, and not long the other way round. Raises NotFound."""
+    """Lock the release: the worker waits for manual changes, and these not long for the worker. Raises NotFound."""
     found = await store.locked(call.connection, release_id)
     if found is None:
         raise not_found("release", release_id)

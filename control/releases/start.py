@@ -20,7 +20,7 @@ MOST_SHARE = 0.5
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator asks for. engine_model: as of `Canary`."""
+    """An operator's request. engine_model: see `Canary`."""
 
     model: str
     candidate_pool: str

@@ -58,7 +58,8 @@ async def newest_by_model(connection: asyncpg.Connection[Any]) -> list[Release]:
 
 
 async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip: bool = False) -> Release | None:
-    """One of them, for this transaction. None: there is none, or, with `skip`, somebody else is at work on it."""
+    """One of them, locked for this transaction. None: there is none, or, with `skip`, another transaction works on
+    it."""
     statement = select(*_COLUMNS).where(releases.c.id == release_id).with_for_update(skip_locked=skip)
     row = await fetchrow(connection, statement)
     return None if row is None else record_of(Release, row)

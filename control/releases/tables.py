@@ -48,7 +48,7 @@ releases = Table(
     Column("stage", Integer, nullable=False),
     Column("stage_began_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("ended_at", DateTime(timezone=True)),
-    # Of its newest step. told: what the controller last found, when it took no step.
+    # Of its newest step. told: the controller's last finding without a step.
     Column("step", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("told", Text, nullable=False, server_default=text("''")),

@@ -1,4 +1,4 @@
-"""What an operator is told of a release that may be started and differs in more than the version. Pure."""
+"""Warnings about a release that may be started and differs in more than the version. Pure."""
 
 from __future__ import annotations
 

@@ -115,19 +115,18 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it ran and how its tokens came; null: not measured, or the engine does not tell.
+    """Engine and token timing of a request; null: not measured, or not reported by the engine.
 
     pool, replica_id, side: of the last attempt that was given an engine. canary: it ran on its model's canary. side: of
     the model's split, null where it was not split; release: whose split it was, of a request that counts for one. Only
-    the operating organization is told these five; they are null for tenants, who could else choose whom a release
-    tries its candidate on.
-    prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384 and more.
-    ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
-    that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
-    how many were longer than that. client_stall_ms: while the client's connection took no more.
+    the operating organization sees these five; they are null for tenants, who could otherwise choose the traffic that a
+    release tries its candidate on. prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384
+    and more. ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of
+    an answer that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens;
+    gaps_over_100ms: how many were longer than that. client_stall_ms: while the client's connection took no more.
     engine_queue_ms, engine_prefill_ms, engine_grammar_ms: parts of the phase `engine`, as the engine tells them; the
-    last until the grammar that the output must keep was compiled. retractions: how often it
-    took the request's memory back and began again.
+    last until the grammar that the output must keep was compiled. retractions: how often it took the request's memory
+    back and began again.
     """
 
     pool: str | None
@@ -156,17 +155,19 @@ _PLACE = ("pool", "replica_id", "canary", "side", "release")
 
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known. rule: the limit that refused; counters: where the counters stood; both null when no limit did.
+    """All recorded data. rule: the limit that refused; counters: their state at that moment; both null when no limit
+    did.
 
     phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
-    this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: nobody has spans of it.
+    this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: there are no spans of
+    it.
 
     over_share: of a request refused for lack of room, whether its organization asked for more than its share of the
     pool, without which there would have been room; null: not refused so.
 
     service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
 
-    latency: how its tokens came; null where no record was kept of it.
+    latency: token timing; null without a record.
     """
 
     request_id: str
@@ -302,8 +303,8 @@ async def get_placements(call: AdminCall, request_id: str) -> Placements:
 
 
 def latency_of(trace: Mapping[str, Any], *, placed: bool) -> Latency | None:
-    """Of a row of `gateway.request_traces`; None for one of a release that measured nothing. placed: tell where it ran,
-    which tenants are not told."""
+    """From a row of `gateway.request_traces`; None if that release measured nothing. placed: include the engine, which
+    tenants do not see."""
     if trace["attempts"] is None:
         return None
     prompt_tokens = trace["prompt_tokens"]

@@ -1,1 +1,1 @@
-"""What the router knows and the gateway tells operators: the fleet as it stands now."""
+"""The router's view of the fleet, for operators."""

@@ -23,7 +23,7 @@ class LiveReplica(msgspec.Struct, frozen=True, kw_only=True):
     breaker: str
     breaker_reason: str
     draining: bool
-    """By `slipstream fleet drain`, until it is resumed or the router starts anew."""
+    """By `slipstream fleet drain`, until it is resumed or the router restarts."""
     usable: bool
     weight: float
     """Share of load relative to its pool's others; 0: drained."""
@@ -65,7 +65,7 @@ class LiveFleet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetReader(Protocol):
-    """Whoever can ask the router."""
+    """A client of the router."""
 
     async def live_fleet(self) -> LiveFleet:
         """The fleet now. Raises RouterUnavailable."""

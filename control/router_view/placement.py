@@ -60,7 +60,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def placement_of(told: Mapping[str, Any]) -> Placement:
-    """told: a `Decision` as protobuf's JSON has it, in which what is not finite is a word."""
+    """told: a `Decision` in protobuf's JSON form, in which infinite values are words."""
     candidates = [
         PlacementCandidate(
             replica_id=each["replica_id"],

@@ -25,7 +25,7 @@ class Browsers:
     def __init__(
         self, config: ConsoleConfig, pepper: bytes, *, tls: bool, trusted_proxies: tuple[str, ...] = ()
     ) -> None:
-        """Parameters as of `Site`. Raises ConfigError."""
+        """Parameters: see `Site`. Raises ConfigError."""
         config.check()
         self._config = config
         self._pepper = pepper
@@ -49,7 +49,7 @@ class Browsers:
         return None if secret is None else opened(self._pepper, secret)
 
     def require_intent(self, visit: Visit, token: SessionToken) -> None:
-        """That whoever is signed in means what the request changes. Raises ForeignPage, CsrfRefused."""
+        """Require that the session's own page sent the change. Raises ForeignPage, CsrfRefused."""
         visit.require_own_page()
         if visit.method in SAFE:
             return

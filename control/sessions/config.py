@@ -40,7 +40,7 @@ class OidcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scopes: tuple[str, ...] = ("openid", "email", "profile")
     """What is asked for; a provider may want `groups` for the claim below."""
     groups_claim: str = "groups"
-    """Claim of the ID token or of the user info that lists somebody's groups."""
+    """Claim of the ID token or of the user info that lists a person's groups."""
     groups: tuple[GroupRole, ...] = ()
     """Who of the provider is what here; the first that fits counts, and makes the member where there is none. Empty:
     only people who are members already, found by their verified e-mail address, sign in."""
@@ -57,7 +57,7 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where browsers find this deployment: `https://slipstream.example.com`. Empty: as each request says by its `Host`
     header, and by `X-Forwarded-Proto` where it comes from one of `gateway.connections.trusted_proxies`."""
     secure_cookies: Literal["auto", "always"] = "auto"
-    """`auto`: cookies are for https alone where the request came by it. `always`: by http nobody can sign in."""
+    """`auto`: cookies are for https alone where the request came by it. `always`: sign-in over http is impossible."""
     passwords: bool = True
     """Accounts may sign in by a password. Turn it off where OpenID Connect shall be the only way."""
     session_idle_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 3_600.0
@@ -82,8 +82,8 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if self.secure_cookies == "always" and self.public_url.startswith("http://"):
             raise ConfigError(
-                "gateway.console.secure_cookies: 'always' and an http:// public_url: nobody could sign in; choose "
-                "'auto', or an https:// address",
+                "gateway.console.secure_cookies: 'always' and an http:// public_url: sign-in would be impossible; "
+                "choose 'auto', or an https:// address",
                 param="gateway.console.secure_cookies",
             )
         if self.session_idle_s > self.session_lifetime_s:
@@ -111,7 +111,7 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if not self.passwords and not oidc.issuer:
             raise ConfigError(
-                "gateway.console.passwords: false, and no oidc.issuer: nobody could sign in",
+                "gateway.console.passwords: false, and no oidc.issuer: sign-in would be impossible",
                 param="gateway.console.passwords",
             )
 

@@ -1,4 +1,4 @@
-"""The cookie a session lives in: its names, what a browser sent, and what it is told to keep. Pure."""
+"""The session cookie: its names, the browser's value, and the response headers for it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from litestar.datastructures import Cookie
 
 NAME = "slipstream-session"
 HOST_PREFIX = "__Host-"
-"""Browsers take a cookie of such a name by TLS only, for the whole host and from nobody but the host itself, so that no
+"""Browsers accept a cookie of such a name only over TLS, for the whole host and from the host itself, so that no
 neighbouring site can plant one."""
 
 
@@ -24,7 +24,7 @@ def read(header: str, base: str, *, secure: bool) -> str | None:
 
 
 def kept(base: str, value: str, *, secure: bool, max_age_s: int) -> Cookie:
-    """What a browser is told to keep for so long; 0: to forget."""
+    """The header that makes a browser keep it for so long; 0: delete it."""
     return Cookie(
         key=name_of(base, secure=secure),
         value=value,

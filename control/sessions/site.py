@@ -14,7 +14,7 @@ from gateway.http.networks import Network, forwarded_address, is_among, network_
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 OWN = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site: our own page, or somebody who typed the address."""
+"""Values of Sec-Fetch-Site: our own page, or a typed address."""
 LONGEST_USER_AGENT = 400
 
 
@@ -43,8 +43,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     def require_own_page(self) -> None:
         """Raises ForeignPage for a request that changes something and was sent by another site's page.
 
-        Browsers say where a request comes from by `Sec-Fetch-Site` and `Origin`, and no page can have them say
-        something else. A program that sends neither has no cookies that somebody else could use.
+        Browsers send a request's origin in `Sec-Fetch-Site` and `Origin`, and no page can change these headers. A
+        program that sends neither has no cookies that another site could use.
         """
         if self.method in SAFE:
             return

@@ -1,6 +1,6 @@
-"""The queue of reviews: which pair a reviewer sees next, what is said of it, and what the votes come to.
+"""The queue of reviews: a reviewer's next pair, its texts, and the sums of votes.
 
-Blind: which side is the candidate's was drawn when the pair was stored, and is told to whoever has voted on it.
+Blind: the candidate's side was drawn when the pair was stored, and is shown only after a vote.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Position(StrEnum):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """A pair to be reviewed: one question, two answers, of which nobody tells which is the candidate's."""
+    """A pair for review: one question, two answers, without the candidate's side."""
 
     id: UUID
     model: str
@@ -117,7 +117,7 @@ async def vote(connection: asyncpg.Connection[Any], review_id: UUID, reviewer: s
     gone; Conflict for a second vote."""
     row = await fetchrow(
         connection,
-        # held: nobody deletes the texts that are being voted on
+        # locked: the texts must not be deleted during the vote
         select(_R.release, _R.unit, _R.candidate_left, _R.prompt)
         .where(_R.id == review_id)
         .with_for_update(key_share=True),

@@ -47,7 +47,7 @@ async def next_review(call: AdminCall, query: ShadowQuery) -> NextReview:
 
 
 async def create_vote(call: AdminCall, review_id: UUID, body: NewVote) -> Vote:
-    """Vote on a pair, once and for good; the answer tells which was the candidate's.
+    """Vote on a pair, once and for good; the response names the candidate's side.
 
     409 for a second vote, 404 once the pair's texts were deleted.
     """

@@ -22,11 +22,11 @@ _COMPARED = _P.outcome == Outcome.COMPARED.value
 
 class ShadowSums(msgspec.Struct, frozen=True, kw_only=True):
     """Of one release, model and stage. release: empty: none made the split. stage_share: the candidate's part of the
-    sessions in that stage, 0 in the shadow stage; null: it was not noted. Shares are of the pairs they can be told of:
-    JSON where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed:
-    the customer's own engine did. agreed: part of the longer text before the first difference. length, ttft,
-    tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their caches,
-    within a tenth of the prompt."""
+    sessions in that stage, 0 in the shadow stage; null: it was not recorded. Shares are of the pairs that they are
+    defined for: JSON where it was asked for, calls of tools where either side made one, refusals of all compared.
+    baseline_failed: the customer's own engine did. agreed: part of the longer text before the first difference. length,
+    ttft, tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their
+    caches, within a tenth of the prompt."""
 
     release: str
     model: str
@@ -53,7 +53,7 @@ class ShadowSums(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Measure(NamedTuple):
-    """value: of one pair; 1 or 0 for a share. among: the pairs it can be told of."""
+    """value: of one pair; 1 or 0 for a share. among: the pairs that it is defined for."""
 
     told: Callable[[Sums], Estimate]
     value: ColumnElement[Any]

@@ -82,7 +82,7 @@ shadow_pairs = Table(
     Column("baseline_completion_tokens", Integer),
     Column("candidate_completion_tokens", Integer),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    # Of the writer, as of `request_traces`.
+    # Of the writer, see `request_traces`.
     Column("transaction_id", BigInteger, nullable=False, server_default=text("(pg_current_xact_id()::text)::bigint")),
     # Of the candidate when the request came, 0 in a shadow stage. Null: it was not noted.
     Column("stage_share", Double),
@@ -100,9 +100,9 @@ reviews = Table(
     Column("model", Text, nullable=False),
     Column("release", Text, nullable=False),
     Column("unit", BigInteger, nullable=False),
-    # Drawn once, and told to nobody who has not voted.
+    # Drawn once, and shown only after a vote.
     Column("candidate_left", Boolean, nullable=False),
-    # Null: the texts are gone, with all that tells whose they were.
+    # Null: the texts are deleted, with all that identifies their owner.
     Column("project_id", UUID()),
     Column("prompt", Text),
     Column("baseline", Text),

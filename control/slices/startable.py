@@ -36,8 +36,8 @@ def require_asked(param: str, margins: Collection[str], slices: Collection[str])
 
 
 class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """about: what it asks. tier: of the models that can be asked it. goal: the share of right answers it is to reach; 0
-    where nobody has set one. items: how many there are; null where each seed makes one."""
+    """about: its subject. tier: of the models that it fits. goal: required share of right answers; 0 without one.
+    items: their number; null if each seed makes one."""
 
     name: str
     about: str

@@ -1,9 +1,8 @@
-"""What pools cost, and what that is for a million good tokens: replica-hours of desired state times the pool's price.
+"""Cost of pools, also per million good tokens: replica-hours of desired state times the pool's price.
 
 A replica counts from the version of desired state that names it until the first one that does not, whether it worked,
-was idle, drained or broken: it was rented all the same. Good tokens are known by the minute, so what they cost is told
-of whole minutes that had a price from beginning to end: hours and tokens are then of the same time. Integers only,
-rounded once.
+was idle, drained or broken: it was rented all the same. Good tokens are known by the minute, so their cost covers whole
+minutes that had a price from beginning to end: hours and tokens are then of the same time. Integers only, rounded once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Requests with their judgement, in SQL: `judgement.py` over whole minutes at once. Whoever adds up requests within
-their objectives, in the worker, the admin API or at the command line, selects from here.
-"""
+"""Requests with their judgement, in SQL: `judgement.py` over whole minutes at once. All sums of requests within their
+objectives, in the worker, the admin API or at the command line, select from here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's metrics of objectives, for alerts. As old as the last roll-up, which tells its own age."""
+"""The worker's metrics of objectives, for alerts. As old as the last roll-up, which reports its own age."""
 
 from __future__ import annotations
 

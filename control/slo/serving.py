@@ -47,7 +47,7 @@ class ServingBucket(StrEnum):
 
 
 class ServingGroup(StrEnum):
-    """By what figures are told apart."""
+    """Columns that figures are grouped by."""
 
     TIER = "tier"
     MODEL = "model"
@@ -141,8 +141,8 @@ class ServingSeries(Struct, frozen=True, kw_only=True):
 
 
 class ServingQuery(Query, frozen=True, kw_only=True):
-    """Which requests. start, end: of their arrival; the last 24 hours, unless given. Minutes are told for 12 hours at
-    most, hours for 32 days. group_by may be given several times."""
+    """Filter of requests. start, end: of their arrival; the last 24 hours, unless given. Minutes are available for 12
+    hours at most, hours for 32 days. group_by may be given several times."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -169,7 +169,7 @@ class _Figures:
             AND ($5::text IS NULL OR pool = $5)"""
 
     async def counts(self, connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
-        """Raises InvalidField for more than can be told at once."""
+        """Raises InvalidField for more figures than a response may hold."""
         sums = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
         rows: list[asyncpg.Record] = await connection.fetch(
             f"SELECT {self._chosen}, {sums} FROM gateway.serving_{self._every} WHERE {self._where}"  # noqa: S608
@@ -178,8 +178,8 @@ class _Figures:
         )
         if len(rows) > MOST_ROWS:
             raise InvalidField(
-                f"Invalid value for 'group_by': these are more than {MOST_ROWS} figures, the most that is told at "
-                "once; ask for a shorter period, a larger bucket, or one model.",
+                f"Invalid value for 'group_by': these are more than {MOST_ROWS} figures, the limit of a "
+                "response; choose a shorter period, a larger bucket, or one model.",
                 param="group_by",
             )
         return rows
@@ -312,7 +312,7 @@ def _period(query: ServingQuery) -> tuple[datetime, datetime, timedelta]:
     longest = LONGEST.get(query.bucket)
     if longest is not None and end - begin > longest:
         raise InvalidField(
-            f"Invalid value for 'bucket': a {query.bucket}'s figures are told for {_told_length(longest)} at most.",
+            f"Invalid value for 'bucket': a {query.bucket}'s figures cover {_told_length(longest)} at most.",
             param="bucket",
         )
     length = _length(query.bucket, end - begin)

@@ -27,7 +27,7 @@ SELECT {ARRIVED} AS at, tier, coalesce(model, '') AS model, coalesce(pool, '') A
  CROSS JOIN LATERAL (VALUES {_MEASURED}) AS measured (measure, value_ms)
  WHERE tier IS NOT NULL AND {WAITED_FOR} AND value_ms < 'Infinity'
 """  # noqa: S608
-"""A row for each finite value of each request that somebody waits for, open for more conditions on `request_id`. To
+"""A row for each finite value of each request with a waiting client, open for more conditions on `request_id`. To
 PostgreSQL, NaN is more than infinity."""
 FILL_MINUTES = f"""
 INSERT INTO gateway.serving_minutes (at, {_OF}, {_NAMES})

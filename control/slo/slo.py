@@ -1,7 +1,7 @@
-"""What requests kept of their objectives: how budgets stand, series of goodput, and what good tokens cost.
+"""Requests within their objectives: error budgets, series of goodput, and the cost of good tokens.
 
 Added up from the roll-ups by minute and hour (`control.slo.totals`), which the worker brings up to date every minute
-(`slo.roll_up_every_s`). Pools and what they cost are the deployment's affair: no tenant is told.
+(`slo.roll_up_every_s`). Only operators see pools and their cost.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Bucket(StrEnum):
 
 
 class GoodputGroup(StrEnum):
-    """By what totals are told apart."""
+    """Columns that totals are grouped by."""
 
     PROJECT = "project"
     MODEL = "model"
@@ -76,7 +76,7 @@ class GoodputGroup(StrEnum):
 
 
 class DeploymentGroup(StrEnum):
-    """By what totals of the deployment are told apart."""
+    """Columns that the deployment's totals are grouped by."""
 
     ORGANIZATION = "organization"
     PROJECT = "project"
@@ -96,7 +96,7 @@ FIELDS = {
     "pool": "pool",
     "side": "side",
 }
-"""Of each group: the field that tells it."""
+"""The field of each group."""
 
 
 class SloWindow(Struct, frozen=True, kw_only=True):
@@ -219,8 +219,8 @@ class SloQuery(Query, frozen=True, kw_only=True):
 
 
 class PeriodQuery(PageQuery, frozen=True, kw_only=True):
-    """Which requests of which period. start, end: of their arrival; the last 24 hours, unless given. Minutes are told
-    for 2 days at most, hours for 32. group_by may be given several times."""
+    """Filter of requests and period. start, end: of their arrival; the last 24 hours, unless given. Minutes are
+    available for 2 days at most, hours for 32. group_by may be given several times."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -232,13 +232,13 @@ class PeriodQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class GoodputQuery(PeriodQuery, frozen=True, kw_only=True):
-    """Which requests of an organization, and how they are told apart."""
+    """Filters and groups of an organization's requests."""
 
     group_by: list[GoodputGroup] = field(default_factory=list)
 
 
 class DeploymentGoodputQuery(PeriodQuery, frozen=True, kw_only=True):
-    """Which requests of the deployment, and how they are told apart."""
+    """Filters and groups of the deployment's requests."""
 
     organization_id: UUID | None = None
     group_by: list[DeploymentGroup] = field(default_factory=list)
@@ -382,7 +382,7 @@ async def _totals(
     most = MOST.get(query.bucket)
     if most is not None and end - begin > most:
         raise InvalidField(
-            f"Invalid value for 'bucket': a {query.bucket}'s totals are told for {most.days} days at most.",
+            f"Invalid value for 'bucket': a {query.bucket}'s totals are available for {most.days} days at most.",
             param="bucket",
         )
     filters: dict[str, object] = {

@@ -40,7 +40,7 @@ COUNTS = (
     "ttft_kept",
     "tpot_kept",
     "gap_kept",
-    # of all requests, as far as an engine told; the last of the good ones:
+    # of all requests, from engines' reports; the last of the good ones:
     "prompt_tokens",
     "cached_tokens",
     "completion_tokens",

@@ -13,13 +13,13 @@ from control.slo.tables import COUNTS, slo_hours, slo_minutes
 
 HOUR = timedelta(hours=1)
 LEVELS = ((serving_minutes, serving_hours), (slo_minutes, slo_hours))
-"""By minute and by hour, fewest rows first. Projects are told apart by minute only: most have requests in few minutes
+"""By minute and by hour, fewest rows first. Projects are separate by minute only: most have requests in few minutes
 of an hour, and would have nearly as many rows by hour."""
 _MOMENTS = ARRAY(DateTime(timezone=True))
 
 
 def totals(edges: Iterable[datetime], told_apart: Collection[str], *, by_minute: bool = False) -> Subquery:
-    """Rows of `at`, the columns told apart, and `COUNTS`, of the minutes that begin between the first and last edge.
+    """Rows of `at`, the group columns, and `COUNTS`, of the minutes that begin between the first and last edge.
 
     A row is of a minute, or of an hour that no edge cuts, so that all of it is on the same side of each. told_apart:
     columns of `slo_minutes` that are grouped by or filtered. by_minute: minutes only.

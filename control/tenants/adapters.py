@@ -105,7 +105,7 @@ async def delete_adapter(call: AdminCall, adapter_id: UUID) -> Deleted:
 
 
 def _require_adapted(call: AdminCall, name: str) -> None:
-    """A model that there is, and that some engine takes adapters of: nobody could use it otherwise."""
+    """Require a known model with an engine that takes adapters of it: otherwise the adapter would be unusable."""
     model = next((model for model in call.fleet.models if model.name == name), None)
     if model is None:
         known = [model.name for model in call.fleet.models]

@@ -1,8 +1,8 @@
 """Admin keys of members and service accounts. A key can do what its owner's role can, and nothing else.
 
-A key acts in its owner's name, and the audit log believes it. So nobody else holds a member's secret: the first key, by
-which a member gets in at all, is made by who invites; from then on only the member makes and rotates keys of its own,
-and ends the inviter's secret by rotating that first one. Everybody with the permission may revoke.
+A key acts in its owner's name, and the audit log believes it. So no one else holds a member's secret: the inviter
+creates the first key, by which a member gets in at all; from then on only the member makes and rotates keys of its own,
+and ends the inviter's secret by rotating that first one. Every principal with the permission may revoke.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
         select(exists().where(admin_keys.c.principal_id == body.principal_id))
     ):
         raise PermissionDenied(
-            "This member has had an admin key, and makes further ones alone: whoever held one could act in the "
-            "member's name. For somebody who lost every key, remove the member and add them again.",
+            "This member has had an admin key, and creates further ones alone: any other holder could act in the "
+            "member's name. If the member lost every key, remove the member and add them again.",
             param="principal_id",
         )
     await ADMIN_KEYS.require_room(call, organization_id)
@@ -141,5 +141,5 @@ async def revoke_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
 
 
 def _may_act_as(call: AdminCall, principal_id: UUID, kind: PrincipalKind) -> bool:
-    """Whether the caller may hold a secret of this principal: nobody acts in another person's name."""
+    """Whether the caller may hold a secret of this principal: no one acts in another person's name."""
     return call.principal.id == principal_id or kind is PrincipalKind.SERVICE_ACCOUNT or call.principal.key_id == NO_KEY

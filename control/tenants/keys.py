@@ -143,7 +143,7 @@ async def revoke_key(call: AdminCall, key_id: UUID) -> Key:
 
 
 async def _require_scopes(call: AdminCall, organization_id: UUID, scopes: list[Scope] | UnsetType | None) -> None:
-    """Raises InvalidField when a customer's key is to ask what nobody pays for."""
+    """Raises InvalidField for a customer's key with a scope for unbilled requests."""
     if not scopes or Scope.EVALS not in scopes:
         return
     if not await call.value(select(organizations.c.internal).where(organizations.c.id == organization_id)):

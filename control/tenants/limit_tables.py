@@ -60,7 +60,7 @@ priorities = Table(
     CheckConstraint("service_class IS NOT NULL OR share IS NOT NULL", name="said"),
 )
 
-# Who must be heard before money is counted anew: a gateway leaves with an empty journal, or is adopted.
+# Gateways that must be heard before money is recounted: a gateway leaves with an empty journal, or is adopted.
 limit_gateways = Table(
     "limit_gateways",
     metadata,

@@ -43,8 +43,8 @@ class LimitsWithinQuery(LongPageQuery, frozen=True, kw_only=True):
 async def list_limits_within(call: AdminCall, organization_id: UUID, query: LimitsWithinQuery) -> Page[LimitWithin]:
     """List the limits of an organization, of its projects and of their keys, those set last first.
 
-    A request has to pass every rule that concerns it: of its key, its project and its organization, for its tier and
-    for all tiers. Rules of keys that are revoked or have expired hold nobody and are left out.
+    A request has to pass every rule of its key, its project and its organization, for its tier and for all tiers. Rules
+    of revoked or expired keys have no effect and are left out.
     """
     await call.require_organization(organization_id)
     project = (projects.c.id.label("project_id"), projects.c.name.label("project_name"))

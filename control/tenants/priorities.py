@@ -92,8 +92,8 @@ async def _require_within(call: AdminCall, organization_id: UUID, rule: Priority
     if beyond:
         has = " and ".join(f"in the tier {tier}, '{allowed[tier]}'" for tier in beyond)
         raise InvalidField(
-            f"service_class: '{given}' is above what the organization has {has}. Give that or a lower one; whoever "
-            "runs the deployment can raise the organization's "
+            f"service_class: '{given}' is above what the organization has {has}. Give that or a lower one; the "
+            "deployment's operator can raise the organization's "
             f"(`slipstream limits set --organization NAME --class {given}`).",
             param="service_class",
         )

@@ -63,8 +63,8 @@ class WebhookDelivery:
     """Several may run at once, here and in other workers.
 
     Each delivery takes a slot here while it is under way. What is due is started as slots get free, by turns
-    among the organizations (queue.py), and none may hold more than its share: a receiver that never answers costs its
-    own organization slots and nobody else time.
+    among the organizations (queue.py), and none may hold more than its share: a receiver that never responds costs its
+    own organization slots and others no time.
     """
 
     def __init__(self, url: str, pepper: bytes, config: WebhooksConfig, metrics: WebhookMetrics | None = None) -> None:
@@ -199,7 +199,7 @@ class Shift:
             return
         state, pause_s = DeliveryState.DELIVERED, 0.0
         if not outcome.delivered:
-            # A test is for somebody who looks: it fails at once, and can be sent again.
+            # A test is watched by its sender: it fails at once, and can be sent again.
             most = 1 if delivery.type == EventType.TEST else self._config.attempts
             state = DeliveryState.FAILED if attempt >= most else DeliveryState.PENDING
             pause_s = pause_after(attempt, self._config) * random.uniform(0.5, 1.0)  # noqa: S311

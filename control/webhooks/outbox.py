@@ -24,7 +24,7 @@ INSERT INTO gateway.webhook_events (organization_id, type, data, once) VALUES ($
 
 
 class EventType(StrEnum):
-    """What can be told."""
+    """Types of events."""
 
     BUDGET_THRESHOLD_REACHED = "budget.threshold_reached"
     """data: level, subject_id, tier, month, percent, limit_micro, spent_micro, refused (false)."""
@@ -32,7 +32,7 @@ class EventType(StrEnum):
     """The same, at 100 %, and before it (`refused`: true, once for each limit of a month) when the first request is
     refused because what is left might not pay for it: until the month ends or the limit is raised."""
     PREFIX_SHARE_DROPPED = "prefix.share_dropped"
-    """data: began_at, usual_share, share, template, model, cause, part, part_number, differing_token; told by
+    """data: began_at, usual_share, share, template, model, cause, part, part_number, differing_token; emitted by
     control/prefixes/drops.py."""
     NIGHT_FAILED = "evals.night_failed"
     """A model's night of evals found a slice worse; for the operating organization only. data: model, pool, night,
@@ -49,7 +49,7 @@ async def emit(
     data: dict[str, Any],
     once: str | None = None,
 ) -> UUID | None:
-    """Record an event; returns its id, None when `once` was told before."""
+    """Record an event; returns its id, None when `once` was recorded before."""
     event_id: UUID | None = await connection.fetchval(
         INSERT, organization_id, kind.value, msgspec.json.encode(data).decode(), once
     )

@@ -36,7 +36,7 @@ class Sender:
                 threads=LOOKUPS_FOR_EACH * self._config.concurrency,
             )
         # No connection outlives its delivery, and no answer of the resolver outlives its check. No limit of its own:
-        # a delivery that waited for another's connection would wait in nobody's share.
+        # a wait for another delivery's connection would count in no organization's share.
         connector = aiohttp.TCPConnector(resolver=self._resolver, use_dns_cache=False, force_close=True, limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector,

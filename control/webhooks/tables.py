@@ -66,7 +66,7 @@ webhooks = Table(
     Index(None, "organization_id", "created_at", "id"),
 )
 
-# The outbox: whoever has something to tell inserts here, in the transaction that made it true (webhooks/outbox.py).
+# The outbox: every change with an event inserts it here, in the same transaction (webhooks/outbox.py).
 webhook_events = Table(
     "webhook_events",
     metadata,

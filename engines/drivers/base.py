@@ -25,7 +25,7 @@ _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a dialect can be trusted with."""
+    """Reliable features of a dialect."""
 
     running_count: bool
     """Events carry usage so far, so that a lost engine leaves a lower bound. With several choices an event counts its
@@ -39,33 +39,33 @@ class Capabilities(msgspec.Struct, frozen=True):
     checks_token_ids: bool = True
     """A token id outside the vocabulary is refused; otherwise it ends the engine and must never reach it."""
     tools_in_prompt: ToolsInPrompt = "all"
-    """Which of a request's tools are put into the prompt. callable: none where `tool_choice` is "none"; chosen: none
-    likewise, and only the one that it names."""
+    """The tools in the prompt. callable: none if `tool_choice` is "none"; chosen: none in the same case, and only the
+    one that it names."""
     stop_ids: bool = True
     """A request may name token ids that end its text."""
     min_tokens: bool = True
     """A request may say how many tokens a text has at least."""
     openings: bool = False
-    """An output can be made to begin with a given text, which is then no part of what the engine answers."""
+    """An output can be made to begin with a given text, which the engine's response then leaves out."""
     adapters: bool = False
     """LoRA adapters can be loaded and unloaded while it serves."""
     salted_cache: bool = True
-    """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
-    prompts, and nobody may learn it, by a count or by a price."""
+    """One tenant's cached prefixes never serve another's. Otherwise the cached part of a prompt reveals others'
+    prompts, so neither a count nor a price may depend on it."""
     dialects: tuple[str, ...] = ()
     """Names of the drivers, for errors."""
     parameters: Mapping[str, Parameter] = _NO_PARAMETERS
-    """Of the engines' own API, what a client may send, by name."""
+    """Parameters of the engines' own API that a client may send, by name."""
 
 
 def strictest(one: Capabilities, other: Capabilities) -> Capabilities:
-    """What may be relied upon when either of two dialects may get the request, as under a canary."""
+    """Features common to two dialects, for a request that may reach either, as under a canary."""
     merged = {
         name: getattr(one, name) and getattr(other, name)
         for name, kind in Capabilities.__annotations__.items()
         if kind == "bool"
     }
-    # in the order of how much they put into the prompt: what is counted must be enough for both
+    # in the order of how much they put into the prompt: the count must be enough for both
     widest = next(kind for kind in TOOLS_IN_PROMPT if kind in (one.tools_in_prompt, other.tools_in_prompt))
     return msgspec.structs.replace(
         one,
@@ -91,7 +91,7 @@ MOST_REQUESTS = 100_000
 
 
 class Load(msgspec.Struct, frozen=True):
-    """One replica's own report. Raises EngineFailed for counts that cannot be: the router computes with them."""
+    """One replica's own report. Raises EngineFailed for impossible counts: the router computes with them."""
 
     running: int = 0
     waiting: int = 0
@@ -104,21 +104,21 @@ class Load(msgspec.Struct, frozen=True):
     retracted: int = 0
     """Requests thrown out of memory since the engine started, to be computed again; 0 where it does not say."""
     retracted_since: int = 0
-    """The same since the report before, where that is what it tells."""
+    """Retractions since the previous report, if reports contain them."""
     step_tokens: int = 0
     """Tokens that it computes in a step; 0 where it does not say."""
     share_behind: float = 0.0
-    """Part of a step that it keeps from its oldest prompt for those behind, the shortest of them first; 0: prompts are
-    computed in the order in which they came."""
+    """Part of a step that is taken from the oldest prompt and given to later ones, the shortest of them first; 0:
+    prompts are computed in the order of arrival."""
     promised_tokens: int = 0
     """KV tokens reserved for running requests and not yet used; 0: the engine does not report it."""
     output_reserve: float = 0.0
     """Share of a request's longest answer that the engine reserves at its start; 0: the engine does not report it."""
 
     draft_tokens: int = 0
-    """Guessed ahead and checked since the report before, where reports tell of it and answers do not."""
+    """Draft tokens checked since the previous report, if reports contain them and responses do not."""
     accepted_draft_tokens: int = 0
-    """Of these, those that were right."""
+    """The accepted ones of these."""
 
     def __post_init__(self) -> None:
         counts = (
@@ -136,8 +136,8 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Driver(Protocol):
-    """One engine dialect, as one pool's options have it. All methods are pure; parse methods raise `EngineFailed` on
-    answers they cannot read. What a dialect does not override, it does not have."""
+    """One engine dialect with one pool's options. All methods are pure; parse methods raise `EngineFailed` on invalid
+    responses. A dialect lacks the features that it does not override."""
 
     name: str
     capabilities: Capabilities
@@ -145,9 +145,9 @@ class Driver(Protocol):
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         """The streaming request for one attempt, built from the Generation alone.
 
-        Always asks for a stream with final usage (and running counts where the engine has them): whole answers are
-        collected by the gateway, so that a client who leaves is metered the same way. Raises UnsupportedField for
-        what the dialect cannot express.
+        Always asks for a stream with final usage (and running counts where the engine has them): the gateway collects
+        whole responses, so that a client that leaves is metered the same way. Raises UnsupportedField for fields that
+        the dialect cannot express.
         """
         ...
 
@@ -159,7 +159,7 @@ class Driver(Protocol):
         return None
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:
-        """How to ask for a past request's final usage; None where the engine keeps none."""
+        """The request for a past generation's final usage; None if the engine keeps none."""
         return None
 
     def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
@@ -167,15 +167,16 @@ class Driver(Protocol):
         return None
 
     def load_adapter(self, name: str, path: str) -> EngineRequest | None:
-        """How to load a LoRA adapter under a name; None where adapters cannot be loaded."""
+        """The request that loads a LoRA adapter under a name; None if adapters cannot be loaded."""
         return None
 
     def load_refusal(self, status: int, body: bytes) -> str | None:
-        """Why `load_adapter` failed, in the engine's words; None: it holds the adapter, now or already before."""
+        """The reason for which `load_adapter` failed, in the engine's words; None: it holds the adapter, now or already
+        before."""
         return None if status == HTTPStatus.OK else f"status {status}"
 
     def unload_adapter(self, name: str) -> EngineRequest | None:
-        """How to unload one. The answer may wait for the requests that use it."""
+        """The request that unloads one. The response may wait for the requests that use it."""
         return None
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
@@ -193,8 +194,8 @@ class Driver(Protocol):
         ...
 
     def load(self) -> EngineRequest | None:
-        """How to ask for current load; None where the engine has no such report. For the router alone: an engine may
-        tell each thing once (ADR 21)."""
+        """The request for the current load; None if the engine has no such report. For the router alone: an engine may
+        report each fact once (ADR 21)."""
         return None
 
     def parse_load(self, body: bytes) -> Load | None:

@@ -1,4 +1,4 @@
-"""What an engine says it has counted since it started, for drivers whose dialect has such counters."""
+"""An engine's counters since its start, for drivers whose dialect has them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from engines.drivers.base import MOST_COUNTED, EngineRequest
 
 
 class EngineStages(msgspec.Struct, frozen=True):
-    """Where all requests' time has gone since the engine's process started, apart from decoding, and what was in vain.
+    """Total time of all requests by stage since the engine's process started, without decoding, and its retractions.
 
-    Two requests that wait side by side add up. A request's time is added when it leaves the stage; what it waits and
-    computes again after a retraction is in neither.
+    Two requests that wait at the same time add up. A request's time is added when it leaves the stage; waits and
+    recomputation after a retraction are in neither.
     """
 
     queue_s: float
@@ -23,9 +23,9 @@ class EngineStages(msgspec.Struct, frozen=True):
     prefill_s: float
     """From there to the end of the prompt, all its chunks together."""
     requests: int
-    """That have ended."""
+    """Ended requests."""
     retractions: int
-    """How often a running request was begun again for lack of KV memory."""
+    """Number of times that a running request was restarted for lack of KV memory."""
 
 
 class EngineCounts(msgspec.Struct, frozen=True):
@@ -35,15 +35,15 @@ class EngineCounts(msgspec.Struct, frozen=True):
     cached_tokens: int
     completion_tokens: int
     stages: EngineStages | None = None
-    """None: not told."""
+    """None: not reported."""
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A driver that can ask for them; pure, as every driver is."""
+    """A driver that can request them; pure, like every driver."""
 
     def counts(self) -> EngineRequest:
-        """How to ask."""
+        """The request for the counters."""
         ...
 
     def parse_counts(self, body: bytes) -> EngineCounts:
@@ -52,10 +52,9 @@ class Counting(Protocol):
 
 
 def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict[bytes, float]:
-    """Of a Prometheus page, by name, the sum of each metric's samples that are wanted.
+    """Sums of the wanted samples of a Prometheus page, by metric. is_wanted: called with a name and its whole line.
 
-    is_wanted: of a name and its whole line. Raises EngineFailed for one of these without a number, or with one that
-    nothing that counts can show.
+    Raises EngineFailed for a wanted sample without a number, or with one that no counter can have.
     """
     sums: dict[bytes, float] = {}
     for line in body.splitlines():

@@ -1,4 +1,4 @@
-"""Reads what an engine tells of a request's time beside its usage: the embedded one always, vLLM when started with
+"""Reads a request's timing that an engine sends with its usage: the embedded one always, vLLM when started with
 `--enable-per-request-metrics`."""
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ MOST_RETRACTIONS = 2**15 - 1
 
 
 def timing_of(extension: Any) -> EngineTiming | None:
-    """What `sglext` tells in `request_timing`, or vLLM's `metrics`; None where nothing is told that can be read."""
+    """The contents of `sglext.request_timing`, or of vLLM's `metrics`; None without a valid one."""
     if not isinstance(extension, dict):
         return None
     told = extension.get("request_timing", extension)
     if not isinstance(told, dict):
         return None
-    # what vLLM calls the time to first token begins when the request is scheduled; of retractions it tells nothing here
+    # vLLM's time to first token begins when the request is scheduled; it reports no retractions here
     prefill_ms: Any = told.get("prefill_ms", told.get("time_to_first_token_ms"))
     queue_ms: Any = told.get("queue_ms", told.get("queue_time_ms"))
     try:

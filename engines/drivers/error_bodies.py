@@ -1,8 +1,8 @@
-"""Reads what OpenAI-compatible engines answer: usage objects, and error bodies in any of their three shapes.
+"""Reads responses of OpenAI-compatible engines: usage objects, and error bodies in any of their three shapes.
 
 An engine's own words reach a client only when they are one plain sentence about the request; stack traces, file paths,
-addresses, keys and validation dumps do not. An engine quotes what a client wrote, so its words are the client's too:
-patterns see the beginning of them alone, and each gap and number they take is bounded.
+addresses, keys and validation dumps do not. An engine quotes the client, so its text may be the client's too: patterns
+see only its beginning, and each gap and number in them is bounded.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MAX_READ = 2_048
 """Characters of an engine's message that are looked at."""
 MAX_SENTENCE = 400
 MOST_TOKENS = 10_000_000
-"""Of one count. No context holds so many; what is told beyond is an engine's or a proxy's mistake, which the columns of
-the ledger and the router's messages do not hold for all choices of a request together."""
+"""Limit of one count. No context holds so many; a greater number is an engine's or a proxy's mistake, which would
+overflow the ledger's columns and the router's messages over all choices of a request."""
 CLIENT_STATUSES = (400, 413, 422)
 CREDIT_HINT = "the account behind the pool's API key has no credit or quota left there"
 NAMES_HINT = "compare the engine's /v1/models with the model's name or engine_model"
@@ -80,13 +80,13 @@ _VALIDATION = re.compile(
     re.DOTALL,
 )
 _VLLM_PARAMETER = re.compile(r" \(parameter=\w{1,100}(?:, value=.{0,2000})?\)$", re.DOTALL)
-"""What vLLM writes behind its sentence; the answer has a place of its own for it."""
+"""vLLM's text after its sentence; the response has a field of its own for it."""
 _INTERNAL = re.compile(
-    # places of a program, a disk or a network
+    # paths of a program, a disk or a network
     r"Traceback|File \"|\w\.py\b|(?<![\w#])/[\w.-]+/|0x[0-9a-f]{6,}|://|\blocalhost\b"
     r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9A-Fa-f]{1,4}:){3}|\[[0-9A-Fa-f]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\]"
     r"|\w\.(?:internal|local|svc|lan|corp)\b|[A-Za-z][\w-]*\.[\w.-]+:\d{2,5}\b|[A-Za-z][\w-]*:\d{4,5}\b"
-    # keys, and whose they are
+    # keys and their owners
     r"|\b(?:sk|org|proj)-\w|\bhf_\w|\bBearer\s"
     # what Python and jinja2 say of their own objects: a chat template that fails under vLLM, for one
     r"|has no attribute|NoneType|<class '|can only concatenate"
@@ -99,7 +99,7 @@ class TransferFailed(EngineFailed):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What an error body says."""
+    """Contents of an error body."""
 
     message: str
     """Its first `MAX_READ` characters."""
@@ -142,7 +142,7 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
     if status in CLIENT_STATUSES:
         param = (said.param or "").removeprefix("body.")
         return EngineRefused(sentence_of(said.message), param=_safe(param) or None)
-    # for the log: what is ours to mend
+    # for the log: the operator's to fix
     detail = said.message[:MAX_SENTENCE]
     reason = f"status {status}: {detail or 'no reason given'}"
     if status == 402 or (status == 429 and "insufficient_quota" in (said.code, said.kind)):
@@ -160,8 +160,8 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
             "The engine does not accept the API key it is sent.", retry_after_s=RETRY_AFTER_S, detail=detail
         )
     if status == 404:
-        # Most often another name than the one it serves. Its sentence names models as it calls them: that helps the
-        # operator, and leads astray whoever knows them by our names.
+        # Usually an unknown name. The engine's sentence lists models by its own names: that helps the operator, and
+        # misleads a client that knows ours.
         return EngineFailed(
             "The model is misconfigured here: its engine does not serve it. Tell the operator, with this answer's "
             "x-request-id.",
@@ -173,8 +173,8 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
 def event_error(event: bytes, read: Callable[[int, bytes], SlipstreamError]) -> SlipstreamError:
     """An error event inside a stream that has begun. read: `Driver.error`, for an event that carries a status.
 
-    4xx is a refusal, whatever was generated before; everything else, and a code that is no status, is the engine's own
-    failure, unless it tells that the other half of a pair has failed.
+    4xx is a refusal, even after generated text; everything else, and a code that is no status, is the engine's own
+    failure, unless it reports that the other half of a pair has failed.
     """
     code = error_body(event).code
     if len(code) == 3 and code.isascii() and code.isdigit():
@@ -219,7 +219,7 @@ def _safe(message: str) -> str:
 
 
 def with_drafts(usage: Usage, extension: Any) -> Usage:
-    """`usage` with the tokens guessed ahead, all choices together; the same where nothing is told that can be read.
+    """`usage` with the draft tokens, all choices together; unchanged without a valid report.
 
     extension: SGLang's `sglext`, or vLLM's `metrics`, which it sends with `--per-request-spec-decode-metrics`.
     """
@@ -238,7 +238,7 @@ def with_drafts(usage: Usage, extension: Any) -> Usage:
         return usage
     if max(drafts, accepted) > MOST_TOKENS:
         return usage
-    # SGLang multiplies its checks by the guesses it was started with, which an adaptive table may have raised since
+    # SGLang multiplies its checks by its initial draft length, which an adaptive table may have raised since
     return msgspec.structs.replace(usage, draft_tokens=max(drafts, accepted), accepted_draft_tokens=accepted)
 
 
@@ -249,7 +249,7 @@ def usage_of(value: Any) -> Usage:
         prompt_details = value.get("prompt_tokens_details") or {}
         completion_details = value.get("completion_tokens_details") or {}
         prompt, completion = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
-        # SGLang reports it beside the counts, OpenAI inside the details
+        # SGLang reports it next to the counts, OpenAI inside the details
         reasoning = _count(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens"))
         accepted = _count(completion_details.get("accepted_prediction_tokens"))
         return Usage(
@@ -266,7 +266,7 @@ def usage_of(value: Any) -> Usage:
 
 
 def _count(value: Any) -> int:
-    """Null is 0. Raises ValueError for what no count is, and as `int` does."""
+    """Null is 0. Raises ValueError for anything but a count, and like `int`."""
     count = int(value or 0)
     if not 0 <= count <= MOST_TOKENS:
         raise ValueError(value)

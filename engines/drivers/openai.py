@@ -17,7 +17,7 @@ class OpenAIDriver(Driver):
     """Drives any server that speaks OpenAI's completions and chat completions.
 
     continuous_usage_stats, cache_salt, max_completion_tokens: the pool's options of these names. Servers ignore or
-    refuse what they do not know, so none is sent unless the pool says that its engines have it.
+    refuse unknown fields, so none is sent unless the pool declares that its engines have it.
     """
 
     name = "openai"
@@ -43,7 +43,7 @@ class OpenAIDriver(Driver):
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         if isinstance(generation.prompt, TextPrompt) and generation.prompt.begins_with:
-            raise UnsupportedField("The output cannot be made to begin with a text here.", param="prompt")
+            raise UnsupportedField("This engine cannot make its output begin with a given text.", param="prompt")
         body = openai_body(generation, engine_model)
         body["stream_options"] = self._stream_options
         if self._cache_salt and generation.cache_salt:

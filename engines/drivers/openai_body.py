@@ -26,8 +26,8 @@ def openai_body(generation: Generation, engine_model: str) -> JsonObject:
     """The body without stream options and extras.
 
     A sampling value that the client did not give is left out, so that the engine's own applies: vLLM and SGLang take
-    what the model's maker recommends in `generation_config.json`. `max_tokens` alone is always there: it is what was
-    reserved. Raises UnsupportedField for prompts of mixed kind.
+    the recommendation of the model's maker in `generation_config.json`. Only `max_tokens` is always there: it is the
+    reservation. Raises UnsupportedField for prompts of mixed kind.
     """
     prompt, sampling = generation.prompt, generation.sampling
     body: JsonObject = {"model": engine_model, "stream": True}
@@ -37,13 +37,13 @@ def openai_body(generation: Generation, engine_model: str) -> JsonObject:
         body |= _completion(prompt, sampling)
     body |= _sampling(sampling)
     if sampling.engine_parameters:
-        # what the gateway itself writes stays as it is
+        # text that the gateway itself writes stays unchanged
         body = {**sampling.engine_parameters, **body}
     return body
 
 
 def engine_body(generation: Generation, engine_model: str) -> JsonObject:
-    """`openai_body`, and what engines of one's own have beyond OpenAI under the same names: usage so far with every
+    """`openai_body` with the extensions that self-hosted engines have under the same names: usage so far with every
     event, ids that end a text, the least number of tokens, and a salt for the prefix cache.
 
     Of several choices an event counts its own only; the last event, the one without choices, counts all.

@@ -1,7 +1,8 @@
-"""Parameters of engines' own APIs that a client may send: by driver, with what each may be.
+"""Parameters of engines' own APIs that a client may send: by driver, with their allowed values.
 
-What OpenAI's API has under the same name, and what the gateway reads itself (`min_tokens`, `ignore_eos`), is not here.
-`engines/drivers/openai_body.py` writes them; `gateway/wire/openai/engine_parameters.py` reads them.
+Parameters that OpenAI's API has under the same name, and those that the gateway reads itself (`min_tokens`,
+`ignore_eos`), are not here. `engines/drivers/openai_body.py` writes them; `gateway/wire/openai/engine_parameters.py`
+reads them.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ TENSORRT_LLM: Mapping[str, Parameter] = MappingProxyType(
 )
 VLLM: Mapping[str, Parameter] = MappingProxyType({**TENSORRT_LLM, "include_reasoning": _CHAT_FLAG})
 KNOWN: Mapping[str, Parameter] = MappingProxyType({**EMBEDDED, **SGLANG, **TENSORRT_LLM, **VLLM})
-"""Of all drivers together: what a pool's own list may name is checked the same way."""
+"""Parameters of all drivers: a pool's own list is checked against them."""
 
 
 def with_passed(own: Mapping[str, Parameter], names: tuple[str, ...]) -> Mapping[str, Parameter]:
-    """A driver's parameters with those that a pool passes besides (`Pool.engine_parameters`)."""
+    """A driver's parameters with the additional ones that a pool passes (`Pool.engine_parameters`)."""
     return MappingProxyType({**{name: KNOWN.get(name, Parameter()) for name in names}, **own})

@@ -37,9 +37,9 @@ def get(name: str, field: str = "driver") -> Driver:
 
 
 def of_pool(pool: Pool) -> Driver:
-    """The driver of a pool's engines. The dialects beside `openai` have what its options ask for, always.
+    """The driver of a pool's engines. All dialects but `openai` always have the features of its options.
 
-    Raises ConfigError for a name there is not.
+    Raises ConfigError for an unknown name.
     """
     driver = _with_options(pool)
     if not pool.engine_parameters:

@@ -1,4 +1,4 @@
-"""What an engine says it serves: `GET /v1/models`, which every dialect has."""
+"""An engine's list of models: `GET /v1/models`, which every dialect has."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class _List(msgspec.Struct, frozen=True):
 
 
 def parse_served_models(body: bytes) -> list[ServedModel]:
-    """The answer to MODELS. Raises EngineFailed for one that is none."""
+    """The response to MODELS. Raises EngineFailed for an invalid one."""
     return decode_engine_json(body, _List, "The engine's answer to GET /v1/models is no list of models.").data

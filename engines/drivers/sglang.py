@@ -1,6 +1,5 @@
-"""SGLang's HTTP dialect, as version 0.5.23 speaks it. Every statement here is held by a test in `tests/sglang`:
-of what pairs hand over, only where there is an accelerator.
-"""
+"""SGLang's HTTP dialect, as version 0.5.23 speaks it. A test in `tests/sglang` checks every statement here; the
+transfer between pairs only on a machine with an accelerator."""
 
 from __future__ import annotations
 
@@ -33,25 +32,26 @@ _QUEUE, _PREFILL, _REQUESTS, _RETRACTIONS = (
 _TOTALS = (*_COUNTERS, _QUEUE, _PREFILL, _REQUESTS, _RETRACTIONS)
 _PREFILL_STAGE = b'stage="prefill_forward"'
 """The whole prompt, from its first forward pass on. `chunked_prefill` is a part of it, `request_process` comes before
-the queue, and the queue itself (`prefill_waiting`) and decoding have no stage that is observed."""
+the queue, and neither the queue itself (`prefill_waiting`) nor decoding has an observed stage."""
 
 
 ALREADY_LOADED = re.compile(r"LoRA adapter '?[\w-]+'? (?:because it )?is already loaded\.?$")
-"""How that ends which is said of a load of what is there. Other refusals quote the adapter's files."""
+"""End of the error for loading a loaded adapter. Other refusals quote the adapter's files."""
 NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
-"""In what is said of a request with an adapter that the engine does not hold."""
+"""Parts of the error for a request with an adapter that the engine does not hold."""
 PAIR_FAILED = ("Decode handshake failed", "Decode transfer failed")
-"""How that begins which a decode engine says of a prompt that did not come (`disaggregation/decode.py`)."""
+"""Beginnings of a decode engine's error for a prompt that did not arrive (`disaggregation/decode.py`)."""
 DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Duplicate decode bootstrap room")
-"""In such a message, where it is the decode engine's own doing; any other names the prefill engine, or nobody: the
-sending is the prefill engine's. `Aborted by AbortReq` is among those: so it tells of a prefill engine that is gone."""
+"""Parts of such a message when the decode engine itself failed; any other names the prefill engine, or none: the
+prefill engine is the sender. `Aborted by AbortReq` is among those: it is the report of a lost prefill engine."""
 
 
 UNREADABLE_ANSWER = "The engine's answer about an adapter cannot be read."
 
 
 def _load_message(body: bytes) -> str:
-    """Of an answer about loading. SGLang has it in a field of its own, the embedded engine where all errors have it."""
+    """The message of a response about loading. SGLang has it in a field of its own, the embedded engine where all
+    errors have it."""
     try:
         said = decode_engine_json(body, dict[str, Any], UNREADABLE_ANSWER).get("error_message")
     except EngineFailed:
@@ -92,7 +92,7 @@ class SGLangDriver(Driver):
         if isinstance(prompt, TextPrompt) and prompt.echo and generation.sampling.best and not self.scores_prompts:
             raise UnsupportedField("'best_of' above 'n' cannot be combined with 'echo' here.", param="best_of")
         body = engine_body(generation, engine_model)
-        # told once, at the end, where tokens were guessed ahead
+        # reported once, at the end, if tokens were drafted
         body["return_spec_tokens_details"] = True
         body["rid"] = generation.request_id
         if isinstance(prompt, TextPrompt) and prompt.begins_with:
@@ -111,13 +111,13 @@ class SGLangDriver(Driver):
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def _own_fields(self, generation: Generation) -> JsonObject:
-        """What SGLang has no field for. Whether it drafts its adaptive table decides, which it is started with."""
+        """Options without a field in SGLang. An adaptive table, set at SGLang's start, decides whether it drafts."""
         return {}
 
     def _opening(self, text: str) -> JsonObject:
-        """What makes an output begin with a text that is not told. SGLang's `regex` would tell it, and be compiled anew
-        for every keystroke."""
-        raise UnsupportedField("The output cannot be made to begin with a text here.", param="prompt")
+        """The field that makes an output begin with a text without returning it. SGLang's `regex` would return it, and
+        be compiled again for every keystroke."""
+        raise UnsupportedField("This engine cannot make its output begin with a given text.", param="prompt")
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
         """The stream then ends as usual: finish_reason `abort`, exact usage, [DONE]."""
@@ -126,7 +126,7 @@ class SGLangDriver(Driver):
         return EngineRequest("POST", "/abort_request", msgspec.json.encode({"rid": request_id}))
 
     def load_adapter(self, name: str, path: str) -> EngineRequest:
-        """Needs `--enable-lora`. Beyond `--max-loaded-loras` it unloads the one that was used longest ago by itself."""
+        """Needs `--enable-lora`. Beyond `--max-loaded-loras` it unloads the least recently used one by itself."""
         return EngineRequest("POST", "/load_lora_adapter", msgspec.json.encode({"lora_name": name, "lora_path": path}))
 
     def load_refusal(self, status: int, body: bytes) -> str | None:
@@ -169,9 +169,9 @@ class SGLangDriver(Driver):
     def parse_counts(self, body: bytes) -> EngineCounts:
         """A counter is the sum of its samples: one for each model, rank and source.
 
-        The counts of the stages' histograms are not used: an idle SGLang makes a request of every look at its health,
-        which they count and `num_requests_total` does not. With `--enable-metrics-for-all-schedulers` every rank tells
-        the same request: times and retractions are then too high by their number.
+        The counts of the stages' histograms are not used: an idle SGLang turns every health check into a request, which
+        they count and `num_requests_total` does not. With `--enable-metrics-for-all-schedulers` every rank reports the
+        same request: times and retractions are then too high by their number.
         """
         if b"sglang:" not in body:
             raise EngineFailed(self.no_counters)

@@ -1,8 +1,8 @@
 """TensorRT-LLM's HTTP dialect, as `trtllm-serve` speaks it: version 1.2, and 1.4 where the two differ.
 
-No id and no abort: a request is stopped by closing its connection, which the server looks for once a second. Fields
-that it does not know are refused, so nothing is sent that both versions do not have. Where each behaviour was read is
-told in docs/guides/tensorrt-llm.md.
+No id and no abort: a request is stopped by closing its connection, which the server checks once a second. It refuses
+unknown fields, so only fields of both versions are sent. docs/guides/tensorrt-llm.md names the source of each
+behaviour.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ INTERNAL_ERROR = 500
 REFUSING = ("validation error", "not supported", "are supported", "must be", "must alternate", "invalid", "should ")
 """Words of pydantic, of the server's own checks and of chat templates, in lower case."""
 FRONT_ERROR = "Internal server error "
-"""Begins whatever went wrong behind `trtllm-serve disaggregated`, always with the status 500."""
+"""Beginning of every failure behind `trtllm-serve disaggregated`, always with the status 500."""
 ONE_CHOICE = ("more than one choice", "choices, expecting 1")
 _BEHIND_A_FRONT = re.compile(r"^400, message=.{0,100}?\"message\": ?\"(?P<said>[^\"]{1,400})", re.DOTALL)
-"""A 400 of a context server, in the front's words for it."""
+"""A context server's 400 in the front's words."""
 MIDDLE_PRIORITY = 0.5
-"""What a request has that names none."""
+"""Priority of a request without one."""
 
 
 class TensorRTLLMDriver(Driver):
@@ -79,9 +79,9 @@ class TensorRTLLMDriver(Driver):
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
-        """Nearly all that goes wrong in the server is answered with 400, its own failures too: that status alone makes
-        nothing the client's fault. What the gateway let through and the server finds invalid is told apart by its
-        words, and so is what a front of prefill/decode pairs answers with 500."""
+        """The server returns 400 for nearly all errors, its own failures too: the status alone does not show a client's
+        fault. Requests that the gateway let through and the server finds invalid are recognized by the message, and so
+        are the 500s of a front of prefill/decode pairs."""
         said = error_body(body)
         if status == INTERNAL_ERROR and said.message.startswith(FRONT_ERROR):
             return _behind_a_front(said.message.removeprefix(FRONT_ERROR)) or engine_error(status, body)
@@ -97,15 +97,16 @@ class TensorRTLLMDriver(Driver):
         return EngineRequest("GET", "/health")
 
     def load(self) -> EngineRequest | None:
-        """What happened in each iteration since somebody asked last; for one reader alone. Empty unless the server's
+        """Statistics of each iteration since the last read; for one reader alone. Empty unless the server's
         `enable_iter_perf_stats` is true."""
         return EngineRequest("GET", "/metrics")
 
     def parse_load(self, body: bytes) -> Load | None:
-        """Of the last iteration; drafts and retractions of all since the report before. None where there was none.
+        """The load of the last iteration; drafts and retractions of all iterations since the previous report. None
+        without an iteration.
 
-        An iteration tells whom it paused, and by what it paused nobody is paused again: the sum is a count, short by
-        the iterations that nobody was told of.
+        An iteration lists the requests that it paused, and no later one lists them again: the sum is a count, short by
+        the iterations that were never read.
         """
         try:
             iterations = decode_engine_json(body, list[JsonObject], UNREADABLE_LOAD)
@@ -131,7 +132,7 @@ class TensorRTLLMDriver(Driver):
             raise EngineFailed(UNREADABLE_LOAD) from None
 
     def counts(self) -> EngineRequest:
-        """Its Prometheus page, which it has with `return_perf_metrics: true`."""
+        """Its Prometheus page, which needs `return_perf_metrics: true`."""
         return EngineRequest("GET", "/prometheus/metrics")
 
     def parse_counts(self, body: bytes) -> EngineCounts:
@@ -148,13 +149,13 @@ def unit_priority(priority: int) -> float:
 
 
 def _is_validation(message: str) -> bool:
-    """Whether it is about the request: a template's sentence about its roles makes no engine a broken one."""
+    """Whether the error is about the request: a template's sentence about its roles does not mean a broken engine."""
     start = message[:200].lower()
     return any(words in start for words in REFUSING)
 
 
 def _behind_a_front(said: str) -> SlipstreamError | None:
-    """What is about the request, of all that a front answers with 500; None for a failure."""
+    """The error about the request behind a front's 500; None for a failure."""
     if any(words in said[:200] for words in ONE_CHOICE):
         return UnsupportedField("This model answers with one choice: ask 'n' times instead.", param="n")
     found = _BEHIND_A_FRONT.match(said)

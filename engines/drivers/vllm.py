@@ -1,7 +1,5 @@
-"""vLLM's HTTP dialect, as version 0.32 speaks it. Every statement here is held by a test in `tests/vllm`.
-
-Our id is the request's there too, with the endpoint's name in front and the prompt's number behind; two that run at a
-time may share it.
+"""vLLM's HTTP dialect, as version 0.32 speaks it. A test in `tests/vllm` checks every statement here. vLLM uses our id
+as the request's, with the endpoint's name before and the prompt's number after it; two running requests may share it.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class VLLMDriver(Driver):
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         prompt, sampling = generation.prompt, generation.sampling
         if isinstance(prompt, TextPrompt) and prompt.begins_with:
-            raise UnsupportedField("The output cannot be made to begin with a text here.", param="prompt")
+            raise UnsupportedField("This engine cannot make its output begin with a given text.", param="prompt")
         if isinstance(prompt, TextPrompt) and prompt.suffix is not None:
             raise UnsupportedField(
                 "'suffix' is not available for this model here: it has no tokenizer configured.", param="suffix"
@@ -107,7 +105,7 @@ class VLLMDriver(Driver):
         return None if status == HTTPStatus.OK or ALREADY_LOADED.match(said) else said or f"status {status}"
 
     def unload_adapter(self, name: str) -> EngineRequest:
-        """Takes no more requests for it; does not wait for those that it has."""
+        """Accepts no more requests for it; does not wait for running ones."""
         return EngineRequest("POST", "/v1/unload_lora_adapter", msgspec.json.encode({"lora_name": name}))
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
@@ -126,18 +124,18 @@ class VLLMDriver(Driver):
         return EngineRequest("GET", "/health")
 
     def load(self) -> EngineRequest | None:
-        """Its Prometheus page: `/load` counts the requests of its HTTP server, and nothing else."""
+        """Its Prometheus page: `/load` only counts the requests of its HTTP server."""
         return EngineRequest("GET", "/metrics")
 
     def parse_load(self, body: bytes) -> Load:
-        """A replica's data-parallel engines together. How many requests it runs at a time (`--max-num-seqs`) is told
-        nowhere."""
+        """A replica's data-parallel engines together. Its limit of running requests (`--max-num-seqs`) is not
+        reported."""
         gauges = (_RUNNING, _WAITING, _USED_SHARE, _PREEMPTIONS)
         sums = sums_of_page(body, lambda name, _: name in gauges)
         if _RUNNING not in sums or _WAITING not in sums:
             raise EngineFailed(self.no_counters)
         sizes = [_cache_tokens(line) for line in body.splitlines() if line.startswith(_CACHE + b"{")]
-        # each engine tells which part of its own memory is used, and all have as much
+        # each engine reports the used share of its own memory, and all have the same size
         if _USED_SHARE not in sums:  # memory without a figure for its use would count as empty
             sizes = []
         used_tokens = round(sums[_USED_SHARE] * sum(sizes) / len(sizes)) if sizes else 0
@@ -173,9 +171,9 @@ class VLLMDriver(Driver):
 
 
 ALREADY_LOADED = re.compile(r"The lora adapter '[\w-]+' has already been loaded")
-"""How that begins which is said of a load of what is there. Other refusals quote the adapter's files."""
+"""Beginning of the error for loading a loaded adapter. Other refusals quote the adapter's files."""
 NO_SUCH_ADAPTER = f"The model `{ENGINE_NAME}"
-"""How that begins which is said of a request with an adapter that it does not hold."""
+"""Beginning of the error for a request with an adapter that it does not hold."""
 
 
 def _cache_tokens(line: bytes) -> int:

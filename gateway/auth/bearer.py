@@ -8,13 +8,13 @@ from gateway.auth.keyring import Keyring
 
 
 async def authenticate(authorization: bytes, keyring: Keyring) -> KeyRecord:
-    """Whose key it is. Raises AuthError or AuthUnavailable."""
+    """The key's record. Raises AuthError or AuthUnavailable."""
     secret = bearer_secret(authorization.decode("latin-1"), "sk-slip-...")
     return keyring.cached(secret) or await keyring.identify(secret)
 
 
 def bearer_secret(authorization: str, example: str) -> str:
-    """What the header's value carries. example: for the error. Raises MissingKey."""
+    """The secret in the header's value. example: for the error. Raises MissingKey."""
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
         raise MissingKey(f"No API key given. Send it as 'Authorization: Bearer {example}'.")

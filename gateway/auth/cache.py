@@ -41,7 +41,7 @@ class KeyCache:
         return refusal
 
     def put(self, fingerprint: bytes, key_hash: bytes, answer: KeyRecord | Refusal) -> None:
-        """Remember the database's answer, in place of any earlier one."""
+        """Store the database's answer; it replaces any earlier one."""
         self.drop(key_hash)
         for tenant in tenants_of(answer):
             self._of_tenant.setdefault(tenant, set()).add(key_hash)
@@ -57,7 +57,7 @@ class KeyCache:
             self.drop(oldest)
 
     def drop(self, key_hash: bytes) -> None:
-        """Forget what is known about one key."""
+        """Remove one key's answer."""
         answer: KeyRecord | Refusal | None = self._refusals.pop(key_hash, None)
         fingerprint = self._fingerprints.pop(key_hash, None)
         if fingerprint is not None:

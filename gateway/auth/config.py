@@ -10,7 +10,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=60)]
 
 
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a gateway may answer from memory, and how it notices that it may not."""
+    """How long a gateway may answer from memory, and how it detects a lost notification channel."""
 
     cached_keys: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 10_000
     """Keys kept in memory, least recently used first to go."""
@@ -22,14 +22,14 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heartbeat_s: Seconds = 0.25
     """Time between two such proofs; shorter than `trust_s`."""
     heartbeat_timeout_s: Seconds = 2.0
-    """A proof that takes longer: the connection is given up and a new one made."""
+    """Longest wait for a proof; after it the connection is closed and a new one opened."""
     lookup_timeout_s: Seconds = 1.0
     """Longest wait for the database about one key, in line and for the answer; after it the request is refused with
     503."""
     connections: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
     """Database connections for looking up keys, besides the one that listens."""
     lookup_batch_keys: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
-    """Keys asked about in one question to the database: what a flood of made-up keys costs, and how long one that is
-    real waits behind it."""
+    """Keys in one database lookup. A flood of invented keys costs one lookup per batch, and a valid key waits for few
+    of them."""
     last_used_every_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
-    """How often a key's `last_used_at` is written at most."""
+    """Shortest interval between two writes of a key's `last_used_at`."""

@@ -43,9 +43,9 @@ ValueT = TypeVar("ValueT")
 
 
 async def read_keys(connection: asyncpg.Connection[Any], hashes: Sequence[bytes]) -> dict[bytes, KeyRecord | Refusal]:
-    """What is known of every hash; of one never issued, a Refusal. Raises what asyncpg raises.
+    """Records by hash; a hash that was never issued gets a Refusal. Raises asyncpg's errors.
 
-    Several reads: a change in between is announced, and the key then read again.
+    Takes several reads: a change between them is announced, and the key is then read again.
     """
     rows = await connection.fetch(LOOKUP, list(hashes))
     answers: dict[bytes, KeyRecord | Refusal] = {each: Refusal(Reason.UNKNOWN) for each in hashes}
@@ -62,7 +62,7 @@ async def read_keys(connection: asyncpg.Connection[Any], hashes: Sequence[bytes]
 async def _adapters_of(
     connection: asyncpg.Connection[Any], organizations: set[UUID]
 ) -> dict[UUID, list[asyncpg.Record]]:
-    """By organization, those of projects first."""
+    """Adapters by organization; those of projects come first."""
     found: dict[UUID, list[asyncpg.Record]] = {}
     for row in await connection.fetch(ADAPTERS, list(organizations)):
         found.setdefault(row["organization_id"], []).append(row)

@@ -1,4 +1,4 @@
-"""What is known about a key once it has been looked up."""
+"""The record of a key that was looked up."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class KeyRecord(msgspec.Struct, frozen=True):
 
     caller: Caller
     levels: Levels
-    """What limits its requests."""
+    """Rules that limit its requests."""
     expires_at: float | None = None
     """Epoch seconds; None: never. For the secret before a rotation, the end of the overlap if that comes first."""
     scopes: frozenset[Scope] | None = None
-    """What it may be used for; None: everything."""
+    """Scopes that it opens; None: all."""
     models: frozenset[str] | None = None
     """The models its project may use, by name and not by alias; None: all."""
     tiers: frozenset[Tier] | None = None
@@ -35,17 +35,17 @@ class KeyRecord(msgspec.Struct, frozen=True):
     internal: bool = False
     """Its organization is the deployment's own."""
     store_prompts: bool = False
-    """Its organization wants kept what is asked and answered at gaps, and where its prompts differ."""
+    """Its organization stores prompts and responses at gaps, and where its prompts differ."""
     allow_reviews: bool = False
-    """Its project lets reviewers of the operating organization read what it asks and is answered."""
+    """Its project lets reviewers of the operating organization read its prompts and responses."""
     adapters: tuple[Adapter, ...] = ()
-    """Of its project, then of its organization: of two with one name the first is meant."""
+    """Adapters of its project, then of its organization: the first of two with one name counts."""
     priorities: Priorities = Priorities()
     """The class and the share of its requests."""
 
     @property
     def purpose(self) -> Purpose | None:
-        """What the deployment asks by it; None: it is a customer's."""
+        """The deployment's purpose for this key; None: a customer's key."""
         marked = self.internal and self.scopes is not None and Scope.EVALS in self.scopes
         return Purpose.EVALS if marked else None
 
@@ -64,7 +64,7 @@ class KeyRecord(msgspec.Struct, frozen=True):
     def require_model(self, model: Model, asked: str, models: Iterable[Model]) -> None:
         """Raises ModelForbidden, which names what is missing, and those of `models` that may be used instead.
 
-        asked: the name that was asked for; what an alias stands for is not told to those who may not use it.
+        asked: the name in the request; a caller who may not use an alias does not learn its target.
         """
         if self.may_use(model):
             return
@@ -78,7 +78,7 @@ class KeyRecord(msgspec.Struct, frozen=True):
 
 
 class Reason(StrEnum):
-    """Why the database knows no such record."""
+    """Reason for which the database has no record."""
 
     UNKNOWN = "unknown"
     REVOKED = "revoked"
@@ -87,21 +87,21 @@ class Reason(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A key that opens nothing. caller: whose it is or was; None when it was never issued."""
+    """A key that opens nothing. caller: its owner, now or formerly; None when it was never issued."""
 
     reason: Reason
     caller: Caller | None = None
 
 
 Answer = KeyRecord | Refusal | None
-"""What is known about a key; None: the database could not be asked."""
+"""The answer for a key; None: the database was unreachable."""
 
 PROJECT, ORGANIZATION = "project:", "organization:"
 TENANTS = (PROJECT, ORGANIZATION)
-"""How the database begins an announcement that concerns all keys of a tenant (migrations: gateway.notify_keys_of)."""
+"""Prefixes of an announcement that concerns all keys of a tenant (migrations: gateway.notify_keys_of)."""
 
 
 def tenants_of(answer: KeyRecord | Refusal) -> tuple[str, ...]:
-    """Whose key it is, as announcements name them; nobody's when it was never issued."""
+    """The key's tenants, as announcements name them; empty for a key that was never issued."""
     caller = answer.caller
     return () if caller is None else (PROJECT + caller.project_id, ORGANIZATION + caller.organization_id)

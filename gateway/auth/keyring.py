@@ -1,4 +1,4 @@
-"""Says who a key belongs to: from memory while that is safe, else from the database, else not at all.
+"""Finds a key's owner: from memory while that is safe, else from the database, else not at all.
 
 A revocation holds in every gateway within `trust_s`. The table announces each change (a trigger), every keyring listens
 and forgets that key; and memory is believed only while the listening connection has proven within `trust_s` that it
@@ -186,9 +186,9 @@ class Keyring:
             heard()
 
     def _changed(self, payload: str) -> None:
-        """Forget what was announced, and distrust the lookups that may have read it before.
+        """Remove the announced key from memory, and distrust lookups that may have read it before.
 
-        A payload nobody here knows is taken for everything: another release may have sent it.
+        An unknown payload counts as all keys: another release may have sent it.
         """
         if payload.startswith(TENANTS):
             self._cache.drop_tenant(payload)
@@ -224,6 +224,6 @@ def _refused(refusal: Refusal) -> AuthError:
         case Reason.PROJECT_DISABLED:
             error = TenantDisabled("The project of this API key is disabled; an administrator can enable it again.")
         case Reason.ORGANIZATION_DISABLED:
-            error = TenantDisabled("The organization of this API key is disabled; ask whoever runs this deployment.")
+            error = TenantDisabled("The organization of this API key is disabled; contact the deployment's operator.")
     error.caller = refusal.caller
     return error

@@ -2,7 +2,7 @@
 
     sk-slip- + 32 random base62 characters (190 bits) + 6 base62 characters of CRC-32 over everything before them
 
-The prefix lets secret scanners find leaks, the checksum refuses a mistyped key without asking anybody. Only
+The prefix lets secret scanners find leaks, the checksum refuses a mistyped key without a lookup. Only
 HMAC-SHA256(pepper, key) is stored: with that many random bits a slow hash would protect nothing, and the pepper makes a
 stolen table useless. A key is found by that HMAC, so no comparison's timing says anything about a stored one.
 """
@@ -19,7 +19,8 @@ from contracts.errors import InvalidKey, WrongKeyKind
 
 PREFIX = "sk-slip-"
 ADMIN_PREFIX = "sk-slip-admin-"
-"""Admin keys have the same form behind this prefix. The hyphen keeps the two apart: random characters hold none."""
+"""Prefix of admin keys, which otherwise have the same form. Random characters contain no hyphen, so the two kinds never
+mix."""
 RANDOM_CHARACTERS = 32
 CHECKSUM_CHARACTERS = 6
 TAIL = RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
@@ -34,9 +35,9 @@ PROVIDERS = {
     "hf_": "Hugging Face",
     "AIza": "Google",
 }
-"""How keys begin that people send here by mistake, and whose they are."""
+"""Prefixes of other providers' keys that clients send by mistake."""
 UNKNOWN = "This API key does not exist here. It may be another deployment's: check the key and the base URL."
-"""Of a key whose checksum is right and whose hash nobody knows."""
+"""Error for a key whose checksum is right and whose hash is unknown."""
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -65,7 +66,9 @@ def check(secret: str, prefix: str = PREFIX) -> None:
     """
     _check_kind(secret, prefix)
     if not secret.startswith(prefix):
-        raise InvalidKey(f"{_whose(secret)} Keys of this deployment start with {prefix}; ask whoever runs it for one.")
+        raise InvalidKey(
+            f"{_whose(secret)} Keys of this deployment start with {prefix}; ask the deployment's operator for one."
+        )
     if len(secret) != len(prefix) + TAIL:
         raise InvalidKey(
             f"An API key has {len(prefix) + TAIL} characters, this one has {len(secret)}: it was cut or extended."
@@ -89,7 +92,7 @@ def _check_kind(secret: str, prefix: str) -> None:
 
 
 def _whose(secret: str) -> str:
-    """What a key is that was not made here; nothing of it is repeated but how all of its kind begin."""
+    """The provider of a foreign key; the text repeats only the prefix that all its keys share."""
     for beginning, provider in PROVIDERS.items():
         if secret.startswith(beginning):
             return f"This is a key of {provider}'s ({beginning}…), which opens nothing here."
@@ -97,12 +100,12 @@ def _whose(secret: str) -> str:
 
 
 def hash_of(secret: str, pepper: bytes) -> bytes:
-    """What is stored instead of the secret, 32 bytes."""
+    """The stored hash of the secret, 32 bytes."""
     return hmac.digest(pepper, secret.encode(), "sha256")
 
 
 def display_of(secret: str) -> str:
-    """How a key is named to people afterwards. The last four characters are checksum, not secret."""
+    """The name of a key in lists. The last four characters are checksum, not secret."""
     prefix = ADMIN_PREFIX if secret.startswith(ADMIN_PREFIX) else PREFIX
     return f"{prefix}…{secret[-4:]}"
 

@@ -13,8 +13,8 @@ from storage.engine import borrow
 
 WRITE_TIMEOUT_S = 10.0
 
-# In one order and skipping locked rows, so that gateways writing the same keys cannot deadlock. What another gateway
-# wrote within the interval stands: the column is for people and a minute does not matter to them.
+# In one order and skipping locked rows, so that gateways writing the same keys cannot deadlock. A value that another
+# gateway wrote within the interval stays: the column is for people and a minute does not matter to them.
 WRITE = """
 WITH due AS (
     SELECT api_keys.id, seen.at
@@ -36,7 +36,7 @@ class LastUsed:
         self.seen: dict[str, float] = {}
 
     async def write(self, pool: asyncpg.Pool[Any]) -> None:
-        """Write what was seen since the last call; what fails is forgotten. Raises what asyncpg raises."""
+        """Write the uses since the last call; failed writes are dropped. Raises asyncpg's errors."""
         seen, self.seen = self.seen, {}
         if seen:
             ids = [UUID(key_id) for key_id in seen]

@@ -1,9 +1,9 @@
-"""Asks about keys many at a time, and knows which answers a change has overtaken.
+"""Looks keys up in batches, and knows which answers a change has overtaken.
 
-Anybody can make up keys whose checksum is right, and each must be looked up once. They wait in one line and are asked
-about together, so a flood of them costs a question for every `batch_keys`, and a key that is real waits for a few
-questions however many others came first. Who no longer waits has left the line: while the database hangs it is no
-longer than what came within one timeout.
+Anyone can invent keys whose checksum is right, and each needs one lookup. They wait in one queue and are looked up
+together, so a flood costs one query for every `batch_keys`, and a valid key waits for a few queries however long the
+queue is. A caller that gives up leaves the queue: while the database hangs, the queue holds only the keys of one
+timeout.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from gateway.auth.key_record import Answer, KeyRecord, Refusal, tenants_of
 
 MAX_READS = 4
-"""A key that changes while it is read is read again, this often at most."""
+"""Most reads of a key that changes while it is read."""
 ALL = "*"
-"""What is announced when any key may have changed."""
+"""The announcement that any key may have changed."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ Remember = Callable[[bytes, bytes, KeyRecord | Refusal], None]
 
 
 class _Flight:
-    """One key that somebody waits for. askers: how many do."""
+    """One key that a caller waits for. askers: number of callers."""
 
     __slots__ = ("answer", "askers", "fingerprint", "key_hash", "reads")
 
@@ -42,7 +42,7 @@ class _Flight:
 
 
 class _Question:
-    """Flights asked about together. heard: what was announced since; an answer it concerns may be the old one."""
+    """Flights of one query. heard: announcements since; an answer that one of them concerns may be stale."""
 
     __slots__ = ("flights", "heard")
 
@@ -52,10 +52,8 @@ class _Question:
 
 
 class Lookups:
-    """read: asks the database. remember: called with an answer nothing has overtaken, at the moment that is known.
-
-    readers: questions under way at once. batch_keys: keys in one question.
-    """
+    """read: asks the database. remember: called with each answer that no change has overtaken. readers: concurrent
+    queries. batch_keys: keys in one query."""
 
     def __init__(self, read: Read, remember: Remember, *, readers: int, batch_keys: int) -> None:
         self._read = read
@@ -68,19 +66,18 @@ class Lookups:
         self._readers: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """Keys that somebody waits for, or that are being asked about."""
+        """Keys that wait or are being looked up."""
         return len(self._flights)
 
     async def ask(self, fingerprint: bytes, key_hash: bytes, timeout_s: float) -> Answer:
-        """The answer, shared by everybody who wants to know about this key; None when it has not come in time, or the
-        database could not be asked."""
+        """The answer, shared by all callers of this key; None when it is late or the database is unreachable."""
         flight = self._flights.get(key_hash)
         if flight is None:
             flight = self._flights[key_hash] = self._waiting[key_hash] = _Flight(fingerprint, key_hash)
             self._engage()
         flight.askers += 1
         try:
-            # wait() and not await: who is cancelled or gives up must not take the others' answer with it
+            # wait() and not await: a caller that is cancelled or gives up must not take the others' answer with it
             done, _ = await asyncio.wait([flight.answer], timeout=timeout_s)
             return flight.answer.result() if done else None
         finally:
@@ -96,7 +93,7 @@ class Lookups:
             question.heard.add(what)
 
     async def stop(self) -> None:
-        """Whoever waits is told that the database cannot be asked. Idempotent."""
+        """End all waits with "unreachable". Idempotent."""
         waiting, self._waiting = self._waiting, OrderedDict()
         readers = list(self._readers)
         for reader in readers:
@@ -135,7 +132,7 @@ class Lookups:
                 self._judge(flight, None if answers is None else answers[flight.key_hash], question.heard)
 
     def _judge(self, flight: _Flight, answer: Answer, heard: set[str]) -> None:
-        """Nothing is awaited between the last announcement heard and what is remembered."""
+        """Must not await between the last announcement and `remember`."""
         if answer is not None:
             if not _is_overtaken(flight.key_hash, answer, heard):
                 self._remember(flight.fingerprint, flight.key_hash, answer)

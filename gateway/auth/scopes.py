@@ -1,4 +1,4 @@
-"""What an inference key may be used for."""
+"""Scopes of an inference key."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class Scope(StrEnum):
     COMPLETIONS = "completions"
     MODELS = "models"
     EVALS = "evals"
-    """To ask for the deployment itself, on any pool, behind everybody else and on no bill; only keys of its internal
+    """The deployment's own requests, on any pool, at the lowest priority and unbilled; only keys of its internal
     organization have it."""

@@ -1,4 +1,4 @@
-"""Settings of what editors report about completions."""
+"""Settings of editors' reports about completions."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class AutocompleteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Events that one project may report to one gateway each second, over time, and ten times the number at once. The
     limit for all projects of one organization together is twice this."""
     flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
-    """How often reported events are written to the database."""
+    """Interval between writes of reported events to the database."""

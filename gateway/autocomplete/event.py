@@ -1,4 +1,4 @@
-"""One report of an editor about one completion, and which reports are the same."""
+"""One report of an editor about one completion, and the rule that merges duplicate reports."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ class EventKey(NamedTuple):
 
     request_id: str
     project_id: str
-    """Of the key that reports."""
+    """Project of the reporting key."""
     choice_index: int
     view_id: str
     type: str
 
 
 class Event(NamedTuple):
-    """What is told beside the key. characters: taken; elapsed_ms: since it was shown; None: not told."""
+    """The report without its key. characters: accepted characters; elapsed_ms: time since the completion was shown;
+    None: not reported."""
 
     organization_id: str
     characters: int | None = None
     elapsed_ms: int | None = None
 
     def and_then(self, other: Event) -> Event:
-        """What both tell together: a completion taken word by word has the greatest count. In any order the same."""
+        """Both reports merged: a completion accepted word by word keeps the greatest count. Commutative."""
         return Event(
             self.organization_id,
             _greatest(self.characters, other.characters),
@@ -41,7 +42,7 @@ class Event(NamedTuple):
 
 
 def completed_request(completion_id: str) -> str | None:
-    """The request behind an answer's `id` or an `x-request-id`; None for what cannot be one."""
+    """The request of a response's `id` or `x-request-id`; None for an id of another form."""
     request_id = request_id_of(completion_id)
     if _REQUEST_ID.fullmatch(request_id) is None or arrived_at_s(request_id) is None:
         return None
@@ -49,7 +50,7 @@ def completed_request(completion_id: str) -> str | None:
 
 
 def key_of(request_id: str, caller: Caller, choice_index: int, view_id: str, kind: EventType) -> EventKey:
-    """What the report is about, and whose it is."""
+    """The completion that the report is about, and its project."""
     return EventKey(request_id, caller.project_id, choice_index, view_id, kind.value)
 
 

@@ -1,4 +1,4 @@
-"""What a user did with a completion."""
+"""A user's action on a completion."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import StrEnum
 
 
 class EventType(StrEnum):
-    """What a user did with a completion."""
+    """A user's action on a completion."""
 
     VIEW = "view"
-    """It was shown."""
+    """The editor showed it."""
     SELECT = "select"
-    """It was taken."""
+    """The user accepted it."""
     SELECT_PART = "select_part"
-    """Some of it was taken: a word, a line."""
+    """The user accepted a part: a word, a line."""
     DISMISS = "dismiss"
-    """It was rejected, or typed over."""
+    """The user rejected it or typed over it."""

@@ -38,7 +38,7 @@ SELECT_KIND = {
 ACCEPTED = "Noted. It is stored a little later, best effort; a repetition changes nothing."
 REPORT = """Report what a user did with a completion.
 
-Counted for the project of the key, where that project made the completion; otherwise for nobody. No text is stored."""
+Counted for the project of the key, if that project requested the completion. No text is stored."""
 
 
 def with_autocomplete(document: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Which completions an editor may still report about, or already: an id carries the time of its request."""
+"""The window in which an editor may report about a completion: an id carries the time of its request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOCKS_APART_S = 3_600.0
 
 
 class ReportWindow:
-    """As long as traces are kept, and up to now."""
+    """The window lasts from the oldest kept trace to now."""
 
     def __init__(self, trace_retention_days: int, clock: Callable[[], float] = time.time) -> None:
         self._retention_days = trace_retention_days

@@ -1,4 +1,4 @@
-"""What editors report about completions, and what Tabby's plug-ins ask before they report or complete anything."""
+"""Routes for editors' reports about completions, and for the checks of Tabby's plug-ins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gateway.wire.key_header import authorization_of
 EVENTS_PATH = "/v1/completions/{completion_id}/events"
 TABBY_EVENTS_PATH, HEALTH_PATH, SETTING_PATH = "/v1/events", "/v1/health", "/v1beta/server_setting"
 MAX_BODY_BYTES = 16_384
-"""Of an event."""
+"""Limit for one event."""
 _EVENT = msgspec.json.Decoder(CompletionEvent)
 _TABBY_EVENT = msgspec.json.Decoder(TabbyEvent)
 KeyedRequest = Request[KeyRecord, Any, State]
@@ -49,10 +49,10 @@ async def require_key(connection: AnyConnection, _: BaseRouteHandler) -> None:
 
 
 class CompletionEventsController(Controller):
-    """Views, selections and dismissals. Each is noted at once and stored a little later.
+    """Views, selections and dismissals. Each is queued at once and stored a little later.
 
-    Nobody learns here which completions there are: a report about another project's is taken like any other, and joins
-    nothing (docs/concepts/autocomplete-telemetry.md).
+    A caller cannot probe for completions: a report about another project's completion gets the same response and is
+    never stored (docs/concepts/autocomplete-telemetry.md).
     """
 
     guards = (require_key,)
@@ -94,7 +94,7 @@ class CompletionEventsController(Controller):
 
 
 class TabbyController(Controller):
-    """What Tabby's plug-ins ask first."""
+    """Routes that Tabby's plug-ins call first."""
 
     guards = (require_key,)
 

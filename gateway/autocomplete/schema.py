@@ -1,4 +1,4 @@
-"""Bodies and answers of the routes about completions: ours, and those of Tabby's editor plug-ins."""
+"""Request and response bodies of the completion routes: ours, and those of Tabby's editor plug-ins."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Characters = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 class CompletionEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a user did with one completion."""
+    """A user's action on one completion."""
 
     type: EventType
     choice_index: ChoiceIndex = 0
     view_id: ViewId = ""
     """The editor's name of this showing, where one completion is shown several times."""
     elapsed_ms: Milliseconds | None = None
-    """Since it was shown."""
+    """Time since it was shown."""
     characters: Characters | None = None
     """Taken. Left out of a `select`: all that the answer had."""
 
@@ -52,20 +52,20 @@ class TabbyEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TabbyVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plug-in compares before it uses a route."""
+    """Version that a plug-in compares before it uses a route."""
 
     build_date: str = ""
     build_timestamp: str = ""
     git_sha: str = ""
     git_describe: str = "v0.30.0"
-    """The release of Tabby whose routes these are; Slipstream's own version is not told."""
+    """The Tabby release whose routes these are; Slipstream's own version is not revealed."""
 
 
 class TabbyHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """A plug-in stays disconnected until it has this. Tabby tells of its machine here; of ours nothing is told."""
+    """A plug-in stays disconnected until it gets this. Tabby describes its machine here; Slipstream does not."""
 
     model: str | None
-    """The autocomplete model the key may use first; null when there is none: the plug-in then asks for nothing."""
+    """The first autocomplete model that the key may use; null without one: the plug-in then requests no completions."""
     device: str = "remote"
     cuda_devices: list[str] = []
     models: dict[str, str] = {}
@@ -76,7 +76,7 @@ class TabbyHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TabbyServerSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server asks of plug-ins."""
+    """Server settings for plug-ins."""
 
     disable_client_side_telemetry: Literal[True] = True
-    """Nothing is reported to Tabby's makers; views, selections and dismissals come here only."""
+    """Plug-ins report nothing to Tabby's makers; views, selections and dismissals come here only."""

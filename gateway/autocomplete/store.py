@@ -61,7 +61,7 @@ INSERT = """
 
 
 class Waiting(NamedTuple):
-    """A report that is not stored yet. due_s: time of its next lookup; last: whether that is the last one."""
+    """A report that is not stored yet. due_s: time of its next lookup; last: no lookup follows."""
 
     event: Event
     due_s: float

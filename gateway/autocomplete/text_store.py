@@ -1,8 +1,7 @@
-"""Keeps what was asked and answered at a gap, for organizations that have asked for it (`store_prompts`); of others
-nothing.
+"""Stores prompts and completions at gaps, for organizations that have turned `store_prompts` on.
 
-Best effort, in batches and a little later, like the editors' reports. Whether the organization still wants it is asked
-once more by the statement that writes (storage/stored_prompts.py).
+Best effort, in batches and a little later, like the editors' reports. The statement that writes checks the setting once
+more (storage/stored_prompts.py).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from storage.write_behind import WriteBehind
 MAX_WAITING = 2_000
 BATCH = 200
 MOST_CHARACTERS = 2_000
-"""Of each text: of a prefix the last, of a suffix and a completion the first."""
+"""Limit per text: the last characters of a prefix, the first of a suffix and a completion."""
 INSERT = insert_where_stored(
     "gateway.completion_texts",
     request_id="text",
@@ -39,7 +38,7 @@ INSERT = insert_where_stored(
 
 
 class Texts(NamedTuple):
-    """A row of `gateway.completion_texts`, and when it was asked for."""
+    """A row of `gateway.completion_texts`, and its request's time."""
 
     request_id: str
     project_id: str
@@ -69,7 +68,7 @@ class TextStore:
         self._task.start()
 
     async def stop(self) -> None:
-        """Write what is left and end."""
+        """Write the queue and end."""
         await self._task.stop()
         await self.flush()
 

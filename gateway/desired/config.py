@@ -10,7 +10,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=3_600)]
 
 
 class DesiredConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How soon a new version is noticed."""
+    """How soon an instance notices a new version."""
 
     poll_s: Seconds = 1.0
     """Time between two looks at the table when nothing was announced; a version whose announcement was lost waits this

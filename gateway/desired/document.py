@@ -10,9 +10,9 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
 
 _RENAMED = {"running_usage": "continuous_usage_stats"}
-"""Fields of pools in rows of earlier releases, and what they are called now."""
+"""Fields of pools in rows of earlier releases, with their present names."""
 _FIM = "fim_"
-"""Began the names of what is a model's `fim` now, in rows of earlier releases."""
+"""Prefix of the fields that are a model's `fim` now, in rows of earlier releases."""
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

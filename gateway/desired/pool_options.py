@@ -14,7 +14,7 @@ from engines.drivers.vllm import VLLMDriver
 
 
 class DriverOption(NamedTuple):
-    """A pool's option that some drivers have, and what is said where another is asked for it."""
+    """A pool option that only some drivers have, and the error for other drivers."""
 
     name: str
     drivers: tuple[str, ...]
@@ -34,7 +34,7 @@ DRIVER_OPTIONS = (
     DriverOption("request_priorities", (TensorRTLLMDriver.name,), "has no such option, so leave it out"),
     DriverOption("abort_by_id", (VLLMDriver.name,), "has no such option, so leave it out"),
 )
-"""What `registry.of_pool` looks at of one driver and not of the others: nothing is taken that would do nothing."""
+"""Options that `registry.of_pool` reads for some drivers only: an option without effect is refused."""
 
 
 def check_options(pool: Pool) -> None:
@@ -44,7 +44,7 @@ def check_options(pool: Pool) -> None:
 
 
 def check_adapters(pool: Pool) -> None:
-    """Raise ConfigError for a pool that is to take adapters by a dialect that cannot load them."""
+    """Raise ConfigError for a pool with adapters whose dialect cannot load them."""
     _check_option(pool, next(option for option in DRIVER_OPTIONS if option.name == "max_adapters"))
 
 

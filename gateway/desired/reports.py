@@ -37,7 +37,7 @@ class Reporter:
         self._task = BackgroundTask("fleet reports", self._tell_forever)
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start the reports."""
         self._task.start()
 
     async def stop(self) -> None:
@@ -45,12 +45,12 @@ class Reporter:
         await self._task.stop()
 
     def serves(self, version: int) -> None:
-        """This version is in force here."""
+        """Report that this version is in force here."""
         self._version, self._refused = version, (None, None)
         self._changed.set()
 
     def refuses(self, version: int, why: str) -> None:
-        """This version cannot be taken up here; what was in force stays."""
+        """Report that this version is refused here; the version in force stays."""
         if self._refused != (version, why):
             self._refused = (version, why)
             self._changed.set()
@@ -62,7 +62,7 @@ class Reporter:
                 async with asyncio.timeout(self._timeout_s), borrow(self._pool) as connection:
                     await connection.execute(TELL, self._instance, self._version, *self._refused)
             except FAILURES as error:
-                _log.debug("the fleet's gateways are not told of this one: %r", error)
+                _log.debug("desired state: this gateway could not report its version: %r", error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TELL_EVERY_S):
                     await self._changed.wait()

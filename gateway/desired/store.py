@@ -1,7 +1,7 @@
-"""The desired state as this gateway knows it: rows in PostgreSQL, one per version, the highest of which counts.
+"""The desired state as this gateway knows it: rows in PostgreSQL, one per version; the highest version counts.
 
 Follows the table by notification, and by polling for the notification that was lost. While the database is away the
-last known state stays in force: what the fleet should be does not change because nobody can look it up.
+last known state stays in force: an outage of the database does not change the fleet.
 """
 
 from __future__ import annotations
@@ -126,14 +126,14 @@ class DesiredStateStore:
         while True:
             with contextlib.suppress(TimeoutError):
                 # not wait_for, which forgets that it was cancelled when the event is set in the same moment: stop()
-                # would then wait for ever
+                # would then wait forever
                 async with asyncio.timeout(self._config.poll_s):
                     await self._announced.wait()
             await self._refresh()
 
     async def _refresh(self) -> None:
         """Adopt the newest row, if it can be read; the reason why not is logged once while it lasts."""
-        # Cleared before reading: what is announced while the answer is on its way is read again.
+        # Cleared before reading: a version that is announced during the read is read again.
         self._announced.clear()
         if self._pool is None:
             return
@@ -162,5 +162,5 @@ class DesiredStateStore:
         try:
             self._on_change(state)
         except Exception:
-            # A defect of whoever listens must not end the following of every later version.
+            # A defect of a subscriber must not end the following of every later version.
             _log.exception("desired state version %d: the gateway could not take it up", state.version)

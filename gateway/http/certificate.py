@@ -19,11 +19,11 @@ from gateway.http.config import TlsConfig
 logger = logging.getLogger(__name__)
 
 Stamp = tuple[FileStamp | None, ...]
-"""Of each file; None: it is not there."""
+"""Stamps of both files; None: the file is missing."""
 
 
 class Certificate:
-    """One pair of files. `context` is what a new connection shakes hands with; `task` looks at them while it runs."""
+    """One pair of files. `context`: for the handshake of new connections; `task`: watches the files while it runs."""
 
     def __init__(self, config: TlsConfig) -> None:
         """Loads the pair. Raises ConfigError when it cannot be used."""
@@ -34,7 +34,7 @@ class Certificate:
         self.context = self._load()
 
     def renew(self) -> None:
-        """Load the pair again if its files have changed; each change is tried, and told of, once."""
+        """Load the pair again if its files have changed; each change is tried and logged once."""
         stamp = self._stamp()  # before reading: what changes while we read is seen the next time
         if stamp == self._seen:
             return

@@ -1,10 +1,10 @@
 """The client's half of one HTTP exchange, without ASGI in between.
 
-ASGI has two habits that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only who
-waits in `receive()` hears that the client has left. So our protocol (`gateway.http.client_protocol`) hands each request
-a `ClientConnection`: it writes to the socket at once, and says when the client does not keep up and when it is gone.
-Requests that never ask for theirs are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0014 says
-which, and what holds them.
+ASGI has two habits that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only a
+caller of `receive()` learns that the client has left. So our protocol (`gateway.http.client_protocol`) hands each
+request a `ClientConnection`: it writes to the socket at once, and reports when the client reads too slowly and when it
+is gone. uvicorn serves requests that never take theirs. Relies on uvicorn's internals; docs/adr/0014 says which, and
+what holds them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NONE: Headers = []
 
 
 class ClientConnection:
-    """Where one answer goes. Used either for the whole answer or not at all."""
+    """Destination of one response. Used either for the whole response or not at all."""
 
     __slots__ = (
         "_chunked",
@@ -61,15 +61,15 @@ class ClientConnection:
         self._held = held
         self._table = table
         self.added: Headers = _NONE
-        """Headers of each answer here, after its own."""
+        """Headers added to each response here, after its own."""
         self.organization_id = ""
         """The organization of the request's key; empty: the key has not been checked."""
         self.counted = False
-        """Whether the organization's limits count the request."""
+        """The organization's limits count the request."""
         self.network = network
-        """Where the client comes from: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
+        """The client's network: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
         self.number = number
-        """Of the request on its connection, from 1."""
+        """Number of the request on its connection, from 1."""
         self._head = b""
         self._head_only = cycle.scope.get("method") == "HEAD"
         """The answer has no body, whatever is written: a stream ends where it begins."""
@@ -94,7 +94,7 @@ class ClientConnection:
 
     @property
     def gone(self) -> bool:
-        """The client has disconnected; what is written goes nowhere."""
+        """The client has disconnected; writes are dropped."""
         return self._cycle.disconnected or (self._head_only and self.ended)
 
     @property
@@ -103,8 +103,8 @@ class ClientConnection:
         return self._cycle.flow.write_paused
 
     def listen(self) -> None:
-        """The body has been read: hear of the client's leaving again. uvicorn stops reading the socket when more than
-        64 kB of a body wait, and would go on only if it were asked for yet another piece."""
+        """Resume reading after the body, to notice a disconnect. uvicorn stops reading the socket when more than 64 kB
+        of a body wait, and would resume only if another chunk were requested."""
         self._cycle.flow.resume_reading()
 
     async def drained(self) -> None:
@@ -134,7 +134,7 @@ class ClientConnection:
         self.started = cycle.response_started = True
 
     def write(self, data: bytes) -> None:
-        """Send a piece of the body now."""
+        """Send a chunk of the body now."""
         if self._head_only:
             self._end_head()
             return
@@ -147,7 +147,7 @@ class ClientConnection:
             self._cycle.transport.write(data)
 
     def end(self, data: bytes) -> None:
-        """Send the last piece; the connection is free for the client's next request."""
+        """Send the last chunk; the connection is free for the client's next request."""
         if self._head_only:
             self._end_head()
             return
@@ -156,7 +156,7 @@ class ClientConnection:
         self._end(data)
 
     def _end_head(self) -> None:
-        """Answer HEAD; whatever goes on writing hears that its client has gone."""
+        """Answer HEAD; a handler that keeps writing sees its client as gone."""
         if self.ended:
             return
         self._end(b"")

@@ -1,4 +1,4 @@
-"""What kind of client sends a request, by what it says of itself: one of a few names, never a header itself. Pure."""
+"""Classifies a client by its headers: one of a few names, never a header itself. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 from contracts.client_family import OTHER, ClientFamily
 
 NAMED_BY = b"x-slipstream-client"
-"""A request's header in which who configures a client says what it is: a name of `CLIENTS`. Other names say nothing."""
+"""Header by which a client's configuration names it: one of `CLIENTS`. Other names are ignored."""
 FAMILIES: tuple[tuple[bytes, ClientFamily], ...] = (
     (b"slipstream-lsp", "slipstream-lsp"),
     (b"tabby-agent", "tabby-agent"),
@@ -18,23 +18,23 @@ FAMILIES: tuple[tuple[bytes, ClientFamily], ...] = (
     (b"openai/js", "openai-node"),
     (b"curl/", "curl"),
 )
-"""What a `User-Agent` holds in any case, and the family's name; the first that fits. llama.vim sends its requests by
+"""Part of a `User-Agent`, in any case, and the family's name; the first match counts. llama.vim sends its requests by
 curl."""
 UNNAMED: dict[tuple[str, bytes], ClientFamily] = {
     ("tabby", b""): "tabby-agent",
     ("infill", b"axios/"): "llama.vscode",
 }
-"""Whose requests to an endpoint are with such a `User-Agent` (how it begins) that names nobody: tabby-agent and
-llama.vscode send the one of their HTTP library."""
+"""Families by endpoint and by the prefix of an anonymous `User-Agent`: tabby-agent and llama.vscode send that of their
+HTTP library."""
 CLIENTS: tuple[ClientFamily, ...] = get_args(ClientFamily)
-"""All names there are."""
+"""All names."""
 BY_NAME = {name.encode(): name for name in CLIENTS}
 MOST_COMPARED = 512
 
 
 def client_family(headers: Mapping[bytes, bytes], endpoint: str = "") -> ClientFamily:
-    """The client's family; `other` for one that is unknown or says nothing. headers: by their names in lower case.
-    endpoint: the one that it asks, by its name in metrics."""
+    """The client's family; `other` for an unknown client. headers: by their names in lower case. endpoint: its name in
+    metrics."""
     told = BY_NAME.get(headers.get(NAMED_BY, b"").strip().lower())
     if told is not None:
         return told

@@ -1,8 +1,8 @@
-"""A client's connection: uvicorn's HTTP/1.1 with bounds on what a client may hold before anybody knows who it is.
+"""A client's connection: uvicorn's HTTP/1.1 with bounds on what a client may hold before it is authenticated.
 
-Every connection is counted from the moment it is accepted, TLS or not, and is at any time either served or in the
-table with a deadline (`connections.py`). Nothing here costs a timer, or anything at all while an answer streams.
-Relies on uvicorn's internals; docs/adr/0014 says which, and what holds them.
+Every connection is counted from the moment it is accepted, TLS or not, and is at any time either served or in the table
+with a deadline (`connections.py`). No connection costs a timer, and a streaming response costs nothing here. Relies on
+uvicorn's internals; docs/adr/0014 says which, and what holds them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from gateway.http.upgrade_offer import framing_of, read_on
 from gateway.wire.errors import body_of, headers_of, status_of
 
 MAX_PIPELINED = 16
-"""Requests that may wait behind the one that is served; one read of the socket could hold thousands."""
+"""Requests that may wait after the one in service; one read of the socket could hold thousands."""
 HIGH_WATER_BYTES = 65_536
-"""As of plain connections; uvloop's TLS would take eight times as much before it says that a client is slow."""
+"""The limit of plain connections; uvloop's TLS would buffer eight times as much before it reports a slow client."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class ClientProtocol(HttpToolsProtocol):
         table: ConnectionTable,
         certificate: Certificate | None = None,
     ) -> None:
-        """As uvicorn's, with the process' table and, for TLS, its certificate."""
+        """Like uvicorn's, with the process' table and, for TLS, its certificate."""
         super().__init__(config, server_state, app_state, _loop)
         self.network = ""
         self.waiting: Waiting | None = None
@@ -59,11 +59,11 @@ class ClientProtocol(HttpToolsProtocol):
         self._raw: asyncio.Transport | None = None
         self._early = b""
         self._receiving: Waiting | None = None
-        """What the parser is in the middle of."""
+        """The part of a request that the parser is reading."""
         self._framing_bytes = 0
         """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
         self._offered_framing = b""
-        """The framing of the body behind the last head that offered an upgrade."""
+        """The framing of the body after the last head that offered an upgrade."""
         self._refusal: SlipstreamError | None = None
         """The error that stopped the parser."""
         self._over = False
@@ -73,10 +73,10 @@ class ClientProtocol(HttpToolsProtocol):
         self._ended = False
         """The last bytes have been written, and the client may read them."""
         self._served: RequestResponseCycle | None = None
-        """The request that is or was answered last."""
+        """The request in service, or the last one served."""
         self._connection: ClientConnection | None = None
         self._begun = 0
-        """Requests so far."""
+        """Number of requests."""
         self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -91,7 +91,7 @@ class ClientProtocol(HttpToolsProtocol):
                 transport.write(_answer(refusal))
                 transport.write_eof()
                 self._table.linger(self)
-            else:  # an answer would cost a handshake, and a place for as long
+            else:  # a response would cost a handshake, and a slot for as long
                 transport.close()
         elif self._certificate is None:
             super().connection_made(transport)
@@ -121,7 +121,7 @@ class ClientProtocol(HttpToolsProtocol):
             logger.debug("TLS handshake failed: %s", error)
         finally:
             if transport is None:
-                self._table.forget(self)  # nobody else tells us of a connection that is lost before TLS stands
+                self._table.forget(self)  # no other callback reports a connection that is lost before TLS stands
                 plain.abort()
         if transport is None or transport.is_closing():
             self._table.forget(self)
@@ -134,7 +134,7 @@ class ClientProtocol(HttpToolsProtocol):
             self.data_received(early)
 
     def _hand_over(self, plain: asyncio.Transport) -> None:
-        """Give TLS what came before it had the socket: the loop reads as soon as a connection is made."""
+        """Give TLS the bytes that arrived before it had the socket: the loop reads as soon as a connection is made."""
         early, self._early = self._early, b""
         protocol: Any = plain.get_protocol()  # of the loop's own kind, an asyncio.BufferedProtocol in all but name
         while early and not plain.is_closing():
@@ -151,7 +151,7 @@ class ClientProtocol(HttpToolsProtocol):
             return  # it was refused, or its handshake failed
         connection = self._connection
         super().connection_lost(exc)
-        # uvicorn tells only the newest request, which may be one that still waits in the pipeline
+        # uvicorn notifies only the newest request, which may still wait in the pipeline
         if connection is not None:
             connection.lost()
 
@@ -178,7 +178,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._settle()
 
     def _parse(self, data: bytes) -> SlipstreamError | None:
-        """As uvicorn does it, without its own answer to what is no HTTP and its line in the log for each."""
+        """Like uvicorn's, without its own response to malformed HTTP and its log line for each."""
         try:
             while data:
                 try:
@@ -205,7 +205,7 @@ class ClientProtocol(HttpToolsProtocol):
             self._refusal = RequestError(f"More than {MAX_PIPELINED} requests wait on one connection.")
         if self._refusal is not None:
             raise Refused
-        super().on_headers_complete()  # raises for a URL that is none: still the head's fault
+        super().on_headers_complete()  # raises for an invalid URL: still the head's fault
         if self.parser.should_upgrade():
             self._offered_framing = framing_of(headers, keep_alive=self.parser.should_keep_alive())
         self._receiving = Waiting.BODY
@@ -217,7 +217,7 @@ class ClientProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """httptools: a piece of the request's body."""
+        """httptools: a chunk of the request's body."""
         self._framing_bytes = 0
         super().on_body(body)
 
@@ -230,7 +230,7 @@ class ClientProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The answer is written: uvicorn's own, with the table in place of a timer per request."""
+        """The response is written: like uvicorn's, with the table in place of a timer per request."""
         self.server_state.total_requests += 1
         if not self._ended and not self.transport.is_closing():
             self._table.answered(self)
@@ -256,7 +256,7 @@ class ClientProtocol(HttpToolsProtocol):
             self.cut()
 
     def give_way(self, refusal: SlipstreamError) -> None:
-        """End at once, with `refusal` if an answer is due and none has begun."""
+        """End at once, with `refusal` if a response is due and none has begun."""
         if self.transport is None or self.transport.is_closing() or self.transport.get_write_buffer_size():
             self.cut()
             return
@@ -299,8 +299,8 @@ class ClientProtocol(HttpToolsProtocol):
 
     @property
     def _watched(self) -> bool:
-        """The answer goes by its `ClientConnection`, whose writer ends a client that stalls (`client_stall_timeout_s`)
-        and settles what it owes."""
+        """The response goes by its `ClientConnection`, whose writer ends a client that stalls
+        (`client_stall_timeout_s`) and releases its resources."""
         return self._connection is not None and self._connection.started
 
     def _settle(self) -> None:
@@ -314,7 +314,7 @@ class ClientProtocol(HttpToolsProtocol):
         elif not served.response_complete and self.flow.write_paused and not self._watched:
             waiting = Waiting.READING
         elif not served.response_complete:
-            # behind a request that is served, nothing is read: the client cannot be late with it
+            # after a request in service nothing is read: the client cannot be late with it
             waiting = Waiting.BODY if self._receiving is Waiting.BODY and not self.pipeline else None
         elif self._receiving is Waiting.BODY:
             waiting = Waiting.UNREAD
@@ -324,7 +324,7 @@ class ClientProtocol(HttpToolsProtocol):
             self._table.wait(self, waiting)
 
     def _refuse(self, error: SlipstreamError) -> None:
-        """Answer the request that is being received, once the answers before it are out, and close."""
+        """Refuse the request that is being received, after the responses before it, and close."""
         served = self._served
         if self._over or self.transport.is_closing():
             return
@@ -335,7 +335,7 @@ class ClientProtocol(HttpToolsProtocol):
             self.pipeline.popleft()  # the newest waiting request, which need not begin
         elif receiving is Waiting.BODY:
             if self.cycle.response_started:
-                receiving = None  # its answer has begun
+                receiving = None  # its response has begun
             self._abandon()
             served = None
         if receiving is not None:
@@ -366,7 +366,7 @@ class ClientProtocol(HttpToolsProtocol):
 
 
 def _answer(error: SlipstreamError) -> bytes:
-    """A whole answer for somebody who has no request yet."""
+    """A complete response to a client without a request."""
     body = body_of(error)
     headers = [
         (b"content-type", b"application/json"),

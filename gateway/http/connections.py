@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting(enum.Enum):
-    """What a connection waits for its client to do."""
+    """The part that a client still has to send."""
 
     HEAD = "head"
     """Send the rest of a request's head; the first one's begins with the connection."""
     BODY = "body"
-    """Send the rest of a body that is wanted."""
+    """The rest of a body that is needed."""
     UNREAD = "unread"
     """Send the rest of a body after its answer is out."""
     READING = "reading"
@@ -69,7 +69,7 @@ class Held(Protocol):
     waiting: Waiting | None
     """The current wait; set by the table."""
     kept_for: str | None
-    """The organization that is served on it: while set, no new connection replaces it. Empty: served without using an
+    """The organization in service on it: while set, no new connection replaces it. Empty: served without using an
     organization's share. Set by the table."""
 
     def overdue(self, waiting: Waiting) -> None:
@@ -94,7 +94,7 @@ class ConnectionTable:
         """Raises ConfigError when a trusted proxy is no address."""
         self.config = config
         self.draining = False
-        """Each connection ends with its next answer: the client's next request goes to another instance."""
+        """Each connection ends with its next response: the client's next request goes to another instance."""
         self._metrics = metrics
         self._clock = clock
         self._trusted = trusted_networks(config.trusted_proxies)

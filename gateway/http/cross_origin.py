@@ -1,6 +1,6 @@
 """Lets web pages of named origins call the API (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
 
-Only where `gateway.cors_origins` names some. The application that is mounted beside inference is left out: a browser
+Only where `gateway.cors_origins` names some. The application that is mounted next to inference is left out: a browser
 sends its cookie along, and no other page has business there.
 """
 
@@ -21,7 +21,7 @@ EXPOSED = (
     b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
     b"x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
 )
-"""Headers that a page may read beside those that it always may."""
+"""Headers that a page may read in addition to the standard ones."""
 
 
 class CrossOrigin:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 
 class Disconnectable(Protocol):
-    """Who says that a client has left (`gateway.http.client_connection.ClientConnection`)."""
+    """Reports that a client has left (`gateway.http.client_connection.ClientConnection`)."""
 
     on_gone: Callable[[], None] | None
 
@@ -38,7 +38,7 @@ class ClientWatch:
         self._task: asyncio.Task[Any] | None = None
         self._fired = False
         self.since_s: float | None = None
-        """When the client left, as `time.perf_counter` counts."""
+        """Time at which the client left (`time.perf_counter`)."""
 
     async def __aenter__(self) -> ClientWatch:
         if self._connection.gone:

@@ -1,6 +1,5 @@
-"""A page that is the same for everybody and all the time: made once, when it is first asked for, and not sent
-again to a client that has it.
-"""
+"""A page that is the same for all callers at all times: rendered at the first request, and not sent again to a client
+that has it."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class _Document:
         self._made: tuple[bytes, str] | None = None
 
     async def made(self) -> tuple[bytes, str]:
-        """With its ETag."""
+        """Render the page, with its ETag."""
         async with self._making:
             if self._made is None:
                 body = await asyncio.to_thread(self._make)

@@ -1,4 +1,4 @@
-"""What a person finds who opens the gateway's address: what this is, where to go, no model and no customer."""
+"""The page at the gateway's root address: the product and the links, without models or customers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from litestar.datastructures import State
 TITLE = "Slipstream"
 LINES = (
     "This address serves language models by OpenAI's HTTP API.",
-    "Base URL for clients: this address and /v1, with an API key from whoever runs it.",
+    "Base URL for clients: this address and /v1, with an API key from its operator.",
 )
 LINKS = (
     ("/console", "the console, for people who administer it"),

@@ -1,4 +1,4 @@
-"""The gateway's port: bound at once, listened on when there is something to serve, left so that nobody is lost.
+"""The gateway's port: bound at once, listened on when the instance can serve, closed without losing a client.
 
 Instances share a port in one of two ways. Each has a socket of its own, and the kernel deals new connections out among
 them (SO_REUSEPORT): a socket that closes takes the handshakes with it that it has begun, so it turns new ones away
@@ -45,17 +45,17 @@ class Listener:
         return int(self.socket.getsockname()[1])
 
     def listen(self) -> None:
-        """From now on the kernel takes connections for us. Raises ConfigError when somebody else listens meanwhile."""
+        """Let the kernel take connections for this instance. Raises ConfigError when another program listens by now."""
         try:
             self.socket.listen(BACKLOG)
         except OSError as error:
             raise _unavailable(self.socket.getsockname()[0], self.port, error) from None
 
     def turn_away(self) -> None:
-        """Begin no more handshakes; those under way end as ever.
+        """Begin no more handshakes; running ones finish.
 
-        A client that is not answered asks again after a second (RFC 6298), when this socket is closed: another
-        instance's takes it then. A socket that others share is left as it is.
+        A client without a reply retries after a second (RFC 6298), when this socket is closed: another instance's takes
+        it then. A socket that others share is left as it is.
         """
         if self.shared or sys.platform != "linux":
             return
@@ -64,7 +64,7 @@ class Listener:
             self.socket.setsockopt(
                 socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(DROP_SYN), ctypes.addressof(program))
             )
-        except OSError as error:  # a sandbox without filters: what is in the middle of its handshake is lost
+        except OSError as error:  # a sandbox without filters: unfinished handshakes are lost
             logger.info("new connections cannot be turned away before the port is closed: %s", error.strerror)
 
     def close(self) -> None:
@@ -73,8 +73,8 @@ class Listener:
 
 
 def bind(host: str, port: int) -> Listener:
-    """A socket of our own on a port that several instances can share; it does not listen yet, so that nobody waits for
-    an instance that may never start. Raises ConfigError when the port cannot be had."""
+    """A socket of our own on a port that several instances can share; it does not listen yet, so that no client waits
+    for an instance that may never start. Raises ConfigError when the port is taken."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,8 +88,8 @@ def bind(host: str, port: int) -> Listener:
 
 
 def listened_on(host: str, port: int) -> bool:
-    """Whether somebody takes connections there, who may well be willing to share (SO_REUSEPORT). Connections that have
-    ended, and sockets that do not listen yet, do not count."""
+    """Whether a program accepts connections there, even one that shares the port (SO_REUSEPORT). Ended connections, and
+    sockets that do not listen yet, do not count."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -64,7 +64,7 @@ class Shares:
         if gate is None:
             gate = self._gates[name] = asyncio.Lock()
         async with gate:
-            while (wait_s := self._buckets.wait_s(name, 0.0)) > 0:  # noqa: ASYNC110  time, which nobody announces
+            while (wait_s := self._buckets.wait_s(name, 0.0)) > 0:  # noqa: ASYNC110  time, which no event announces
                 await asyncio.sleep(wait_s)
             yield
 
@@ -77,7 +77,7 @@ class Shares:
         self._buckets.take(name, seconds)
 
     def usual_s(self, name: str) -> float:
-        """The mean time of the name's requests, by those that were noted."""
+        """The mean time of the name's recorded requests."""
         return self._usual_s.get(name, USUAL_S)
 
     def note(self, name: str, seconds: float) -> None:

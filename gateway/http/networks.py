@@ -52,7 +52,7 @@ def forwarded_address(forwarded_for: str, trusted: tuple[Network, ...]) -> str:
 
 
 def _without_port(host: str) -> str:
-    """Some proxies write `203.0.113.9:4711` or `[2001:db8::1]:4711`."""
+    """Remove the port: some proxies write `203.0.113.9:4711` or `[2001:db8::1]:4711`."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0] if host.count(":") == 1 else host

@@ -17,7 +17,7 @@ def noun(parameter: str) -> str:
 
 
 def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> NotFound:
-    """Litestar's error as ours. Ids in a path are all it converts itself: a text that is no UUID names nothing."""
+    """Litestar's error as ours. It converts only ids in a path: an invalid UUID names no resource."""
     problems: Any = error.extra
     name = problems[0]["key"]
     return NotFound(f"There is no {noun(name)} {shortened(request.path_params[name])!r}: ids are UUIDs.")

@@ -23,9 +23,9 @@ async def whole_body(
     check: Callable[[bytes], None],
     pause: Callable[[int], Awaitable[None]] | None = None,
 ) -> bytes:
-    """The request's body. check: sees each piece as it arrives, and may refuse. pause: awaited between two pieces, with
-    the bytes so far. Raises BodyTooLarge, and InvalidJson when the client left before it was complete: no fault of ours
-    to log."""
+    """The request's body. check: called with each chunk as it arrives, and may refuse. pause: awaited between two
+    chunks, with the bytes so far. Raises BodyTooLarge, and InvalidJson when the client left before the end, which is
+    not logged as our fault."""
     length = headers.get(b"content-length", b"")
     size = int(length) if length.isdigit() else 0
     body = bytearray()

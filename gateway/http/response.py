@@ -46,11 +46,11 @@ class ResponseWriter:
 
     @property
     def ended(self) -> bool:
-        """Nothing more can be said."""
+        """The response has ended; nothing more can be sent."""
         return self._connection.ended
 
     def start_stream(self) -> None:
-        """Begin an event stream, unless it has begun; its headers leave with the next events."""
+        """Begin an event stream, unless it has begun; its headers leave with the first events."""
         if not self._connection.started:
             self._streaming = True
             self._start(200, self._format.stream_headers)
@@ -87,7 +87,7 @@ class ResponseWriter:
             self._connection.end(b"")
 
     async def drained(self) -> None:
-        """Return when the client has read enough of what was written, or is gone."""
+        """Return when the client has read enough of the output, or is gone."""
         if self._connection.full:
             await self._connection.drained()
 

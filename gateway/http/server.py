@@ -1,8 +1,9 @@
-"""uvicorn, told to leave so that no request is lost: what is on its way is taken and answered, then the process ends.
+"""uvicorn with a shutdown that loses no request: requests on their way are accepted and answered, then the process
+ends.
 
-In order: answers end their connections, so that clients go elsewhere by themselves; after SIGTERM new connections are
-still taken for a while, in which load balancers see that /readyz fails; no new handshakes; those under way end; the
-port is closed; who has connected says what it wants; idle connections are closed, running requests finish.
+In order: responses close their connections, so that clients move to other instances; after SIGTERM new connections are
+still taken for a while, in which load balancers see that /readyz fails; no new handshakes; running ones finish; the
+port is closed; connected clients send their requests; idle connections are closed, running requests finish.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from gateway.http.listener import Listener
 
 HANDSHAKES_S = 0.5
 """How long handshakes under way may take, and clients with a connection use it once more. Less than the second after
-which a client asks again, which then finds the port closed here and open at another instance."""
+which a client retries, which then finds the port closed here and open at another instance."""
 FIRST_REQUEST_S = 2.0
-"""How long a connection may take to say what it wants, TLS included, once the port is closed."""
+"""Longest wait for a connection's first request, TLS included, once the port is closed."""
 LOOK_S = 0.02
 
 

@@ -1,4 +1,4 @@
-"""What systemd, and whoever speaks its protocols, gives a gateway and hears from it: sd_listen_fds(3), sd_notify(3).
+"""The protocols of systemd and compatible service managers: sd_listen_fds(3), sd_notify(3).
 
 Neither is a setting: the variables are the manager's, set for one process.
 """
@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 def inherited_listener(environment: Mapping[str, str], pid: int, port: int) -> Listener | None:
     """The listening socket that the manager holds for this process and for others; None: it holds none.
 
-    port: as the settings say, for keys of clients, probes and the start's own words name it. Raises ConfigError when
-    what was handed over is not one TCP socket that listens there.
+    port: the configured one, which clients, probes and the start's log name. Raises ConfigError unless the manager
+    hands over exactly one TCP socket that listens on it.
     """
     count = environment.get("LISTEN_FDS", "0")
     if environment.get("LISTEN_PID") != str(pid) or count == "0":
@@ -59,4 +59,4 @@ def notify(environment: Mapping[str, str], state: str) -> None:
             # a leading @ stands for the zero byte of Linux' abstract names
             sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
     except OSError as error:
-        logger.warning("the service manager could not be told %s: %s", state, error)
+        logger.warning("could not notify the service manager (%s): %s", state, error)

@@ -1,4 +1,4 @@
-"""What to say of a URL that leads nowhere: the usual mistakes have a usual mend. Pure."""
+"""The error for an unknown URL: usual mistakes get their correction. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_SERVED = {
     "uploads": "Files are",
     "vector_stores": "Vector stores are",
 }
-"""By the first step behind /v1, what people ask other servers for."""
+"""Paths of other servers' APIs, by the first segment after /v1."""
 METRICS = (
     "Each process has its metrics at a port of its own, at /metrics: `slipstream status` lists them, and "
     "gateway.metrics.port sets a gateway's."
@@ -43,11 +43,8 @@ _ALIKE = 0.8
 def unknown_url(
     method: str, path: str, served: Mapping[str, str], administered: Collection[str] = frozenset()
 ) -> NotFound:
-    """The refusal, with the address that was meant where that can be told.
-
-    served: the methods of the paths that clients of models ask for. administered: the admin API's paths below its own,
-    `{name}` for what varies.
-    """
+    """The refusal, with the intended address where it is known. served: the methods of the inference paths.
+    administered: the admin API's paths below its own, `{name}` for what varies."""
     shown = path if len(path) <= MOST_COMPARED else f"{path[:MOST_COMPARED]}…"
     advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served, administered)
     return NotFound(f"Unknown request URL: {method} {shown}. {advice}")
@@ -83,7 +80,7 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
 
 def _meant_of_administration(steps: list[str], administered: Collection[str]) -> str:
     """The path with its mistyped steps put right, where that leads somewhere; else empty. Strangers choose the path, so
-    a step is compared only with the words that stand in its place in a path of as many steps."""
+    a step is compared only with the words at its position in paths of the same length."""
     alike = [known for path in administered if len(known := path.strip("/").split("/")) == len(steps)]
     for at, step in enumerate(steps):
         words = {known[at] for known in alike if not known[at].startswith("{")}

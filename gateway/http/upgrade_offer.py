@@ -1,7 +1,7 @@
 """A request that offers an upgrade (`Upgrade: h2c`, as Java's HttpClient sends) keeps its body.
 
 httptools stops at the head of such a request and takes all that follows for the other protocol. We speak none, so
-RFC 9110, 7.8 has us serve the request as any other: a second parser reads on behind the head, by the same framing.
+RFC 9110, 7.8 has us serve the request as any other: a second parser reads on after the head, by the same framing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FRAMING = (b"content-length", b"transfer-encoding")
 
 
 def framing_of(headers: Sequence[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
-    """The head that a parser needs for reading the body behind it. keep_alive: another request may follow."""
+    """The head that a parser needs to read the body after it. keep_alive: another request may follow."""
     lines = [b"%b: %b\r\n" % header for header in headers if header[0] in FRAMING]
     if not keep_alive:
         lines.append(b"connection: close\r\n")
@@ -24,15 +24,15 @@ def framing_of(headers: Sequence[tuple[bytes, bytes]], *, keep_alive: bool) -> b
 
 
 def read_on(protocol: Any, framing: bytes) -> None:
-    """Give the protocol a parser that stands behind the head of the request that was offered. A request without a body
-    is complete with this call. Raises HttpParserError for a body that nobody can frame."""
+    """Give the protocol a parser positioned after the head of the offered request. A request without a body
+    is complete with this call. Raises HttpParserError for a body without valid framing."""
     protocol.parser = httptools.HttpRequestParser(_BehindHead(protocol))
     protocol.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
     protocol.parser.feed_data(framing)
 
 
 class _BehindHead:
-    """Passes a parser's callbacks on, but those of the first head: the protocol has had the real one."""
+    """Forwards a parser's callbacks, except those of the first head: the protocol has had the real one."""
 
     def __init__(self, protocol: Any) -> None:
         self._protocol = protocol

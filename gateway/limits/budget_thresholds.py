@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Reached(NamedTuple):
-    """A reached share of a budget, as reserve.lua reports it. told: the highest share that was recorded before."""
+    """A reached share of a budget, as reserve.lua reports it. told: the highest share recorded before."""
 
     rule: int
     percent: int
@@ -44,7 +44,7 @@ class BudgetThresholds:
         self._metrics = metrics
         self._under_way: dict[tuple[str, int, int, int], asyncio.Task[None]] = {}
         self._refused: set[tuple[str, str, int]] = set()
-        """Budgets, each with its month and limit, of which a refusal was passed on by this process."""
+        """Budgets, each with its month and limit, whose refusal this process has reported."""
 
     def reported(self, reply: Sequence[int], plan: Plan) -> None:
         """Record the shares in the reply to a settle: 1, then the fields of a `_Reached` for each budget."""
@@ -57,14 +57,14 @@ class BudgetThresholds:
             )
 
     def refused(self, plan: Plan, decided: Decision) -> None:
-        """A decision that refused for money. The first in a month, under a limit, is passed on."""
+        """Report a refusal for money: the first in a month, per limit."""
         rule, limit = plan.rules[decided.rule - 1], plan.rules[decided.rule - 1].limits[MONEY]
         now = datetime.fromtimestamp(decided.now_ms / 1_000, UTC)
         name = (rule.key, f"{now:%Y-%m}", limit)
         if name in self._refused:
             return
         if len(self._refused) >= REFUSED_KEPT:
-            self._refused.clear()  # told again, the outbox records it once
+            self._refused.clear()  # reported again, the outbox records it once
         self._refused.add(name)
         spent_micro = limit - decided.left[len(COUNTERS) * (decided.rule - 1) + MONEY]
         percent = spent_micro * 100 // limit
@@ -72,7 +72,7 @@ class BudgetThresholds:
         self._begin((rule.key, 0, REFUSED, limit), self._pass_on_refusal(crossing, name))
 
     def _begin(self, name: tuple[str, int, int, int], work: Coroutine[Any, Any, None]) -> None:
-        """One task at a time of each name."""
+        """Start a task unless one of its name runs."""
         if name in self._under_way:
             work.close()
             return
@@ -80,7 +80,7 @@ class BudgetThresholds:
         task.add_done_callback(lambda _: self._under_way.pop(name, None))
 
     async def stop(self) -> None:
-        """Give up what is under way: the next settlement reports it again."""
+        """Cancel running tasks: the next settlement reports again."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What one request takes from its limits."""
+"""A request's cost, in the units of its limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Before it runs: the most it can use. Afterwards: what it used. micro: money, in millionths."""
+    """Before the request runs: its upper bound. Afterwards: its usage. micro: money, in millionths."""
 
     input_tokens: int = 0
     output_tokens: int = 0

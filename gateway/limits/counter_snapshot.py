@@ -1,4 +1,4 @@
-"""Where every counter of a plan stood when one of them refused, for the record of the request."""
+"""All counters of a plan at the moment of a refusal, for the request's record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CounterSnapshot(msgspec.Struct, frozen=True):
 
 
 def counters_of(state: RateState) -> list[CounterSnapshot]:
-    """All that limit the request, the organization's first."""
+    """All counters that limit the request, the organization's first."""
     found = []
     for number, rule in enumerate(state.plan.rules):
         for position, counter in enumerate(COUNTERS):

@@ -1,4 +1,4 @@
-"""Counts anew what a budget has spent: after Valkey lost its data, for a new budget, after spending without Valkey.
+"""Recounts a budget's spending: after Valkey lost its data, for a new budget, after spending without Valkey.
 
     leader      begins a round for the rule in Valkey and writes it where all gateways look
     each one    delivers its settlements, announces what it has open there, empties its journal into the ledger, answers
@@ -8,7 +8,7 @@ Nothing is reserved in the budget meanwhile, so every request is in exactly one 
 announced or settled there since the round began, in the ledger's when it had ended before.
 
 Valkey's clock says which month it is. One that has not begun by the ledger's clock is not counted: nothing could be in
-it yet, and a clock that is ahead would begin every budget anew.
+it yet, and a clock that is ahead would reset every budget.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from storage.valkey import CallTimeout, ConnectionLost, Valkey
 from storage.valkey_command import pack
 
 LOOK_S = 0.02
-"""How often a leader looks for answers, and a follower for the end."""
+"""Interval at which a leader looks for replies, and a follower for the end."""
 DRAIN_S = 5.0
 ROUND_KEPT_S = 3_600
 MONTH_AWAITED_S = 2.0
-"""How far the ledger's clock may be behind Valkey's at the end of a month without budgets being refused meanwhile."""
+"""How far the ledger's clock may lag Valkey's at the end of a month before budgets are refused."""
 SUMS = 5
-"""How often a sum is taken again because something was announced late."""
+"""Most sums that are taken because of late announcements."""
 
 STORE_FAILURES = (ConnectionLost, CallTimeout, hiredis.ReplyError)
 
@@ -51,14 +51,14 @@ logger = logging.getLogger(__name__)
 
 
 class Round(msgspec.Struct, frozen=True):
-    """A budget that is being counted."""
+    """A budget in recount."""
 
     token: str
     organization_id: str
     planned: PlannedRule
 
     def concerns(self, caller: Caller, tier: Tier) -> bool:
-        """Whether a request is paid from this budget."""
+        """Whether this budget pays for a request."""
         rule = self.planned
         subject = {
             Level.ORGANIZATION: caller.organization_id,
@@ -111,7 +111,7 @@ class Counting:
 
     @property
     def joined(self) -> bool:
-        """Whether the others wait for this gateway's journal: before that it must spend nobody's money."""
+        """The other gateways wait for this gateway's journal: before that it must spend no money."""
         return self._joined.is_set()
 
     async def wait_joined(self) -> None:
@@ -119,7 +119,7 @@ class Counting:
         await self._joined.wait()
 
     async def count(self, rules: Sequence[PlannedRule]) -> bool:
-        """Have the spending of these budgets counted; whether it is, within `seed_wait_s`. It goes on behind."""
+        """Start the recount of these budgets; whether it ends within `seed_wait_s`. It continues in the background."""
         if not self.joined:
             return False
         organization_ids = [rule.key.partition("{")[2].partition("}")[0] for rule in rules]
@@ -190,7 +190,8 @@ class Counting:
         return False
 
     async def _has_begun(self, rule: PlannedRule, since_ms: int) -> bool:
-        """Whether the month that began at `since_ms` by Valkey's clock has by the ledger's, which is given a moment."""
+        """Whether the month that began at `since_ms` by Valkey's clock has begun by the ledger's, after a short
+        wait."""
         while (behind_s := (since_ms - await self._spending.now_ms()) / 1_000) > 0:
             if behind_s > MONTH_AWAITED_S:
                 logger.error(

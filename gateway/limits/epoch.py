@@ -15,15 +15,15 @@ class Epoch(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What reservations are held under."""
+        """The name that holds reservations."""
         return f"{self.instance}.{self.run}"
 
 
 def new_epoch(instance: str) -> Epoch:
-    """An epoch that never was before."""
+    """A new, unique epoch."""
     return Epoch(instance, secrets.token_hex(6))
 
 
 def organizations_key(prefix: str, instance: str) -> str:
-    """A set of `<epoch> <organization>`: where runs of this instance may have something open."""
+    """A set of `<epoch> <organization>`: possible open reservations of this instance's runs."""
     return f"{prefix}:instance:{instance}"

@@ -1,4 +1,4 @@
-"""Who is limited and by how much: rules for an organization, a project and a key, each for all tiers or for one."""
+"""Rules that limit an organization, a project and a key, each for all tiers or for one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Micro = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
 
 
 class Level(StrEnum):
-    """Where in the hierarchy a rule stands."""
+    """Level of a rule in the hierarchy."""
 
     ORGANIZATION = "organization"
     PROJECT = "project"
@@ -31,7 +31,7 @@ class Level(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one rule allows. None: not limited. A key that may do nothing is revoked, not given a limit of 0."""
+    """Limits of one rule. None: not limited. To block a key, revoke it; a limit of 0 does not exist."""
 
     requests_per_minute: PerMinute | None = None
     input_tokens_per_minute: PerMinute | None = None
@@ -48,7 +48,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Millionths of the deployment's currency in a calendar month, UTC. 0: only what costs nothing."""
 
     def __bool__(self) -> bool:
-        """Whether anything is limited."""
+        """Whether any limit is set."""
         return any(getattr(self, name) is not None for name in self.__struct_fields__)
 
 
@@ -67,11 +67,8 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Levels(msgspec.Struct, frozen=True):
-    """Everything that limits one key's requests. Make it with `of`.
-
-    identity: equal for equal rules and different for different ones, so that what is computed from them can be kept
-    under it; empty when nothing is limited.
-    """
+    """All limits of one key's requests. Made by `of`. identity: equal exactly for equal rules, so that results computed
+    from them can be cached under it; empty without limits."""
 
     organization_id: str = ""
     rules: tuple[Rule, ...] = ()
@@ -89,7 +86,7 @@ class Levels(msgspec.Struct, frozen=True):
 
     @property
     def has_money(self) -> bool:
-        """Whether some rule is a budget."""
+        """Whether a rule is a budget."""
         return any(rule.limits.money_micro_per_month is not None for rule in self.rules)
 
     def for_tier(self, tier: Tier) -> tuple[Rule, ...]:

@@ -1,8 +1,8 @@
-"""Reserves an upper bound before a request runs and settles it to what was used, exactly, over all gateways.
+"""Reserves an upper bound before a request runs and settles it to the exact usage, across all gateways.
 
 Counting is Valkey's (reserve.lua); this decides what to do around it: which rules a request is counted in, what
-happens when no answer comes, and the heartbeat that keeps what a living gateway has open. What a budget has spent is
-known only once it has been counted (counting.py).
+happens when no answer comes, and the heartbeat that keeps a living gateway's reservations. A budget's spending is known
+only after its count (counting.py).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Limiter:
     ) -> None:
         """url: as storage.valkey reads it. instance: the gateway's, stable over restarts. spending: the ledger.
 
-        drain: returns True once everything that this gateway's journal holds by now is in the ledger. currency: what
-        budgets are in, for those whom they refuse. Raises ConfigError for a url that is none.
+        drain: returns True once everything that this gateway's journal holds by now is in the ledger. currency: of
+        budgets, for refusals. Raises ConfigError for an invalid url.
         """
         self._config = config
         self._metrics = metrics
@@ -122,11 +122,11 @@ class Limiter:
         await self._crossings.stop()
         self._valkey.on_change = ignored  # leaving is not losing
         await self._valkey.stop()
-        self._settlements.close()  # of what ended with the connection
+        self._settlements.close()  # settlements that ended with the connection
 
     @property
     def connected(self) -> bool:
-        """Whether limits are counted in Valkey at the moment."""
+        """Valkey counts limits at the moment."""
         return self._valkey.connected
 
     async def wait_connected(self) -> None:
@@ -139,11 +139,12 @@ class Limiter:
         await self._settlements.drain()
 
     async def reserve(self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost) -> Reservation:
-        """Take one request, its tokens, one place and its money from every rule, or nothing at all.
+        """Take one request, its tokens, one slot and its money from every rule, or nothing at all. cost: the request's
+        upper bound, all choices.
 
-        cost: the most the request can use, all choices. The same id reserves once, however often it is asked. A key
-        that nothing limits costs nothing. Cancelling gives everything back. Raises LimitReached or BudgetReached
-        (waiting helps), RequestTooExpensive or InsufficientQuota (it does not), LimiterUnavailable, BudgetUnavailable.
+        An id reserves once, however often it is used. A key without limits costs nothing. Cancelling gives everything
+        back. Raises LimitReached or BudgetReached (waiting helps), RequestTooExpensive or InsufficientQuota (it does
+        not), LimiterUnavailable, BudgetUnavailable.
         """
         calls = self._calls(levels, tier) if levels.identity else None
         if calls is None:
@@ -168,11 +169,11 @@ class Limiter:
         return self._refuse_money()
 
     async def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> None:
-        """Correct a reservation to what was really `used` and end its place; the rest goes back.
+        """Correct a reservation to what was `used` and free its slot; the rest goes back.
 
         refund_request: nothing ran, so the request itself is given back too. Settling again changes nothing. Returns
-        when Valkey has it, so that whoever is answered next finds the place free at every gateway; without Valkey at
-        once, and it is tried again behind. Never raises.
+        when Valkey has it, so that the client's next request finds the slot free at every gateway; without Valkey at
+        once, with retries in the background. Never raises.
         """
         calls = reservation.calls
         if calls is None:
@@ -189,7 +190,7 @@ class Limiter:
         await self._settlements.settle(calls.settle(reservation.id, requests, used), calls.plan)
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
-        """What is left of these rules now, and whether all money in it is counted. Raises LimiterUnavailable."""
+        """The rest of these rules now, and whether all money in it is counted. Raises LimiterUnavailable."""
         tagged = prefix_of(self._config.key_prefix, organization_id)
         plan = Plan(organization_id, tagged, tuple(planned(tagged, rule) for rule in rules))
         counted = not plan.money_rules
@@ -202,7 +203,7 @@ class Limiter:
         return counters_of(RateState(plan, decided.left, decided.now_ms)), counted
 
     async def adopted(self, instance: str) -> None:
-        """As `reconciled`, and its journal is gone: nobody need wait for it any more."""
+        """Like `reconciled`, and the instance's journal is gone: recounts no longer wait for it."""
         await self.reconciled(instance)
         await self.left_empty(instance)
 
@@ -214,9 +215,9 @@ class Limiter:
             logger.warning("gateway %s is still waited for when budgets are counted: %r", instance, error)
 
     async def reconciled(self, instance: str) -> None:
-        """Every attempt of `instance`'s earlier runs is in the ledger: end what they left open, and count anew.
+        """Every attempt of `instance`'s earlier runs is in the ledger: end their open reservations, and recount.
 
-        Never raises: what fails is done by the next call, and the money stays counted as spent until then.
+        Never raises: the next call retries, and the money counts as spent until then.
         """
         try:
             ended = await retirement.end_runs(
@@ -261,7 +262,7 @@ class Limiter:
         )
         assert plan is not None
         if plan.too_expensive(cost) is not None:
-            # It fits the whole limit, which comes back with Valkey, only not this instance's share of it.
+            # It fits the whole limit, which comes back with Valkey, but not this instance's share.
             self._metrics.unavailable.labels("refused").inc()
             raise LimiterUnavailable(
                 "Limits are counted locally at the moment, and this request is larger than the local share. "
@@ -282,10 +283,10 @@ class Limiter:
             self._open.add(asked, plan.organization_id)
             return asked
         if decided.status is Status.SETTLED:
-            raise InternalError(f"reservation {asked.id} was settled before it was made; ids must not be used twice")
+            raise InternalError(f"reservation {asked.id} was settled before it was made; use each id once")
         rule = plan.rules[decided.rule - 1]
         self._metrics.decisions.labels("refused", rule.level.value, COUNTERS[decided.counter - 1].value).inc()
-        # What only running requests hold may be back in a moment; a share that stands in for Valkey is not the budget.
+        # Tokens that only running requests hold may be back in a moment; a local share is not the budget.
         if decided.counter - 1 == MONEY and decided.wait_ms > RUNNING_WAIT_MS and asked.local is None:
             self._crossings.refused(plan, decided)
         raise refused(plan, decided, asked.cost, self._currency)
@@ -316,8 +317,8 @@ class Limiter:
             return calls
 
     async def _prepare_round(self, rounds: Sequence[Round]) -> None:
-        """Before this gateway says that it is ready for some budgets to be counted: everything it has open there is
-        counted there, and every settlement before is in Valkey or given up. Raises ConnectionLost."""
+        """Prepare this gateway for a recount of some budgets: its open reservations are counted, and every earlier
+        settlement is in Valkey or given up. Raises ConnectionLost."""
         await self._settlements.drain()
         self._open.join(rounds)
 
@@ -340,7 +341,7 @@ class Limiter:
             try:
                 self._valkey.send(self._script.upkeep("unseed", [key]))
             except ConnectionLost:
-                return  # what is counted is counted anew anyway after a loss of the store, else by the next settlement
+                return  # a recount follows anyway: after a loss of the store, else by the next settlement
 
     def _show_mode(self, connected: bool) -> None:
         without = LOCAL if self._config.when_unavailable == "local" else REFUSING
@@ -362,7 +363,7 @@ class Limiter:
             logger.debug("strays not looked for: %r", error)
 
     async def _end_earlier_runs(self) -> None:
-        """Once what they wrote is in the ledger."""
+        """End earlier runs' reservations once their rows are in the ledger."""
         await self._valkey.wait_ready()
         while not await self._drain(self._interval_s):  # noqa: ASYNC110  another's state
             await asyncio.sleep(self._interval_s)

@@ -1,7 +1,7 @@
-"""The scripts' rules over plain dictionaries: what stands in for them while Valkey is gone.
+"""The scripts' rules over plain dictionaries: the substitute while Valkey is gone.
 
 Pure: the time is an argument. Every sum is taken over the open reservations themselves, where the scripts keep sums.
-`tests/gateway/limits/reference.py` adds how the store counts money anew, and holds all of it against the scripts.
+`tests/gateway/limits/reference.py` adds the store's recount of money, and compares all of it with the scripts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DAYS_KEPT = 3
 LONGEST_LEASE_MS = 300_000
 """Both as in state.lua."""
 RUNNING_WAIT_MS = 1_000
-"""When a running request ends is unknown; this is what the client is told to wait. As in reserve.lua."""
+"""Retry delay for the client when a running request holds the rest: its end is unknown. Same as in reserve.lua."""
 
 T = TypeVar("T", int, tuple[int, int])
 
@@ -45,8 +45,8 @@ class Held(msgspec.Struct):
 
 
 class Account(msgspec.Struct):
-    """What a rule remembers. used: units of the four counters per minute, at `stamp_ms`. days, months: what was spent
-    in others, the previous one last. limits: of the newest reserve; empty: not known."""
+    """A rule's state. used: units of the four counters per minute, at `stamp_ms`. days, months: spending by day and
+    month, the previous one last. limits: of the newest reserve; empty: not known."""
 
     stamp_ms: int
     day: int
@@ -71,7 +71,7 @@ class LocalLimiter:
         self._accounts: dict[str, Account] = {}
         self._open: dict[str, Held] = {}
         self._holders: dict[str, dict[str, Held]] = {}
-        """Rule to what is open in it."""
+        """Open reservations by rule."""
         self._epochs: dict[str, int] = {}
         self._tombs: dict[str, int] = {}
 
@@ -110,7 +110,7 @@ class LocalLimiter:
         return answer(Status.ADMITTED)
 
     def settle(self, now_ms: int, plan: Plan, reservation_id: str, requests: int, used: Cost) -> None:
-        """Correct a reservation to what was `used`; nothing when it is not open."""
+        """Correct a reservation to what was `used`; no effect when it is not open."""
         self._tombs[reservation_id] = now_ms + self._tomb_ms
         held = self._open.pop(reservation_id, None)
         if held is None:
@@ -160,7 +160,7 @@ class LocalLimiter:
         return (*units, len(alive), tokens, micro)
 
     def _read(self, now_ms: int, name: str) -> Account:
-        """A copy of the rule's account, turned to today's pages."""
+        """A copy of the rule's account, advanced to the current day and month."""
         day, month = dated(now_ms)
         known = self._accounts.get(name)
         if known is None:

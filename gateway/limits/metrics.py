@@ -22,7 +22,7 @@ class LimitsMetrics:
         self.admitted = self.decisions.labels("admitted", "", "")
         self.unavailable = counter(
             "slipstream_limits_unavailable",
-            "Reservations decided without Valkey, by what became of them: refused, or left to the local share.",
+            "Reservations decided without Valkey, by outcome: refused, or left to the local share.",
             ("handled",),
         )
         self.mode = gauge(
@@ -49,7 +49,7 @@ class LimitsMetrics:
         )
         self.announced = counter(
             "slipstream_limits_announced",
-            "Open reservations announced again, because Valkey had lost its data or a budget was counted anew.",
+            "Open reservations announced again, because Valkey had lost its data or a budget was recounted.",
         )
         self.unseeded = counter(
             "slipstream_limits_budget_unavailable",
@@ -63,7 +63,7 @@ class LimitsMetrics:
         )
         self.retired = counter(
             "slipstream_limits_retired",
-            "Reservations that no gateway had any more, ended so that the ledger alone says what they cost.",
+            "Reservations that no gateway had any more, ended; the ledger alone holds their cost.",
         )
         self.crossings = counter(
             "slipstream_limits_budget_crossings",

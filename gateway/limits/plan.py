@@ -17,7 +17,7 @@ NO_LIMIT = -1
 
 
 class Counter(StrEnum):
-    """What is counted; the name in errors, metrics and the table's columns. The order is that of the Lua scripts."""
+    """A counter; its name in errors, metrics and the table's columns. The order is that of the Lua scripts."""
 
     REQUESTS = "requests_per_minute"
     INPUT_TOKENS = "input_tokens_per_minute"
@@ -32,12 +32,13 @@ COUNTERS = tuple(Counter)
 CONCURRENCY, DAY_TOKENS, MONEY = 4, 5, 6
 """Positions in COUNTERS."""
 PER_MINUTE = {counter.value: position for position, counter in enumerate(COUNTERS[:CONCURRENCY])}
-"""Where each counter per minute stands in COUNTERS."""
+"""Position of each counter per minute in COUNTERS."""
 _limits_in_order = attrgetter(*(counter.value for counter in COUNTERS))
 
 
 class PlannedRule(msgspec.Struct, frozen=True):
-    """One rule as it is counted. key: of its state in Valkey. limits: in the order of COUNTERS, NO_LIMIT for none."""
+    """One rule in the form that is counted. key: of its state in Valkey. limits: in the order of COUNTERS, NO_LIMIT for
+    none."""
 
     level: Level
     subject_id: str
@@ -83,9 +84,10 @@ class Status(IntEnum):
 class Decision(msgspec.Struct, frozen=True):
     """What a reserve decided.
 
-    rule, counter: numbers from 1 of what refused, or 0. wait_ms: until this request would pass if nobody else came.
-    now_ms: the store's clock, epoch milliseconds. left: seven numbers for each rule, in the order of COUNTERS: units of
-    1/60000 for the first four, requests running for the fifth, tokens, micro; 0 where nothing is limited.
+    rule, counter: numbers from 1 of the refusing rule and counter, or 0. wait_ms: until this request would pass if no
+    other came. now_ms: the store's clock, epoch milliseconds. left: seven numbers for each rule, in the order of
+    COUNTERS: units of 1/60000 for the first four, requests running for the fifth, tokens, micro; 0 where nothing is
+    limited.
     """
 
     status: Status
@@ -122,13 +124,13 @@ def plan_of(prefix: str, levels: Levels, tier: Tier, *, share: int = 1, money_pe
 
 
 def planned(tagged: str, rule: Rule, share: int = 1, money_percent: int = 100) -> PlannedRule:
-    """One rule as it is counted; tagged: the organization's prefix."""
+    """One rule in the form that is counted; tagged: the organization's prefix."""
     limits = _shared(rule.limits, share, money_percent)
     return PlannedRule(rule.level, rule.subject_id, rule.tier, rule.name, tagged + rule.name, limits)
 
 
 def amounts_of(requests: int, cost: Cost) -> tuple[int, ...]:
-    """What a request of this cost takes from each counter."""
+    """The amount that a request of this cost takes from each counter."""
     tokens = cost.input_tokens + cost.output_tokens
     return requests, cost.input_tokens, cost.output_tokens, tokens, requests, tokens, cost.micro
 

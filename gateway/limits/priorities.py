@@ -1,10 +1,10 @@
-"""Which class and which share a key's requests have: rules for an organization, a project and a key, as of `levels`.
+"""Determines the class and share of a key's requests: rules for an organization, a project and a key, like `levels`.
 
 Of a level, the rule of a request's tier goes before that for all tiers, for the class and for the share each by itself.
-The class is the lowest of the levels; an organization is standard where nothing says otherwise, and what says nothing
-below it lowers nothing. So whoever runs the deployment decides how high an organization may go, and its administrators
-who of theirs yields. Shares do not meet: an organization's is among organizations, a project's among the projects of
-its organization.
+The class is the lowest of the levels; an organization without a rule is standard, and a project or key without a rule
+lowers nothing. So the deployment's operator caps an organization, and its administrators decide which of its keys
+yield. Shares are separate: an organization's is among organizations, a project's among the projects of its
+organization.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Share = Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARE)]
 
 
 class PriorityRule(msgspec.Struct, frozen=True):
-    """One row of the table `priorities`. tier: None for all tiers. What is None is left to other rules."""
+    """One row of the table `priorities`. tier: None for all tiers. A field that is None is left to other rules."""
 
     level: Level
     subject_id: str
@@ -35,17 +35,17 @@ class PriorityRule(msgspec.Struct, frozen=True):
 
 
 class Priority(msgspec.Struct, frozen=True):
-    """Of a key's requests in one tier. Shares are weights: 200 beside 100 are given twice the tokens."""
+    """Class and shares of a key's requests in one tier. Shares are weights: 200 gets twice the tokens of 100."""
 
     service_class: ServiceClass = ServiceClass.STANDARD
     share: int = USUAL_SHARE
     """The organization's, among organizations."""
     project_share: int = USUAL_SHARE
-    """The project's, among those of its organization."""
+    """The project's share among its organization's projects."""
 
 
 class Priorities(msgspec.Struct, frozen=True):
-    """Of a key's requests, by tier. Make it with `of`."""
+    """Priorities of a key's requests, by tier. Made by `of`."""
 
     autocomplete: Priority = Priority()
     chat: Priority = Priority()
@@ -59,7 +59,7 @@ class Priorities(msgspec.Struct, frozen=True):
         return cls(*(resolved(found, tier) for tier in (Tier.AUTOCOMPLETE, Tier.CHAT)))
 
     def for_tier(self, tier: Tier) -> Priority:
-        """What a request of this tier has."""
+        """The priority of a request of this tier."""
         return self.chat if tier is Tier.CHAT else self.autocomplete
 
 
@@ -69,7 +69,7 @@ _USUAL = Priorities()
 def resolved(rules: Iterable[PriorityRule], tier: Tier) -> Priority:
     """The rule at the top of this file, for one tier."""
     classes, shares = {Level.ORGANIZATION: ServiceClass.STANDARD}, {}
-    # those of the tier last: what they say replaces what is said for all tiers
+    # rules of the tier last: they override rules for all tiers
     for rule in sorted(rules, key=lambda rule: rule.tier is not None):
         if rule.tier not in (None, tier):
             continue

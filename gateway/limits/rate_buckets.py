@@ -1,6 +1,5 @@
-"""Rates in one process's memory, for what is limited but not metered: a generic cell rate algorithm. Pure except for
-the given clock.
-"""
+"""Rates in one process's memory, for requests that are limited but not metered: a generic cell rate algorithm. Pure
+except for the given clock."""
 
 from __future__ import annotations
 

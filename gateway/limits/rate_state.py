@@ -1,4 +1,4 @@
-"""Where the counters stand after one decision. Pure."""
+"""The counters' state after one decision. Pure."""
 
 from __future__ import annotations
 

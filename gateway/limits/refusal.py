@@ -34,8 +34,8 @@ AN_HOUR_MS = 3_600_000
 
 
 class CounterReached(LimitError):
-    """A counter refused. state: all counters, for headers and the request's record. concurrency_short: so many running
-    requests would have to end for this one to pass; 0: that is not all it lacks."""
+    """A counter refused. state: all counters, for headers and the request's record. concurrency_short: number of
+    running requests that must end for this one to pass; 0: their end alone would not suffice."""
 
     limit: LimitDetail
 
@@ -96,8 +96,8 @@ def too_expensive(
     detail = _detail(rule, position, None, amount, None, None)
     if position == MONEY and limit == 0:
         no_budget = InsufficientQuota(
-            f"The budget {_whose(rule)} is {_amount(position, 0, currency)} {_UNITS[position]}, so nothing that has a "
-            "price is served. Ask whoever set it to raise it."
+            f"The budget {_whose(rule)} is {_amount(position, 0, currency)} {_UNITS[position]}, so no request with a "
+            "price is served. Ask the administrator who set it to raise it."
         )
         no_budget.limit = detail
         return no_budget
@@ -112,8 +112,8 @@ def too_expensive(
 
 
 def _concurrency_short(plan: Plan, decided: Decision, cost: Cost) -> int:
-    """By how many requests too many run; 0 where a counter other than those of running requests has too little left.
-    What running requests hold of tokens and money is not counted on: nobody knows how much of it they give back."""
+    """How many running requests exceed the limit; 0 when a counter other than those of running requests has too little
+    left. Tokens and money held by running requests do not count as free: how much of it comes back is unknown."""
     short, amounts = 0, amounts_of(1, cost)
     for number, rule in enumerate(plan.rules):
         for position, limit in enumerate(rule.limits):
@@ -154,7 +154,7 @@ def _whose(rule: PlannedRule) -> str:
 
 
 def _when(wait_ms: int, now_ms: int) -> str:
-    """What frees within the hour by how long that is, the rest by its moment."""
+    """The wait, for one within the hour; else the moment."""
     return f"in {go_duration(wait_ms)}" if wait_ms < AN_HOUR_MS else f"after {rfc3339(now_ms + wait_ms)}"
 
 

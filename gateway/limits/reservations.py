@@ -1,7 +1,7 @@
-"""What this gateway has reserved and not settled, and how Valkey is kept knowing of it.
+"""This gateway's unsettled reservations, and their announcement to Valkey.
 
-Valkey forgets an epoch that sends no heartbeat, and everything when it is lost: whatever is open is then announced to
-it again from here.
+Valkey forgets an epoch that sends no heartbeat, and everything when it is lost: open reservations are then announced to
+it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from storage.valkey import ConnectionLost, Valkey, forgotten
 from storage.valkey_command import pack
 
 FRESH_S = 5.0
-"""How long requests may still arrive under limits that lack a new budget: a change takes this long to spread."""
+"""How long requests may still arrive under limits without a new budget: a change takes this long to spread."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class OpenReservations:
         """Organization to reservation id to itself, oldest first."""
         self._monotonic = monotonic
         self.unlimited: dict[str, Reservation] = {}
-        """By id: reservations without limits, which Valkey does not know unless a budget is created while they run."""
+        """By id: reservations without limits, unknown to Valkey unless a budget is created while they run."""
         self.fresh: dict[str, list[tuple[float, Round]]] = {}
-        """By organization: budgets that were just counted, each with the end of its `FRESH_S`."""
+        """By organization: recently counted budgets, each with the end of its `FRESH_S`."""
         self._noted: set[str] = set()
         """Organizations that Valkey knows this run may have something open in."""
 
@@ -104,7 +104,7 @@ class OpenReservations:
                 del self._open[organization_id]
 
     def note(self, organization_id: str) -> None:
-        """Before anything is open there: where a later run looks for what this one left. Raises ConnectionLost."""
+        """Record, before the first reservation, where a later run must look for this run's. Raises ConnectionLost."""
         if organization_id not in self._noted:
             self._note(organization_id)
 
@@ -120,7 +120,8 @@ class OpenReservations:
                 return  # two more beats fit into the lease
 
     def reconnected(self, restarted: bool) -> None:
-        """Announce what Valkey cannot know: what was taken without it, and everything if the server is another run."""
+        """Announce reservations unknown to Valkey: those taken without it, and all of them if the server is another
+        run."""
         self._noted.clear()
         for organization_id, siblings in self._open.items():
             if restarted or any(reservation.local is not None for reservation in siblings.values()):
@@ -183,7 +184,7 @@ class OpenReservations:
     def _beaten(self, organization_id: str, reply: object) -> None:
         self._reloaded(reply)
         if reply == [0]:
-            logger.warning("Valkey had lost what is open in organization %s; announced again", organization_id)
+            logger.warning("Valkey had lost the open reservations of organization %s; announced again", organization_id)
             self._announce_all(organization_id)
 
     def _reloaded(self, reply: object) -> None:

@@ -6,7 +6,7 @@
 --       9 incarnation
 
 local ADMITTED, REFUSED, SETTLED, UNSEEDED = 0, 1, 3, 4
--- When a running request ends is unknown; this is what the client is told to wait.
+-- When a running request ends is unknown; this is the retry delay for the client.
 local RUNNING_WAIT_MS = 1000
 
 local verb, epoch, id = ARGV[1], ARGV[2], ARGV[4]

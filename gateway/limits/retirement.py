@@ -14,7 +14,7 @@ from storage.valkey_command import pack
 
 
 class Record(msgspec.Struct, array_like=True):
-    """An entry of `open`, as reserve.lua writes it."""
+    """An entry of `open`, in the form that reserve.lua writes."""
 
     epoch: str
     input_tokens: int
@@ -26,7 +26,7 @@ class Record(msgspec.Struct, array_like=True):
 
 
 class Stray(msgspec.Struct, frozen=True):
-    """A reservation that is open in Valkey. tagged: begins the keys of its organization."""
+    """A reservation that is open in Valkey. tagged: prefix of its organization's keys."""
 
     id: str
     tagged: str
@@ -37,9 +37,9 @@ _decode = msgspec.msgpack.Decoder(Record).decode
 
 
 async def end_runs(valkey: Valkey, script: Script, prefix: str, instance: str, living: str) -> int:
-    """End every reservation of `instance` but those of the epoch `living`; how many. Raises what Valkey raises.
+    """End every reservation of `instance` but those of the epoch `living`; how many. Raises Valkey's errors.
 
-    Everything that those runs wrote must be in the ledger: the budgets concerned are counted anew from it.
+    All rows of those runs must be in the ledger: the budgets concerned are recounted from it.
     """
     ended = 0
     key = organizations_key(prefix, instance)
@@ -54,7 +54,7 @@ async def end_runs(valkey: Valkey, script: Script, prefix: str, instance: str, l
 
 
 async def open_in(valkey: Valkey, prefix: str, epoch: Epoch) -> dict[str, Stray]:
-    """What Valkey takes for open in this epoch, by id. Raises what Valkey raises."""
+    """Reservations that Valkey holds open in this epoch, by id. Raises Valkey's errors."""
     found: dict[str, Stray] = {}
     async for _, name, tagged in _places(valkey, organizations_key(prefix, epoch.instance)):
         if name == epoch.name:
@@ -71,7 +71,7 @@ async def end(valkey: Valkey, script: Script, strays: Sequence[Stray]) -> None:
 
 
 async def _places(valkey: Valkey, key: str) -> AsyncIterator[tuple[bytes, str, str]]:
-    """Where runs of an instance may have something open: member of its set, epoch, the organization's prefix."""
+    """Where runs of an instance may have open reservations: member of its set, epoch, the organization's prefix."""
     prefix = key.rpartition(":instance:")[0]
     for member in await valkey.call(pack(("SMEMBERS", key))):
         epoch, _, organization_id = member.decode().partition(" ")

@@ -17,13 +17,13 @@ _STATUSES = {status.value: status for status in Status}
 
 
 def source(name: str) -> str:
-    """The text of `reserve` or `upkeep`, with what both share before it."""
+    """The text of `reserve` or `upkeep`, after the part that both share."""
     folder = resources.files("gateway.limits")
     return "\n".join(folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("state", name))
 
 
 class Script:
-    """Both scripts. loads: the packed commands that make a server know them.
+    """Both scripts. loads: the packed commands that load them into a server.
 
     epoch: this run of this process. lease_ms: how long an epoch lives without a heartbeat. tomb_ms: how long a settled
     id is remembered. percents: shares of a budget to report, ascending. texts: other scripts than the real ones.
@@ -62,8 +62,8 @@ class Script:
 
 
 class Calls:
-    """Packs the calls of one plan. What never changes between them is packed once: it is most of the bytes, and
-    packing it anew was most of a call's cost."""
+    """Packs the calls of one plan. The constant part is packed once: it is most of the bytes, and packing it for each
+    call was most of the call's cost."""
 
     def __init__(self, script: Script, plan: Plan) -> None:
         self.plan = plan
@@ -87,7 +87,7 @@ class Calls:
         self._tokens = min(lowest[3], lowest[DAY_TOKENS])
 
     def fits(self, cost: Cost) -> bool:
-        """Whether the cost is within every limit of the plan, were nothing else running."""
+        """Whether the cost would fit every limit of the plan if no other request ran."""
         return (
             cost.input_tokens <= self._input
             and cost.output_tokens <= self._output

@@ -1,4 +1,4 @@
-"""Settlements on their way to Valkey: sent at once, tried again when that failed, never in anybody's way.
+"""Settlements on their way to Valkey: sent at once, retried after a failure, never delaying a request.
 
 Trying again is safe because settling an id twice is.
 """
@@ -20,7 +20,7 @@ RETRY_BATCH = 500
 
 class Settlements:
     """capacity: delayed settlements kept. lifetime_s: how long each.
-    on_reply: called with the reply to each settlement that Valkey has carried out, and what was given with it.
+    on_reply: called with the reply to each settlement that Valkey has carried out, and its plan.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Settlements:
         self._metrics = metrics
         self._on_reply = on_reply
         self._delayed: deque[tuple[float, bytes, Plan]] = deque()
-        """Given up at (loop time), packed command, what it settles in."""
+        """Deadline (loop time), packed command and plan of each delayed settlement."""
         self._in_flight = 0
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -78,7 +78,7 @@ class Settlements:
         self._after()
 
     def close(self) -> None:
-        """Stop trying; what is left lapses in Valkey by itself."""
+        """Stop retries; open reservations lapse in Valkey."""
         if self._timer is not None:
             self._timer.cancel()
         self._metrics.dropped.inc(len(self._delayed))

@@ -1,4 +1,4 @@
-"""What limits need from PostgreSQL: the ledger's sums, the gateways whose journals count, and reported thresholds."""
+"""Limits' data in PostgreSQL: the ledger's sums, the gateways whose journals count, and reported thresholds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RETURNING percent
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Whose money: an organization's, a project's or a key's, in one tier or in all."""
+    """Owner of the money: an organization, a project or a key, in one tier or in all."""
 
     level: Level
     subject_id: str
@@ -47,8 +47,8 @@ class Subject(msgspec.Struct, frozen=True):
 class Crossing(msgspec.Struct, frozen=True):
     """A budget of which `percent` is spent. month: `2026-11`.
 
-    refused: a request was refused, because what is left might not have paid for it; `spent_micro` then includes what
-    requests that run may cost.
+    refused: the rest might not have paid for a request, so it was refused; `spent_micro` then includes the possible
+    cost of running requests.
     """
 
     organization_id: str
@@ -68,7 +68,7 @@ the crossing is then reported again."""
 
 
 class Spending(Protocol):
-    """What limits ask; `LedgerSpending` is the real one. Raises what asyncpg raises."""
+    """Data source of limits; `LedgerSpending` is the real one. Raises asyncpg's errors."""
 
     async def now_ms(self) -> int:
         """The ledger's own clock, epoch."""
@@ -79,11 +79,11 @@ class Spending(Protocol):
         ...
 
     async def join(self, instance: str, epoch: str) -> None:
-        """From now on this gateway's journal may hold what the ledger does not."""
+        """Record that this gateway's journal may hold rows that the ledger does not."""
         ...
 
     async def leave(self, instance: str) -> None:
-        """This gateway's journal is empty and nobody writes it."""
+        """Record that this gateway's journal is empty and has no writer."""
         ...
 
     async def instances(self) -> set[str]:
@@ -96,7 +96,7 @@ class Spending(Protocol):
 
 
 class LedgerSpending:
-    """By an asyncpg pool. on_crossing: see CrossingSink; None: it is only recorded."""
+    """On an asyncpg pool. on_crossing: see CrossingSink; None: crossings are only recorded."""
 
     def __init__(
         self, pool: asyncpg.Pool[Any], on_crossing: CrossingSink | None = None, timeout_s: float = 30.0

@@ -12,7 +12,7 @@
 -- can never leave more than a full bucket.
 --
 -- Time is this server's own, read once; callers' clocks never matter. It may be set, and set back, at any moment: what
--- was spent of a day is kept by that day, so that no way back to it begins it anew; what was spent of a month is counted
+-- was spent of a day is kept by that day, so that no way back to it resets it; what was spent of a month is counted
 -- from the ledger whenever the month changes, in either direction.
 
 local function server_ms()
@@ -27,7 +27,7 @@ local incarnation = ARGV[#ARGV]
 
 local MINUTE, DAY = 60000, 86400000
 local KEPT_MS = 40 * DAY -- every state carries its own times, so expiry only collects garbage
-local DAYS_KEPT = 3 -- beside today: by a clock that is set, a day is begun anew only after so many others
+local DAYS_KEPT = 3 -- beside today: by a clock that is set, a day is reset only after so many others
 -- The longest that can be configured. A lease that ends later was written by a clock that was ahead.
 local LONGEST_LEASE_MS = 300000
 
@@ -35,7 +35,7 @@ local LONGEST_LEASE_MS = 300000
 local CONCURRENCY, DAILY, MONEY = 5, 6, 7
 
 -- A rule's state. Four counters of what is used follow STAMP. HOLDERS: flat list of {epoch, running, day tokens, micro},
--- one group for each epoch that has something open. IDS: while money is counted anew, a set of the reservations that
+-- one group for each epoch that has something open. IDS: during a recount of money, a set of the reservations that
 -- count here and are therefore left out of the ledger's sum. SEEDED: the incarnation in which it was counted. DAYS: flat
 -- list of {day, tokens spent} of the other days that were today, the one that was so last at the end. LIMITS: of the
 -- newest reserve; empty: not known. TOLD: the percentage of a budget that was reported last, and TOLD_OF which budget's.
@@ -177,7 +177,7 @@ local function hold(state, epoch, running, tokens, micro)
   end
 end
 
--- While money is counted anew: this reservation counts here, so the ledger's sum must leave it out.
+-- During a recount of money: this reservation counts here, so the ledger's sum must leave it out.
 local function mark(state, id)
   if state[SEEDED] ~= incarnation and state[ROUND] ~= '' then state[IDS][id] = 1 end
 end

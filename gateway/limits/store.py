@@ -19,13 +19,13 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 async def levels_of_all(
     connection: Connection, subjects: Sequence[tuple[UUID | str, UUID | str, UUID | str]]
 ) -> list[Levels]:
-    """What limits each of many keys. subjects: (organization, project, key) of each; answered in order."""
+    """Limits of many keys. subjects: (organization, project, key) of each; returned in order."""
     named = [(str(organization), str(project), str(key)) for organization, project, key in subjects]
     rules: dict[tuple[Level, str], list[Rule]] = {}
     for row in await connection.fetch(_OF_SUBJECTS, list({each for ids in named for each in ids})):
         rule = rule_of(row)
         rules.setdefault((rule.level, rule.subject_id), []).append(rule)
-    # Levels stands in the order of a subject's ids.
+    # Levels has the order of a subject's ids.
     return [
         Levels.of(ids[0], [rule for pair in zip(Level, ids, strict=True) for rule in rules.get(pair, ())])
         for ids in named

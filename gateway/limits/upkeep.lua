@@ -1,4 +1,4 @@
--- What keeps the counters true: heartbeats, announcements, and counting money anew. The last argument of every verb is
+-- What keeps the counters true: heartbeats, announcements, and recounts of money. The last argument of every verb is
 -- the incarnation (state.lua).
 --
 -- beat      KEYS epochs                          ARGV epoch, lease_ms
@@ -7,7 +7,7 @@
 --           Counts an open reservation in every rule of the plan that does not count it yet; rates are not taken again.
 --           {1}, or {0} when it was settled.
 -- begin     KEYS rule                            ARGV token
---           Begins to count its money anew, unless it is counted: {1, first ms of the month, month}, or {0}.
+--           Begins a recount of its money, unless it is counted: {1, first ms of the month, month}, or {0}.
 -- ids       KEYS rule                            ARGV token
 --           The reservations to leave out of the ledger's sum: {1, id …}, or {0} when this count is over.
 -- seed      KEYS rule                            ARGV token, micro, number of ids left out, month
@@ -18,7 +18,7 @@
 --           The threshold was passed on; it is not reported again this month, unless the budget changes.
 -- retire    KEYS epochs, open, rules …, tomb     ARGV id, tomb_ms
 --           Ends a reservation that no gateway has any more. {1}, or {0} when it is not open. What it cost is in the
---           ledger, if anything: the money of its rules is counted anew.
+--           ledger, if anything: the money of its rules is recounted.
 -- forget    KEYS epochs                          ARGV epoch
 --           A dead epoch that has nothing open any more.
 

@@ -13,9 +13,9 @@ class MeteringConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     segment_bytes: Annotated[int, msgspec.Meta(ge=4_096, le=4_294_967_296)] = 67_108_864
     """Size at which the journal starts its next file. A file is deleted once all it holds is in the ledger."""
     probe_interval_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 1.0
-    """After a disk error: how often a write is tried again. Nothing is admitted in between."""
+    """Interval between write attempts after a disk error. No request is admitted in between."""
     lock_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 15.0
-    """How long a start waits for another process to let go of the journal folder (a neighbour may be resolving it)."""
+    """How long a start waits for the journal folder's lock (a neighbour may be resolving it)."""
     batch_rows: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
     """Most rows sent to the ledger in one statement."""
     ship_interval_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 0.1
@@ -25,8 +25,8 @@ class MeteringConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry_max_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 10.0
     """Longest pause between tries while the database is away; the first is 0.1 s, then doubling. Never given up."""
     ask_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 2.0
-    """After a crash: how long one engine may take to say what an attempt used."""
+    """After a crash: timeout of one query to an engine about an attempt's usage."""
     resolve_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 5.0
-    """After a crash: how long engines are asked in all before what is left is recorded as unknown."""
+    """After a crash: time for all queries to engines; attempts without an answer are then recorded as unknown."""
     adopt_after_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
     """How long a neighbour's journal folder must lie unlocked before this instance resolves and ships it."""

@@ -1,4 +1,4 @@
-"""What the journal and the ledger show of themselves. `docs/reference/metrics.md` lists every name."""
+"""Metrics of the journal and the ledger. `docs/reference/metrics.md` lists every name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMMIT_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.
 
 
 class _Unshown:
-    """A gauge nobody sees."""
+    """A gauge without output."""
 
     def set(self, value: float) -> None:
         pass
@@ -68,7 +68,7 @@ class MeteringMetrics:
             "slipstream_ledger_duplicates",
             "Rows that were in the ledger already when they were shipped: shipped twice, counted once.",
         )
-        self.ship_errors = counter("slipstream_ledger_errors", "Failed tries to ship a batch; tried again for ever.")
+        self.ship_errors = counter("slipstream_ledger_errors", "Failed attempts to ship a batch; retried without end.")
         self.refused = counter(
             "slipstream_ledger_refused", "Rows the database will not take, kept in refused.jsonl of the journal folder."
         )

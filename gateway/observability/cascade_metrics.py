@@ -1,4 +1,4 @@
-"""What became of requests for models with a cascade."""
+"""Outcomes of requests for models with a cascade."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Asked = Literal["unapproved", "not_busy", "rule", "kept", "unsure", "too_long", 
 
 
 class CascadeMetrics:
-    """On the registry given."""
+    """Registered on the given registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = functools.cache(
@@ -27,8 +27,8 @@ class CascadeMetrics:
         )
         self._approved = Gauge(
             "slipstream_cascade_approved",
-            "1: customers may be given what a model's cascade answers; 0: no comparison was passed, or what it compared"
-            " has changed since.",
+            "1: customers may get responses of a model's cascade; 0: no comparison has passed, or the compared models"
+            " have changed since.",
             ["model"],
             registry=registry,
         )
@@ -41,7 +41,7 @@ class CascadeMetrics:
         )
 
     def asked(self, model: str, outcome: Asked) -> None:
-        """One request."""
+        """Count one request."""
         self._requests(model, outcome).inc()
 
     def approvals(self, differences: Mapping[str, float | None]) -> None:

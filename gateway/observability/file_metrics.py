@@ -1,4 +1,5 @@
-"""How much of a file's prompt is computed again with each keystroke, and how long an engine keeps it in between."""
+"""Metrics of recomputation: how much of a file's prompt is computed again with each keystroke, and how long an engine
+keeps it in between."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class FileMetrics:
             Counter(
                 "slipstream_warm_ups",
                 "Prompts computed ahead of a file's next line, by model and outcome: computed, superseded (by a"
-                " keystroke, or whoever was given the replica), refused (the replica was not idle), unpaid (more than"
+                " keystroke, or by a request for the replica), refused (the replica was not idle), unpaid (more than"
                 " the key's requests were billed for), failed.",
                 ["model", "outcome"],
                 registry=registry,
@@ -68,7 +69,7 @@ class FileMetrics:
         self._prefilled_again(model).observe(tokens)
 
     def gap(self, pool: str, kv: Kv, gap_s: float, objective: KvObjective) -> None:
-        """A file's next request came after so long, and this is what had become of what it shares with the last."""
+        """Record the gap before a file's next request, and the fate of the prefix that it shares with the last."""
         self._gaps(pool, kv).observe(gap_s)
         survived = self._of_pool(pool)
         self._objective.labels(pool).set(objective.share)
@@ -76,9 +77,9 @@ class FileMetrics:
             survived[kv].inc()
 
     def warmed_up(self, model: str, outcome: str) -> None:
-        """A prompt was to be computed ahead, and this came of it."""
+        """Record the outcome of a prefetch."""
         self._warm_ups(model, outcome).inc()
 
     def _made_for(self, pool: str) -> dict[Kv, Counter]:
-        """All three, so that none is missing where a share of them is asked for."""
+        """Create all three, so that none is missing from a ratio."""
         return {kv: self._survived.labels(pool, kv) for kv in OUTCOMES}

@@ -1,7 +1,7 @@
-"""Latency as promises name it: the first token and the ones behind it are two numbers, and never one.
+"""Latency as objectives name it: the first token and the later ones are two numbers, never one.
 
 By tier, length class, model, pool and side of a rollout. Models and pools are those of desired state, never what a
-client wrote. What yields (`contracts.service_class`) is not told to it: it waits on purpose.
+client wrote. Requests that yield (`contracts.service_class`) are left out: they wait on purpose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LABELS = ("tier", "length", "model", "pool", "side")
 
 
 class Gaps(Protocol):
-    """How one attempt's tokens came."""
+    """Gaps between one attempt's tokens."""
 
     @property
     def gap_counts(self) -> Sequence[int]:
@@ -40,7 +40,7 @@ class Gaps(Protocol):
 
 
 class LatencyMetrics:
-    """Of one gateway, on the registry given. Objectives' bounds are bounds of its buckets."""
+    """Latency metrics of one gateway, on the given registry. Objectives' bounds are bounds of its buckets."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         histogram = functools.partial(LoopHistogram, registry=registry)
@@ -54,7 +54,7 @@ class LatencyMetrics:
         )
         self._per_token = histogram(
             "slipstream_time_per_output_token_seconds",
-            f"Mean time of an answer's tokens behind its first one, of answers that the engine ended, {by}.",
+            f"Mean time of a response's tokens after its first one, for responses that the engine ended, {by}.",
             LABELS,
             buckets=TOKEN_BUCKETS_S,
         )
@@ -66,8 +66,8 @@ class LatencyMetrics:
         )
         self._between_tokens = histogram(
             "slipstream_inter_token_seconds",
-            "Every time between two arrivals of an answer's tokens, of all answers: what is held up by a client that"
-            f" reads slowly aside, {by}.",
+            "Every time between two arrivals of a response's tokens, for all responses; delays by slow clients"
+            f" excluded, {by}.",
             LABELS,
             buckets=TOKEN_BUCKETS_S,
         )
@@ -85,7 +85,7 @@ class LatencyMetrics:
                 buckets=STALL_BUCKETS_S,
             ).labels
         )
-        told = "by pool, where the engine tells it with its answer: embedded ones do"
+        told = "by pool, if the engine reports it with its response: embedded ones do"
         self._engine_queue = functools.cache(
             histogram(
                 "slipstream_engine_queue_seconds",
@@ -106,7 +106,7 @@ class LatencyMetrics:
             histogram(
                 "slipstream_engine_grammar_seconds",
                 "How long requests waited until the grammar of their schema, tool or pattern was compiled, before their"
-                f" engine's queue, of requests for which one was, {told}.",
+                f" engine's queue, for requests that needed one, {told}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels
@@ -114,7 +114,7 @@ class LatencyMetrics:
         self._series = functools.cache(self._made_for)
 
     def observe(self, tier: str, model: str, of: Measurement, gaps_seen: Gaps | None = None) -> None:
-        """Add one request, as far as it came. gaps_seen: of the attempt that was measured."""
+        """Add one request, as far as it came. gaps_seen: of the measured attempt."""
         if of.client_stall_ms:
             self._stalls(tier).observe(of.client_stall_ms / 1e3)
         if of.pool is not None and of.engine_queue_ms is not None and of.engine_prefill_ms is not None:
@@ -139,7 +139,7 @@ class LatencyMetrics:
             gaps.inc(of.gaps_over_100ms)
 
     def _made_for(self, *labels: str) -> tuple[Series, Series, Series, Series, Counter]:
-        """All of them, so that none is missing where one is divided by another."""
+        """Create all of them, so that none is missing from a ratio."""
         histograms = (self._first_token, self._per_token, self._longest_gap, self._between_tokens)
         first_token, per_token, longest_gap, between_tokens = (histogram.labels(*labels) for histogram in histograms)
         return first_token, per_token, longest_gap, between_tokens, self._gaps.labels(*labels)

@@ -60,7 +60,7 @@ class LoopHistogram(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> Series:
-        """The series of these labels, made when it is first asked for."""
+        """The series of these labels, created on first use."""
         return self._series.setdefault(values, Series(self._bounds))
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
@@ -68,7 +68,7 @@ class LoopHistogram(Collector):
         return [HistogramMetricFamily(self._name, self._documentation, labels=self._labelnames)]
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
-        """The metric as it stands."""
+        """The metric's current state."""
         [family] = self.describe()
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         for values, series in tuple(self._series.items()):

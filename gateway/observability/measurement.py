@@ -1,4 +1,4 @@
-"""Where a request ran and how its tokens came, as its trace and the metrics tell it."""
+"""A request's engine and token timing, for its trace and the metrics."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from contracts.split import Side
 
 
 class Measurement(msgspec.Struct, frozen=True, gc=False):
-    """By the columns of `gateway.request_traces`. What is not known, or is not the engine's own, is None.
+    """Named like the columns of `gateway.request_traces`. Unknown values, and values that are not the engine's own, are
+    None.
 
-    Of several attempts: the last one that was given an engine. Only it can have sent anything to the client.
+    With several attempts it describes the last one that was given an engine: only that one can have sent anything to
+    the client.
     """
 
     pool: str | None = None
     replica_id: str | None = None
     canary: bool | None = None
     side: Side | None = None
-    """Of its model's split; None: there was none."""
+    """Side of its model's split; None: no split."""
     release: str | None = None
-    """Whose split it was, of a request on either of the sides that a release compares."""
+    """Release of the split, for a request on one of the two sides that a release compares."""
     unit: int | None = None
-    """Its session, as `contracts.split.unit_of` numbers it; where `release` is."""
+    """Unit of its session (`contracts.split.unit_of`); set with `release`."""
     stream: bool | None = None
     attempts: int = 0
     prompt_tokens: int | None = None

@@ -45,7 +45,7 @@ class GatewayMetrics:
         self._draft_tokens = functools.cache(
             counter(
                 "slipstream_draft_tokens",
-                "Tokens guessed ahead by engines that tell of it, by model and kind: proposed, and of these accepted."
+                "Draft tokens of engines that report them, by model and kind: proposed, and of these accepted."
                 " By organization they are in the usage totals.",
                 ["model", "kind"],
             ).labels
@@ -97,7 +97,7 @@ class GatewayMetrics:
         )
         self._malformed_requests = counter(
             "slipstream_malformed_requests",
-            "Requests refused before they were read, by error code: invalid_request for what is not HTTP and for too"
+            "Requests refused before they were read, by error code: invalid_request for malformed HTTP and for too"
             " many at once on one connection, request_headers_too_large.",
             ["code"],
         )
@@ -112,7 +112,7 @@ class GatewayMetrics:
         self._aborts = functools.cache(
             histogram(
                 "slipstream_abort_seconds",
-                "From when nobody waited for an answer any more until its engine had confirmed the stop, by cause"
+                "Time from the moment a response was no longer wanted until its engine had confirmed the stop, by cause"
                 " (client_gone, superseded).",
                 ["cause"],
                 buckets=ABORT_BUCKETS_S,
@@ -162,12 +162,12 @@ class GatewayMetrics:
         self._active(tier).inc()
 
     def ended(self, tier: str, endpoint: str, status: int, code: str, *, over_share: bool = False) -> None:
-        """It no longer is."""
+        """Count its end."""
         self._active(tier).dec()
         self.answered(tier, endpoint, status, code, over_share=over_share)
 
     def answered(self, tier: str, endpoint: str, status: int, code: str, *, over_share: bool = False) -> None:
-        """A request has its answer. status: 499 when nobody waited for it; over_share: its organization asked for more
+        """Count a request's response. status: 499 when its client had left; over_share: its organization requested more
         than its share, and was refused for that."""
         self._requests(tier, endpoint, status, code, "true" if over_share else "false").inc()
 

@@ -2,7 +2,8 @@
 
 A gateway knows its own requests: if a tenant's requests reach several gateways, each finds less reusable than there
 was, never more. An engine may have evicted blocks that count as reusable here; the ledger has the tokens that it did
-reuse."""
+reuse.
+"""
 
 from __future__ import annotations
 

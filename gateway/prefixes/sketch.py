@@ -1,6 +1,8 @@
-"""Remembers the recent blocks of one organization's prompts, in bounded memory, each with its last request. A block's
-hash covers all blocks before it, so a binary search finds how much of a prompt was seen. A prompt's deepest block is
-forgotten first: the rest stays a prefix."""
+"""Remembers the recent blocks of one organization's prompts, in bounded memory, each with its last request.
+
+A block's hash covers all blocks before it, so a binary search finds how much of a prompt was seen. A prompt's deepest
+block is forgotten first: the rest stays a prefix.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Compares requests that have ended and keeps their samples, in batches and a little later: no token waits for it.
 
 Best effort, like the traces (gateway/serving/trace.py): requests over the limit, and the oldest while the database is
-away, are dropped and counted."""
+away, are dropped and counted.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ class PrefixSamples:
         self._ended_tokens += prepared.prompt_tokens
 
     async def flush(self) -> None:
-        """Compare what has ended and write what waits. Raises nothing of the database's: it is tried again."""
+        """Compare ended requests and write the queue. Raises no database error: the next call retries."""
         await self._compare()
         await self._samples.flush()
         if not self._samples:  # else the database is away, and would hold up a stop once more

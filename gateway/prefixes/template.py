@@ -1,8 +1,10 @@
 """Groups a tenant's requests into templates: by endpoint, model, tools' names and the opening of the system prompt.
+
 Dates, times, numbers and identifiers in the opening are masked: a date in the first line does not make each day another
 template. Tools' order and descriptions do not count, nor does any text of the user: two applications of one project
 with the same opening are one template, which is harmless, because each prompt is compared with its closest one. A
-system prompt whose opening was rewritten is another template."""
+system prompt whose opening was rewritten is another template.
+"""
 
 from __future__ import annotations
 

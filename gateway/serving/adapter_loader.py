@@ -42,7 +42,8 @@ class AdapterLoader:
         """Return when the lease's engine holds the adapter, as far as the router knew, or as it has just been loaded.
 
         Raises AdapterUnavailable when it cannot be loaded, and the connection's errors. A cancelled caller ends only
-        its own wait."""
+        its own wait.
+        """
         if adapter is None or not lease.load_adapter:
             return
         key = lease.engine.url, adapter.engine_name

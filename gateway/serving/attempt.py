@@ -1,4 +1,4 @@
-"""One attempt to have a request served by an engine: what it takes along, and what its journal records will say."""
+"""One attempt to have a request served by an engine: its inputs, and the contents of its journal records."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from gateway.wire.usage_tracker import UsageTracker
 
 
 class Client(NamedTuple):
-    """Whoever waits for a request's answer."""
+    """The caller that waits for a request's response."""
 
     response: ResponseWriter
     watch: ClientWatch
     wait: Wait
-    """What its stream waits for: the engine, or the client itself."""
+    """Its stream's current wait: for the engine, or for the client."""
     in_flight: InFlightRequest
-    """Ends what it waits for when it has typed on."""
+    """Ends the wait when a newer keystroke supersedes it."""
 
 
 class Attempt:
     """The state of an attempt, which its `opened`, `placed` and `closed` records are made from.
 
-    Until something better is known an attempt was never placed and used nothing, exactly.
+    Defaults: not placed, zero usage, exact.
     """
 
     transcoder: Transcoder
     """Makes the client's answer of the engine's events; set by `begin`."""
     tracker: UsageTracker
-    """Notes what these tell of usage; set by `begin`."""
+    """Reads usage from the engine's events; set by `begin`."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class Attempt:
         idle_replica: str = "",
         asked: tuple[Target, Prepared] | None = None,
     ) -> None:
-        """failed_on: replicas on which earlier attempts of the request failed. idle_replica: the only one that will do,
-        for an attempt that nobody waits for and nobody pays. asked: of another model than the request's."""
+        """failed_on: replicas on which earlier attempts of the request failed. idle_replica: the only acceptable
+        replica, for unbilled background work. asked: for another model than the request's."""
         self.request = request
         self.target, self.prepared = asked or (request.target, request.prepared)
         self.client = client
@@ -98,40 +98,40 @@ class Attempt:
         self.prefill: Engine | None = None
         """Computes the prompt for `engine`; None: `engine` does."""
         self.bootstrap: Bootstrap | None = None
-        """Where the two meet."""
+        """Where the two engines meet."""
         self.start_within_s: float | None = None
         """Longest wait in the engine's own queue; None: no limit."""
         self.no_drafts = False
-        """The engine is told to guess no tokens ahead."""
+        """The engine is to use no draft tokens."""
         self.prefill_request: PrefillRequest | None = None
-        """What it was sent."""
+        """The request sent to the prefill engine."""
         self.prefill_failed = False
-        """It was the prefill engine that failed or refused."""
+        """The prefill engine failed or refused."""
         self.granted_s = 0.0
         """When the lease was granted, on the request's clock."""
         self.placing: Placing | None = None
-        """What was known then of the file it is in; None: it is in none, or was not placed."""
+        """Knowledge about its file at placement; None: it is in no file, or was not placed."""
         self.sent = False
         """The engine may have the request."""
         self.rejected = False
-        """It answered with an error instead of a stream."""
+        """The engine returned an error instead of a stream."""
         self.first_event_seen = False
         """The engine's first event has come."""
         self.ended = False
-        """What was used has been entered."""
+        """Its usage has been recorded."""
         self.size = AnswerSize(generation)
-        """Of what the engine wrote."""
+        """Size of the engine's response."""
         self.timing = StreamTiming()
-        """How its tokens came."""
+        """Timing of its tokens."""
         self._told = False
-        """By the engine, and it is all."""
+        """The engine reported the complete usage."""
         self._counted_by_us = False
         self.finish = Finish.NOT_PLACED
         self.outcome = Outcome.EXACT
         self.usage = Usage()
         self.error_code: str | None = None
         self.status = 499
-        """What the client was given; 499 says that it left before."""
+        """The client's status; 499: the client left first."""
         self._error: SlipstreamError | None = None
 
     @property
@@ -146,7 +146,7 @@ class Attempt:
 
     @property
     def adapter_lost(self) -> bool:
-        """The engine, which was thought to hold the adapter, said that it does not."""
+        """The engine, which was thought to hold the adapter, reported that it does not."""
         return self.rejected and isinstance(self._error, AdapterUnavailable)
 
     @property
@@ -156,15 +156,15 @@ class Attempt:
 
     @property
     def counts_in_limits(self) -> bool:
-        """Whether an engine had it, whatever came of that. One that is full (429, 503) had not."""
+        """Whether an engine accepted it, whatever the outcome. A full engine (429, 503) did not."""
         return self.sent and not self.engine_full
 
     @property
     def billed(self) -> bool:
         """Whether this attempt is the one the customer pays for.
 
-        What the customer ended, or the request itself, is paid for as far as the engine got, its prompt included. What
-        the engine broke off is paid for as far as it was sent on: a whole answer reached nobody.
+        An attempt ended by the customer, or by the request's own rules, is billed as far as the engine got, its prompt
+        included. One that the engine broke off is billed as far as it was sent on; an unstreamed response never was.
         """
         if self.idle_replica or self.request.purpose is not None:
             return False
@@ -177,19 +177,19 @@ class Attempt:
 
     @property
     def usage_for_limits(self) -> Usage:
-        """What limits count, billed or not: where no engine has told how long the prompt was, our own count of it."""
+        """Usage for the limits, billed or not; our own count of the prompt if no engine has reported one."""
         if self._told or self.usage.prompt_tokens:
             return self.usage
         return msgspec.structs.replace(self.usage, prompt_tokens=self.opened.prompt_tokens_estimate)
 
     @property
     def engine_usage(self) -> Usage:
-        """For the router, which learns about engines by what they say of a prompt and its cached part: nothing of it
-        where only we have counted."""
+        """Usage for the router, which learns from engines' reports of a prompt and its cached part: empty if only we
+        have counted."""
         return Usage(completion_tokens=self.usage.completion_tokens) if self._counted_by_us else self.usage
 
     def lease_end(self, lease_id: str) -> LeaseEnd:
-        """What the router is told of it."""
+        """The lease's end, for the router."""
         missing = isinstance(self._error, AdapterUnavailable)
         fault, prefill_fault = self.engine_fault and not self.prefill_failed, self.engine_fault and self.prefill_failed
         full = self.engine_full
@@ -197,16 +197,16 @@ class Attempt:
 
     @property
     def failed_engine(self) -> Engine | None:
-        """Which of its engines it failed on; None: it had none."""
+        """The engine on which it failed; None: it had none."""
         return self.prefill if self.prefill_failed else self.engine
 
     def finished(self, usage: Usage, finish: Finish = Finish.COMPLETE) -> None:
-        """The attempt is over, and `usage` is the engine's final count."""
+        """End the attempt; `usage` is the engine's final count."""
         self.ended = self._told = True
         self.finish, self.usage, self.outcome = finish, usage, Outcome.EXACT
 
     def counted(self, usage: Usage, finish: Finish, *, by_us: bool = False) -> None:
-        """The attempt is over without a final count; `usage` was told last, or counted by us."""
+        """End the attempt without a final count; `usage` was reported earlier, or counted by us."""
         self.ended = True
         self._counted_by_us = by_us
         self.finish, self.usage = finish, usage
@@ -220,7 +220,7 @@ class Attempt:
 
     @property
     def generation(self) -> Generation:
-        """What the engine is asked for, under the attempt's own id."""
+        """The generation to request, under the attempt's own id."""
         return msgspec.structs.replace(
             self.prepared.generation,
             request_id=self.engine_request_id,
@@ -230,7 +230,7 @@ class Attempt:
         )
 
     def lease_request(self, deadline_s: float) -> LeaseRequest:
-        """What the router is asked. deadline_s: how long the attempt may wait for an engine."""
+        """The request to the router. deadline_s: how long the attempt may wait for an engine."""
         request, generation, prepared = self.request, self.prepared.generation, self.prepared
         traceparent = ""
         if request.trace is not None and self._trace is not None:
@@ -270,7 +270,7 @@ class Attempt:
         return Placed(self.request.request_id, self.number, engine.replica_id, engine.url, engine.driver, engine.pool)
 
     def begin(self, *, salted_cache: bool, read_error: ReadError) -> None:
-        """Get ready to read the engine's answer. Both as of `Capabilities` and `Driver.error` of its dialect."""
+        """Prepare to read the engine's response. Parameters: see `Capabilities` and `Driver.error` of its dialect."""
         generation = self.request.generation
         choices = generation.choices
         self.tracker = UsageTracker(choices, choices // generation.sampling.n, salted_cache=salted_cache)
@@ -291,7 +291,7 @@ class Attempt:
 
     @property
     def trace_headers(self) -> bytes:
-        """For the engine: that the request is not sampled it is told too, or it might begin a trace of its own."""
+        """For the engine. An unsampled request is marked as such, or the engine might begin a trace of its own."""
         if (trace := self.request.trace) is None:
             return b""
         return trace.header if self._trace is None else header(trace.context, self._trace.engine_span_id)
@@ -307,11 +307,11 @@ class Attempt:
             trace.granted_s = self.granted_s
 
     def measured(self) -> Measurement:
-        """What is known of the request at this attempt's end.
+        """The request's measurement at this attempt's end.
 
-        Without an engine only the client's side is: it read another request's generation, or nothing. Several choices
-        arrive as one stream, in which a gap is none of theirs: they have the time to the first token alone. The
-        engine's count and its last arrival belong together only where it ended the answer itself.
+        Without an engine only the client's side is known: it read another request's generation, or nothing. Several
+        choices arrive as one stream, in which a gap belongs to no single choice: they get only a time to first token.
+        The engine's count and its last arrival belong together only where it ended the answer itself.
         """
         request, timing, first_token_s = self.request, self.timing, self.request.clock.first_token_s
         client = msgspec.structs.replace(
@@ -349,7 +349,7 @@ class Attempt:
         )
 
     def _compared_unserved(self, client: Measurement) -> Measurement:
-        """A side that has no engine for its sessions is compared by that, too."""
+        """A side without an engine for its sessions is compared by that, too."""
         request = self.request
         pool = request.expected_pool
         release = request.compared_on(pool)
@@ -379,7 +379,7 @@ def _ms(duration_s: float) -> float:
 
 
 def transcoder_of(request: InferenceRequest, tracker: UsageTracker, read_error: ReadError) -> Transcoder:
-    """What makes a client's answer. Parameters as of `WireFormat.relay`."""
+    """The transcoder of a client's response. Parameters: see `WireFormat.relay`."""
     transcoder = request.wire_format.relay if request.generation.stream else request.wire_format.collect
     return transcoder(request.request_id, request.prepared, tracker, read_error)
 

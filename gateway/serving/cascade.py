@@ -1,6 +1,8 @@
-"""Decides which requests go to a small model first, prepares them for it, and counts the outcomes. Cheap rules send
-requests straight to the large model; only the rest is tokenized and rendered a second time, by the small model's
-tokenizer and template."""
+"""Decides which requests go to a small model first, prepares them for it, and counts the outcomes.
+
+Cheap rules send requests straight to the large model; only the rest is tokenized and rendered a second time, by the
+small model's tokenizer and template.
+"""
 
 from __future__ import annotations
 

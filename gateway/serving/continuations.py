@@ -5,7 +5,8 @@ earlier one's plus some characters, all else being equal, and the model wrote ex
 response. So a user who types the shown text pays for no second generation, and sees the rest at once.
 
 One key's own requests only, in this process's memory only. Digests of prompts and texts of models are kept for `KEPT_S`
-after their last use."""
+after their last use.
+"""
 
 from __future__ import annotations
 

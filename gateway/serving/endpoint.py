@@ -1,5 +1,7 @@
-"""An inference endpoint: authenticates and decodes a request; `RequestPipeline` does the rest. It is a separate ASGI
-application, so that the front door can call it directly; the routes lead here too."""
+"""An inference endpoint: authenticates and decodes a request; `RequestPipeline` does the rest.
+
+It is a separate ASGI application, so that the front door can call it directly; the routes lead here too.
+"""
 
 from __future__ import annotations
 

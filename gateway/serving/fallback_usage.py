@@ -16,9 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 async def count(attempt: Attempt, finish: Finish) -> None:
-    """Record it in the attempt, and in the response if that is still to come. An engine that had begun, or kept the
-    request, is taken to have read the prompt. Its report counts unless it has sent more: some engines report once,
-    early. The sent text is tokenized off the loop; should that be cancelled, the count by events stands."""
+    """Record it in the attempt, and in the response if that is still to come.
+
+    An engine that had begun, or kept the request, is taken to have read the prompt. Its report counts unless it has
+    sent more: some engines report once, early. The sent text is tokenized off the loop; should that be cancelled, the
+    count by events stands.
+    """
     request, tracker = attempt.request, attempt.tracker
     told, delivered = tracker.total, tracker.delivered
     if told is not None and tracker.final:

@@ -1,6 +1,8 @@
-"""Remembers the prompt that engines last computed for each file, and how much of it the file's next request finds. Only
-block hashes of prompts and digests of files are kept. A gateway knows its own requests: if a file's requests reach
-several gateways, each sees a part, so that gaps look longer and shares smaller than they are, never better."""
+"""Remembers the prompt that engines last computed for each file, and how much of it the file's next request finds.
+
+Only block hashes of prompts and digests of files are kept. A gateway knows its own requests: if a file's requests reach
+several gateways, each sees a part, so that gaps look longer and shares smaller than they are, never better.
+"""
 
 from __future__ import annotations
 
@@ -116,8 +118,10 @@ class FileHistory(RequestObserver):
 
 
 def became(before: Computed, hashes: bytes, replica_id: str, usage: Usage) -> Kv | None:
-    """The part that the engine still had of two prompts' common blocks; None: they share none. An engine always
-    computes a prompt's last token, so a block that ends with it does not count."""
+    """The part that the engine still had of two prompts' common blocks; None: they share none.
+
+    An engine always computes a prompt's last token, so a block that ends with it does not count.
+    """
     shared_tokens = shared_blocks(before.hashes, hashes) * BLOCK_TOKENS
     shared_tokens = min(shared_tokens, (usage.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS)
     if shared_tokens <= 0:

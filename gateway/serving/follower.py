@@ -33,8 +33,11 @@ class Follower:
 
     async def run(self) -> bytes | None:
         """Return the response's final events; None: the recording ended early, or left no useful text, and nothing was
-        sent. Raises EngineFailed when it broke off after sent text, like an engine's stream. A client that reads
-        nothing for too long is cut."""
+        sent.
+
+        Raises EngineFailed when it broke off after sent text, like an engine's stream. A client that reads nothing for
+        too long is cut.
+        """
         attempt, request = self._attempt, self._attempt.request
         attempt.begin(salted_cache=True, read_error=engine_error)
         try:
@@ -69,7 +72,7 @@ class Follower:
             return True
 
     async def _pass_on(self) -> bool:
-        """Until the answer is complete; False: it has to be made by an engine."""
+        """Pass text on until the response is complete; False: an engine has to generate it."""
         transcoder, reading = self._attempt.transcoder, self._reading
         recording, model = reading.recording, self._attempt.request.generation.public_model
         while True:

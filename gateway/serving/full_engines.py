@@ -1,6 +1,6 @@
-"""Says in the log that engines refuse requests because they are full, or their provider's limit is reached.
+"""Logs that engines refuse requests because they are full, or their provider's limit is reached.
 
-A customer is told to come back; only the operator can do something about it, and only if told what the engine said.
+A customer gets a retry delay; only the operator can fix the cause, and needs the engine's message for it.
 """
 
 from __future__ import annotations

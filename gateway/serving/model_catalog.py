@@ -94,8 +94,8 @@ class ModelCatalog:
         unsalted = frozenset(name for name, driver in by_pool.items() if not driver.capabilities.salted_cache)
         for name in sorted(unsalted - self._unsalted):
             logger.warning(
-                "pools.%s: its engines may share prefix caches between tenants, so cached tokens are neither told "
-                "nor cheaper; if they keep caches apart by `cache_salt` (vLLM), set cache_salt = true",
+                "pools.%s: its engines may share prefix caches between tenants, so cached tokens are neither "
+                "reported nor cheaper; if they keep caches apart by `cache_salt` (vLLM), set cache_salt = true",
                 name,
             )
         self._unsalted = unsalted

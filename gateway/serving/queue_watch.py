@@ -1,5 +1,7 @@
-"""Observes how long requests for a model wait for a slot, from this gateway's own requests. The router reports for
-every request how long it held it, or that it refused it. No further call is needed."""
+"""Observes how long requests for a model wait for a slot, from this gateway's own requests.
+
+The router reports for every request how long it held it, or that it refused it. No further call is needed.
+"""
 
 from __future__ import annotations
 

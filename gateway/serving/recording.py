@@ -1,7 +1,8 @@
 """Records an engine's output for one request, for other requests of the same key that it also answers.
 
 A recording is written in the callback of the request it belongs to, its leader. Followers are woken and read in tasks
-of their own, so that the leader never waits for them."""
+of their own, so that the leader never waits for them.
+"""
 
 from __future__ import annotations
 

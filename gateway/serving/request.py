@@ -161,8 +161,11 @@ class InferenceRequest:
         return pool_of(model, side_of(model, self.prepared.unit))
 
     def side_on(self, pool: str) -> Side | None:
-        """Its side of its model's split if it ran on that pool; None: its model is not split. The router may know a
-        newer or older split than this gateway: a request that ran outside its side's pool is not compared."""
+        """Its side of its model's split if it ran on that pool; None: its model is not split.
+
+        The router may know a newer or older split than this gateway: a request that ran outside its side's pool is not
+        compared.
+        """
         model = self.target.model
         if model.canary is None:
             return None
@@ -194,8 +197,7 @@ class InferenceRequest:
 
     @property
     def keystroke(self) -> Keystroke | None:
-        """The keystroke that a newer request may supersede; None: it is not typed, or its model's requests all run to
-        their end."""
+        """The keystroke that a newer request may supersede; None: none is typed, or the model supersedes none."""
         gap = self.prepared.gap
         if gap is None or not self.typed or not self.target.model.fim.supersede:
             return None

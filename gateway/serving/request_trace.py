@@ -1,5 +1,7 @@
-"""A request's context in a trace while it runs, and the times of its phases, if spans are to be made. For an unsampled
-request only the ids are kept, for downstream processes."""
+"""A request's context in a trace while it runs, and the times of its phases, if spans are to be made.
+
+For an unsampled request only the ids are kept, for downstream processes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The class that a request is served in: its key's, or a lower one that its `service_tier` names.
 
 OpenAI's names: `flex` is offline, `priority` interactive; `auto` and `default` mean the key's class. A response names
-its class if the request named one."""
+its class if the request named one.
+"""
 
 from __future__ import annotations
 

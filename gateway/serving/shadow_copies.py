@@ -3,7 +3,8 @@
 A copy is computed as warm-ups are: alone on an idle replica of the candidate's pool or not at all, without a tenant in
 the journal and unbilled, and it ends for any request that this gateway places on the same replica. It costs a customer
 only memory: the response's chunks are kept until the request has ended. The choice of copied requests is random
-(`gateway.shadow.sampling`), bounded (`gateway.shadow.allowance`), and secret."""
+(`gateway.shadow.sampling`), bounded (`gateway.shadow.allowance`), and secret.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Once a stream flows, waiting for bytes and then sending them would cost two turns of the event loop per token. So the
 callback that receives the bytes sends them. The task sleeps until the engine ends or the client reads too slowly; it
-then waits for the client and resumes the stream."""
+then waits for the client and resumes the stream.
+"""
 
 from __future__ import annotations
 

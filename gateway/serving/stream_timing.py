@@ -1,9 +1,12 @@
 """Timing of one attempt's tokens: their duration, their longest gap, and whether the engine or the client caused a
-wait. Pure: callers pass each event's time, in seconds of one monotonic clock. An *arrival* is a read from the engine's
-socket that brought at least one whole event, from the first text to the event that ends the answer; tokens that arrive
+wait.
+
+Pure: callers pass each event's time, in seconds of one monotonic clock. An *arrival* is a read from the engine's socket
+that brought at least one whole event, from the first text to the event that ends the answer; tokens that arrive
 together are one arrival. Arrivals are noted while the client is waited for as well, so that a slow client does not make
 a slow engine of it. Only when so much lies unread that the engine itself is held up, the time until the client reads
-again counts as no gap."""
+again counts as no gap.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Limits the unbilled prefetch of a key: never more than its requests were billed for. Otherwise a client that requests
-gaps with cached prompts would get prompts computed without ever paying in full: each prefetch is free, and its next
-request finds it cached."""
+"""Limits the unbilled prefetch of a key: never more than its requests were billed for.
+
+Otherwise a client that requests gaps with cached prompts would get prompts computed without ever paying in full: each
+prefetch is free, and its next request finds it cached.
+"""
 
 from __future__ import annotations
 

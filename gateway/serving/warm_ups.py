@@ -3,7 +3,8 @@
 One runs at a time for each replica, and alone there: the router grants it an idle replica or none. It gives way to all
 other work of this gateway: to the file's next keystroke, which may differ from the predicted one, and to any request
 that gets the same replica. The computed part stays in the engine's cache. A key gets no more prefetch than its requests
-were billed for (`gateway.serving.warm_up_allowance`)."""
+were billed for (`gateway.serving.warm_up_allowance`).
+"""
 
 from __future__ import annotations
 

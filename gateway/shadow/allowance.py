@@ -1,6 +1,8 @@
-"""Limits copies of requests: a number per minute, a quarter of it for one organization. Otherwise one busy tenant would
-fill all copies with its own requests: candidates would be judged by them alone, and a tenant could keep them busy at
-will."""
+"""Limits copies of requests: a number per minute, a quarter of it for one organization.
+
+Otherwise one busy tenant would fill all copies with its own requests: candidates would be judged by them alone, and a
+tenant could keep them busy at will.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""One engine's complete response, decoded from its events, for the comparison of two engines. One choice only; an
-engine's events are OpenAI's chunks, whichever API the client speaks."""
+"""One engine's complete response, decoded from its events, for the comparison of two engines.
+
+One choice only; an engine's events are OpenAI's chunks, whichever API the client speaks.
+"""
 
 from __future__ import annotations
 

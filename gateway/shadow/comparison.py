@@ -99,9 +99,9 @@ def compare(baseline: Served, candidate: Served, *, json_asked: bool) -> Compari
 
 
 def first_difference(one: str, other: str) -> int | None:
-    """Characters that both begin with, where they are not the same; None: they are.
+    """Number of leading characters that both share; None: the texts are equal.
 
-    By halves of what is left, each compared at C's speed: texts are long, and this runs beside live requests.
+    A binary search, each step compared at C's speed: texts are long, and this runs next to live requests.
     """
     if one == other:
         return None

@@ -1,5 +1,8 @@
-"""Chooses the sessions to copy: by a keyed hash, the same at every gateway, that tenants cannot compute. A tenant names
-its sessions itself. If it knew which are copied, it could choose the requests by which a candidate is judged."""
+"""Chooses the sessions to copy: by a keyed hash, the same at every gateway, that tenants cannot compute.
+
+A tenant names its sessions itself. If it knew which are copied, it could choose the requests by which a candidate is
+judged.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`GET /v1/stream-audit`: the key, the number of events, one slot, one request of its limits, the stream. A separate
-ASGI application, like inference endpoints: it writes by the same `ResponseWriter`, with the same headers, so that its
-stream's measurements hold for theirs."""
+"""`GET /v1/stream-audit`: the key, the number of events, one slot, one request of its limits, the stream.
+
+A separate ASGI application, like inference endpoints: it writes by the same `ResponseWriter`, with the same headers, so
+that its stream's measurements hold for theirs.
+"""
 
 from __future__ import annotations
 

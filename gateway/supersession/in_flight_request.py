@@ -42,14 +42,15 @@ class InFlightRequest:
         self.by: str | None = None
         """The newer request's id, as soon as there is one."""
         self.since_s: float | None = None
-        """When that came, as `time.perf_counter` counts."""
+        """The time of that, by `time.perf_counter`."""
         self.ended = asyncio.Event()
-        """It has given everything back."""
+        """Its resources are all given back."""
         self._task: asyncio.Task[Any] | None = None
         self._fired = False
 
     def supersede(self, by: str) -> None:
-        """A newer keystroke has come; the first one counts. Called by whoever serves that, never by this one's task."""
+        """A newer keystroke has come; only the first call counts. Called by the newer request's task, never by this
+        one's."""
         if self.by is not None:
             return
         self.by, self.since_s = by, time.perf_counter()
@@ -79,7 +80,7 @@ class InFlightRequest:
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if task.uncancel() > 0:  # somebody else stops it too: that is for its next wait, where it can give back
+            if task.uncancel() > 0:  # another caller stops it too: that is for its next wait, where it can give back
                 task.uncancel()
                 task.cancel()
         else:

@@ -1,7 +1,7 @@
-"""Which of two requests for a completion is the other one's successor: the same person, typing on at the same place.
+"""Decides which of two completion requests is the successor: the same user, typing on at the same position.
 
-Pure. Judged strictly: a client that is told that it has been superseded gets an empty answer, and a script that asks
-about different gaps of one file must never be given one.
+Pure. Judged strictly: a superseded client gets an empty response, and a script that fills different gaps of one file
+must never get one.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ import msgspec
 from gateway.wire.digest import digest_of
 
 MOST_TYPED = 256
-"""Characters between two keystrokes' prefixes. What is farther apart is another place, or was pasted."""
+"""Characters between two keystrokes' prefixes. A greater distance means another position, or pasted text."""
 HEAD_LINES = 3
-"""Of a file that its client does not name: what it is known by."""
+"""Lines that identify a file without a path."""
 CLOSERS = " \t\r\n)]}>\"'`,;:"
-"""What editors put behind the cursor by themselves, and what is typed over there."""
+"""Text that editors insert after the cursor by themselves, and that users type over."""
 
 
 class Keystroke(msgspec.Struct, frozen=True, kw_only=True):
-    """Who types where, and what stands around the cursor. Kept while its request is in flight, and never elsewhere."""
+    """A user's position and the text around the cursor. Kept only while its request is in flight."""
 
     organization_id: str
     key_id: str
     network: str
-    """Where the client's connection comes from; empty behind a trusted proxy."""
+    """Network of the client's connection; empty behind a trusted proxy."""
     session: str
-    """What the client names itself or its user by; empty: it does not."""
+    """The client's name for itself or its user; empty: none."""
     model: str
-    """With the adapter, where one is asked for: `model:adapter`."""
+    """With the requested adapter: `model:adapter`."""
     path: str
-    """Of the file, as the client names it; empty: it does not."""
+    """The file's path, as the client names it; empty: none."""
     prefix: str
     suffix: str
 
     @property
     def file(self) -> str:
-        """What its file is known by: the path, or its first lines, those that are complete and so not being typed.
+        """The file's identity: the path, or its first complete lines.
 
-        Not `gateway.wire.file_identity`, which sends requests where a prompt is kept: that takes 1,024 characters, for
-        a file taken for another costs a cache there, and has none in a first line. Here three lines will do, for prefix
-        and suffix are compared too; they stand still sooner, and somebody types in the first line as well.
+        Not `gateway.wire.file_identity`, which routes requests to cached prompts: that takes 1,024 characters, because
+        confusing two files costs a cache there, and gives none in the first line. Three lines suffice here, because
+        prefix and suffix are compared too; they stop changing sooner, and users type in the first line as well.
         """
         if self.path:
             return self.path
@@ -56,28 +56,28 @@ class Keystroke(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def behind(self) -> str:
-        """The suffix without the closing marks and blanks it begins with: they come and go while somebody types."""
+        """The suffix without the closing marks and blanks at its beginning: they come and go during typing."""
         return self.suffix.lstrip(CLOSERS)
 
     @property
     def place(self) -> tuple[str, ...]:
-        """All but the prefix: what one lineage has in common."""
+        """All but the prefix: the common part of one lineage."""
         return (self.organization_id, self.key_id, self.network, self.session, self.model, self.file, self.behind)
 
 
 def near(older: str, newer: str) -> bool:
-    """Whether prefixes can be those of two keystrokes at one place: one is the start of the other, some characters on
-    or back. The same text is not typed on."""
+    """Whether two prefixes can belong to keystrokes at one position: one is the start of the other, a few characters
+    longer or shorter. Equal prefixes are no new keystroke."""
     return few_typed(len(older), len(newer)) and (newer.startswith(older) or older.startswith(newer))
 
 
 def few_typed(older_length: int, newer_length: int) -> bool:
-    """Whether prefixes so long can be those of two keystrokes: they differ, and not by much."""
+    """Whether the lengths allow two keystrokes: they differ, and not by much."""
     return 0 < abs(older_length - newer_length) <= MOST_TYPED
 
 
 class Digests:
-    """Keyed digests: whoever reads them learns nothing, and cannot try out what a text may have been."""
+    """Keyed digests: a reader learns nothing from them, and cannot check a guessed text."""
 
     def __init__(self, secret: bytes) -> None:
         """secret: the deployment's, the same at every gateway."""
@@ -88,5 +88,5 @@ class Digests:
         return digest_of(("lineage", *keystroke.place), self._key)
 
     def prefix(self, keystroke: Keystroke, length: int) -> bytes:
-        """Of the first `length` characters of its prefix."""
+        """Digest of the first `length` characters of its prefix."""
         return digest_of(("prefix", keystroke.prefix[:length]), self._key)

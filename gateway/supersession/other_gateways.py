@@ -1,9 +1,9 @@
-"""Keystrokes in flight at other gateways, by way of Valkey.
+"""Supersedes keystrokes in flight at other gateways, through Valkey.
 
-Each lineage has one record there, for as long as a request may take: its newest request, where that is, and the length
-and digest of its prefix; never any text. Who puts a newer one in its place reads it, and tells the gateway that it
-names, which judges by the text. Without Valkey every gateway has its own keystrokes, and nothing waits for anything:
-what is told too late, or of two requests in the wrong order, only lets an older one run to its end.
+Each lineage has one record there, for as long as a request may take: its newest request, the gateway that serves it,
+and the length and digest of its prefix; never any text. A gateway that replaces a record reads the old one, and
+notifies the gateway named there, which decides by the text. Without Valkey every gateway has only its own keystrokes,
+and nothing waits: a late notification, or two in the wrong order, only lets an older request run to its end.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     request_id: str
     length: int
     digest: bytes
-    """Of its prefix."""
+    """Digest of its prefix."""
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """What one gateway tells another; as of `Supersession.told`."""
+    """A notification between gateways; see `Supersession.told`."""
 
     lineage: bytes
     older_id: str
@@ -60,11 +60,11 @@ class OtherGateways:
     """One per gateway. Start and stop it with the gateway; set `on_told` before."""
 
     def __init__(self, url: str, key_prefix: str, timeout_s: float, digests: Digests) -> None:
-        """url, timeout_s: as of `storage.valkey.Valkey`. key_prefix: begins all names in Valkey."""
+        """url, timeout_s: see `storage.valkey.Valkey`. key_prefix: of all names in Valkey."""
         self._key_prefix = key_prefix
         self._digests = digests
         self._name = secrets.token_hex(8)
-        """Another one after every start: nobody is told what an earlier run had."""
+        """New at every start: notifications for an earlier run are lost on purpose."""
         self._valkey = Valkey(url, timeout_s, channel=self._channel(self._name), on_message=self._take)
         self._task = BackgroundTask.every(LISTEN_S, self._look_after, "keystrokes elsewhere")
         self.on_told: OnTold | None = None
@@ -75,7 +75,7 @@ class OtherGateways:
         self._task.start()
 
     async def stop(self) -> None:
-        """Hear no more, and tell no more."""
+        """Stop sending and receiving notifications."""
         await self._task.stop()
         await self._valkey.stop()
 
@@ -84,7 +84,8 @@ class OtherGateways:
         await self._valkey.wait_ready()
 
     def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
-        """As of `Elsewhere`. The newest record stays until it lapses: whom it names may have ended, and knows it."""
+        """See `Elsewhere`. The newest record stays until it expires: its request may have ended, which its gateway
+        knows."""
         if not self._valkey.connected:
             return
         length = len(keystroke.prefix)
@@ -95,7 +96,7 @@ class OtherGateways:
         )
 
     def _held(self, newer: Record, keystroke: Keystroke, lineage: bytes, reply: object) -> None:
-        """What stood in a record's place."""
+        """The replaced record."""
         if not isinstance(reply, bytes):
             if isinstance(reply, hiredis.ReplyError):
                 logger.debug("keystrokes elsewhere: %s", reply)

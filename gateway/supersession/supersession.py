@@ -1,6 +1,6 @@
 """The keystrokes in flight at this gateway: a newer one supersedes the older ones of its lineage.
 
-What came to another gateway is told to `elsewhere`, and heard from there.
+`elsewhere` exchanges them with other gateways.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class Elsewhere(Protocol):
     """The other gateways (`gateway.supersession.other_gateways.OtherGateways`)."""
 
     def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
-        """Supersede what was typed there. Never waits and never raises; without a way to them nothing happens."""
+        """Supersede older keystrokes at other gateways. Never waits and never raises; without a connection it has no
+        effect."""
         ...
 
 
 class Supersession:
-    """One per gateway. elsewhere: None where there is one gateway only."""
+    """One per gateway. elsewhere: None with a single gateway."""
 
     def __init__(self, digests: Digests, elsewhere: Elsewhere | None = None) -> None:
         self._digests = digests
@@ -43,8 +44,9 @@ class Supersession:
     def registered(
         self, request_id: str, keystroke: Keystroke | None, spared: str | None = None
     ) -> Iterator[InFlightRequest]:
-        """Around all that is done for one request; until `supersede_older` it ends nobody. keystroke: None for a
-        request that neither supersedes nor is superseded. spared: the older one whose answer this one shares."""
+        """Register one request for the duration of the block; until `supersede_older` it ends no other. keystroke: None
+        for a request that neither supersedes nor is superseded. spared: the older one whose response this one
+        shares."""
         request = InFlightRequest(request_id, keystroke, spared)
         if keystroke is None:
             yield request
@@ -61,8 +63,8 @@ class Supersession:
                 del self._in_flight[request.lineage]
 
     def supersede_older(self, request: InFlightRequest) -> None:
-        """A registered request is going to be served: end the older ones that it was typed on, here and elsewhere. Not
-        before: a keystroke that is refused has ended nothing, and is not what the next one finds elsewhere."""
+        """A registered request is about to be served: end the older keystrokes of its lineage, here and elsewhere. Not
+        earlier: a refused keystroke must end no other, and must not be the newest record elsewhere."""
         if request.keystroke is None or request.by is not None:  # a newer one was faster, and ends the same
             return
         for older in self._older(request):
@@ -71,8 +73,8 @@ class Supersession:
             self._elsewhere.announce(request, request.keystroke, request.lineage)
 
     async def make_room(self, request: InFlightRequest, places: int, timeout_s: float) -> bool:
-        """End the older ones here for a request that has no place while they run. False, and nobody is ended, where
-        they are fewer than the `places` it is short of, or that is 0; False as well where they take too long."""
+        """End the older ones here for a request that gets no slot while they run. False, and none is ended, if they are
+        fewer than the missing `places`, or that is 0; False as well if they take too long."""
         older = self._older(request)
         if not 0 < places <= len(older):
             return False
@@ -87,8 +89,8 @@ class Supersession:
         return True
 
     def _older(self, request: InFlightRequest) -> list[InFlightRequest]:
-        """Those that it was typed on, newest first, of the last `LOOKED_AT`, and who reads an answer of theirs and
-        was typed over; not one whose answer it shares, or another that goes on."""
+        """The last `LOOKED_AT` older keystrokes of its lineage, newest first, and superseded followers of their
+        recordings; without the one whose response it shares."""
         if (keystroke := request.keystroke) is None:
             return []
         newest = itertools.islice(reversed(self._in_flight[request.lineage].values()), LOOKED_AT)
@@ -107,8 +109,8 @@ class Supersession:
         return found
 
     def told(self, lineage: bytes, older_id: str, newer_id: str, newer_length: int, common: bytes) -> None:
-        """Another gateway has a newer keystroke. newer_length: of its prefix. common: the digest of as much of that as
-        the shorter of both prefixes has. Judged anew: what the text here says counts."""
+        """Another gateway has a newer keystroke. newer_length: of its prefix. common: the digest of its part that is as
+        long as the shorter of both prefixes. This gateway decides by its own copy of the text."""
         older = self._in_flight.get(lineage, {}).get(older_id)
         if older is None or older.keystroke is None or not few_typed(len(older.keystroke.prefix), newer_length):
             return

@@ -1,7 +1,7 @@
 """Counts a body's structure before it is decoded, while its bytes arrive.
 
 A decoder makes a Python object of every value and keeps the interpreter to itself until it is done: 8 MB of `[],` are
-435 MB and over a second of every stream's time. What is counted here costs a few fast passes over each piece of bytes.
+435 MB and over a second of every stream's time. The count costs a few fast passes over each chunk.
 `tests/hostile/naive_shape.py` is the plain twin.
 """
 
@@ -18,7 +18,7 @@ _LISTS_ONLY = bytes.maketrans(b"{}", b"[]")
 
 
 class Advice(NamedTuple):
-    """What a client whose body holds too much can do."""
+    """Advice for a client whose body holds too much."""
 
     containers: str = "Send fewer messages, parts or tools."
     values: str = "Send fewer token ids, or the prompt as text."
@@ -39,7 +39,7 @@ class BodyShape:
         self._inside = False
         """The next byte belongs to a string."""
         self._escaped = False
-        """It follows a backslash there."""
+        """The last chunk ended with a backslash inside a string."""
 
     def feed(self, piece: bytes) -> None:
         """Count the next bytes. Raises BodyTooLarge or InvalidJson as soon as there is too much of anything."""
@@ -51,13 +51,11 @@ class BodyShape:
         config = self._config
         if self._containers > config.max_containers:
             raise BodyTooLarge(
-                f"The body has more than {config.max_containers} objects and lists, the most that is taken. "
+                f"The body has more than {config.max_containers} objects and lists, the limit. "
                 f"{self._advice.containers}"
             )
         if self._values + self._containers > config.max_values:
-            raise BodyTooLarge(
-                f"The body has more than {config.max_values} values, the most that is taken. {self._advice.values}"
-            )
+            raise BodyTooLarge(f"The body has more than {config.max_values} values, the limit. {self._advice.values}")
         self._sink(brackets)
 
     def end(self) -> None:
@@ -66,12 +64,12 @@ class BodyShape:
         self._inside = self._escaped = False
 
     def _outside(self, piece: bytes) -> bytes:
-        """What of it stands outside strings."""
+        """The part outside strings."""
         if self._escaped and piece:
             piece = piece[1:]
             self._escaped = False
         if b"\\" in piece:
-            # pairs first: a backslash that is left then begins an escape; one at the very end waits for its other half
+            # pairs first: a remaining backslash then begins an escape; one at the very end waits for the next chunk
             piece = piece.replace(rb"\\", b"")
             if piece.endswith(b"\\"):
                 piece = piece[:-1]

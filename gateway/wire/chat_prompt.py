@@ -45,8 +45,8 @@ def _tools_in_prompt(prompt: ChatPrompt, capabilities: Capabilities) -> tuple[di
 def _renders_all(prompt: ChatPrompt, tokenizer: Tokenizer, capabilities: Capabilities) -> bool:
     """Whether the conversation as counted holds all that the engine may put into its prompt.
 
-    The embedded engine renders the same template from the same folder. Others have ways of their own with tools for
-    which the template has no place, and with a schema or a reasoning effort, which the count leaves out.
+    The embedded engine renders the same template from the same folder. Others differ for tools that the template does
+    not render, and for a schema or a reasoning effort, which the count leaves out.
     """
     if capabilities.literal_text:
         return True

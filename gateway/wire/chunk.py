@@ -15,14 +15,14 @@ ReadError = Callable[[int, bytes], SlipstreamError]
 """An engine's error by status and body, as `Driver.error` reads it."""
 
 MOST_CHOICES = 100_000
-"""Of one request; the index of one is the engine's word."""
+"""Limit of a request's choices; the engine sends a choice's index."""
 TEXTS = ("reasoning_content", "content", "refusal")
 """The texts of a chat event's `delta`, see `with_one_thought`; a completion's is the choice's own `text`."""
 
 
 ABORT = "abort"
-"""The finish_reason of what was stopped before its end: by us, who have ended the answer by then, or by the engine
-itself, which has then failed."""
+"""finish_reason of an aborted choice: stopped by us, who have ended the response by then, or by the engine itself,
+which has then failed."""
 BROKEN_OFF = frozenset({ABORT, "error"})
 """Finish reasons of incomplete answers."""
 
@@ -63,7 +63,7 @@ class _ChoiceShape(msgspec.Struct, gc=False):
 
 
 class _Shape(msgspec.Struct, gc=False):
-    """What readers of events take for granted; all else may be anything."""
+    """The structure that readers of events rely on; all else may be anything."""
 
     choices: list[_ChoiceShape] | None = None
 
@@ -81,13 +81,13 @@ def decoded(payload: bytes) -> dict[str, Any]:
 
 
 def require_asked(chunk: dict[str, Any], choices: int) -> None:
-    """Raise EngineFailed for a choice beyond the first so many, which nobody asked for."""
+    """Raise EngineFailed for a choice that the request did not ask for."""
     if any(int(choice.get("index") or 0) >= choices for choice in chunk.get("choices") or ()):
-        raise EngineFailed("The engine wrote a choice that nobody asked for.")
+        raise EngineFailed("The engine wrote a choice that was not requested.")
 
 
 def created_of(chunk: dict[str, Any]) -> int:
-    """When the answer began, Unix time in seconds; 0: the engine says nothing that is a time."""
+    """Start of the response, Unix time in seconds; 0: the engine sends no valid time."""
     created = chunk.get("created")
     return created if isinstance(created, int) else 0
 
@@ -106,7 +106,7 @@ def finish_of(choice: dict[str, Any]) -> str | None:
 
 
 def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
-    """(choice, what the model wrote) for every choice that an event lets grow: text, reasoning, refusal, calls."""
+    """(choice, the model's text) for every choice that an event extends: text, reasoning, refusal, calls."""
     for choice in chunk.get("choices") or ():
         delta = with_one_thought(choice.get("delta") or {})
         text = str(choice.get("text") or "") + "".join([str(delta[name]) for name in TEXTS if delta.get(name)])
@@ -134,7 +134,7 @@ def has_text(chunk: dict[str, Any]) -> bool:
 
 
 class EventDelta(msgspec.Struct, gc=False):
-    """What a chat choice grows by."""
+    """The growth of a chat choice."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -163,7 +163,7 @@ decode_event = msgspec.json.Decoder(Event).decode
 
 
 def text_of(choice: EventChoice) -> str:
-    """What the model wrote in one choice, as `texts_of` has it."""
+    """The model's text of one choice; see `texts_of`."""
     text, delta = choice.text or "", choice.delta
     if delta is None:
         return text
@@ -182,7 +182,7 @@ def _unusual_text_of(delta: EventDelta) -> str:
 
 
 def texts_in(payload: bytes) -> list[tuple[int, str]]:
-    """As `texts_of`. An event that was passed on without being read, and cannot be, was still something."""
+    """Like `texts_of`. An event that was passed on undecoded, and is invalid, counts as some text."""
     try:
         return [(choice.index, text) for choice in decode_event(payload).choices if (text := text_of(choice))]
     except (msgspec.DecodeError, ValueError, RecursionError):

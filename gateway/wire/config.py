@@ -1,4 +1,4 @@
-"""Settings of what one request may hold."""
+"""Settings of one request's limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from engines.tokenizer.json_value import MAX_DEPTH, MAX_VALUES
 
 
 class RequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much one inference request may make a gateway hold at a time. Text is free within `max_body_bytes`: what
-    costs memory and time far beyond its bytes is JSON's structure."""
+    """Limits of one inference request's size in memory. Text is free within `max_body_bytes`: JSON's structure costs
+    memory and time far beyond its bytes."""
 
     max_depth: Annotated[int, Meta(ge=8, le=256)] = MAX_DEPTH
     """Levels of nesting in a body, and in the JSON inside a tool call's `arguments`."""

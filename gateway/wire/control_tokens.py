@@ -1,4 +1,4 @@
-"""Finds control tokens in what clients write, for engines that could not tell them from their own."""
+"""Finds control tokens in clients' texts, for engines that cannot tell them from their own."""
 
 from __future__ import annotations
 

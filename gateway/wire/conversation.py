@@ -1,4 +1,4 @@
-"""What tells one conversation from another where the client names none: how it began.
+"""Identifies a conversation that the client does not name, by its beginning.
 
 A conversation is sent whole with every turn, a document with every continuation: the beginning stays while it grows.
 """
@@ -17,7 +17,7 @@ HEAD = 1_024
 def conversation_of(prompt: ChatPrompt | TextPrompt, file: bytes) -> str:
     """A digest of a conversation up to its first user's message, of the file a gap is in, or of a text's beginning.
 
-    file: as `file_identity` has it; empty: no gap, or nothing names it.
+    file: see `file_identity`; empty: no gap, or no identity.
     """
     if file:
         return file.hex()

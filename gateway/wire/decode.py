@@ -34,14 +34,14 @@ _NO_NAME = re.compile(r"[`.\[\]\s]")
 """Characters that would end a key within a path."""
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 NULL_IS_ABSENCE: Mapping[str, Collection[bytes]] = MappingProxyType({})
-"""For `decode`: no other value than null asks for nothing."""
+"""For `decode`: null alone means absence."""
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_messages = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _NULL = msgspec.Raw(b"null")
 RequestT = TypeVar("RequestT")
 
 _MOST_READ = MOST_QUOTED + 100
-"""Characters of a sentence that patterns see: what is quoted of a client, and msgspec's words around it."""
+"""Characters of a message that patterns read: the quotation of a client, and msgspec's words around it."""
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
 _TYPES = re.compile(r"`([^`]*)`")
@@ -51,12 +51,12 @@ _JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "bo
 
 
 class Others(NamedTuple):
-    """Where `decode` puts fields that a struct lacks."""
+    """Destination of fields that a struct lacks."""
 
     field: str
     """A map of undecoded values."""
     takes: Callable[[str], bool]
-    """Whether it may have a field of this name; another is refused at once."""
+    """Whether it may have a field of this name; any other is refused at once."""
 
 
 def decode(
@@ -71,15 +71,15 @@ def decode(
 ) -> RequestT:
     """The body as the struct the decoder was made for. unsupported, not_part, advice: see `validation_error`.
     without_effect: null is absence in this body; by name, the other JSON values with which a field that the struct
-    lacks asks for nothing. None: null is a value, as in a change of the admin API, and an unknown name with it is
-    refused. others: where fields that the struct lacks go; None: they are refused.
+    lacks has no effect. None: null is a value, as in a change of the admin API, and an unknown name with it is refused.
+    others: where fields that the struct lacks go; None: they are refused.
 
     Raises a RequestError that names the field.
     """
     try:
         try:
             return decoder.decode(body)
-        except msgspec.ValidationError as error:  # the body behind the field was not read yet
+        except msgspec.ValidationError as error:  # the body after the field is not read yet
             refusal = validation_error(_with_key(str(error), body, kind), kind, unsupported, not_part, advice)
         if without_effect is None or not isinstance(refusal, UnknownField | UnsupportedField):
             raise refusal
@@ -114,8 +114,8 @@ def _move_unknown(asked: dict[str, msgspec.Raw], known: Collection[str], others:
 def _asked(
     body: bytes, known: Collection[str], without_effect: Mapping[str, Collection[bytes]]
 ) -> dict[str, msgspec.Raw]:
-    """The body's fields, undecoded, without those that are not known and ask for nothing: null is absence, and clients
-    with typed bodies write all the fields they know, at the body's top and in messages."""
+    """The body's fields, undecoded, without unknown ones that have no effect: null means absence, and clients with
+    typed bodies write all the fields they know, at the body's top and in messages."""
     fields = {
         name: value
         for name, value in _decode_fields(body).items()
@@ -176,8 +176,8 @@ def validation_error(
     not_part: str = NOT_PART,
     advice: Mapping[str, str] = _NO_ADVICE,
 ) -> RequestError:
-    """What msgspec says, as our error. kind: the struct that was decoded. unsupported: fields that the API has and this
-    deployment has not. not_part: said of all others that the struct lacks. advice: by name, of either, what to do."""
+    """msgspec's error as ours. kind: the decoded struct. unsupported: fields of the API that this deployment lacks.
+    not_part: the phrase for all others that the struct lacks. advice: by name, for either."""
     message, path = sentence_and_path(text)
     if (unknown := unknown_field(message)) is not None:
         return _unknown_field(unknown, shortened(path), kind, unsupported, not_part, advice)
@@ -209,7 +209,7 @@ def _as_json_says(types: re.Match[str]) -> str:
 def refused_field(
     name: str, kind: type, unsupported: Collection[str], not_part: str, advice: Mapping[str, str]
 ) -> RequestError:
-    """Why a field at the body's top that was moved is refused after all; see `validation_error`."""
+    """The error for a moved field at the body's top that is refused after all; see `validation_error`."""
     return _unknown_field(name, "", kind, unsupported, not_part, advice)
 
 

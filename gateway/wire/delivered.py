@@ -1,8 +1,8 @@
-"""Counts what an engine has sent when the engine itself tells no usage, so that nothing generated is free.
+"""Counts an engine's output when the engine itself reports no usage, so that no generated text is free.
 
 A count of this kind is a lower bound: an event with text is at least one token, and where the model has a tokenizer the
-text's own tokens are counted if they are more. It is asked for at the end of a stream that broke off, or of an engine
-that never counts; until then events are only put aside, for decoding them would cost more than passing them on.
+text's own tokens are counted if they are more. It is needed at the end of a stream that broke off, or of an engine that
+never counts; until then events are only set aside, because decoding them would cost more than passing them on.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from engines.tokenizer.off_loop import OffLoopTokenizer
 from gateway.wire.chunk import texts_in, texts_of
 
 UNREAD_BYTES = 65_536
-"""Events put aside before their text is taken out of them."""
+"""Events set aside before their text is extracted."""
 KEPT_CHARACTERS = 65_536
-"""Text kept for the tokenizer, all choices together. What comes behind it counts one token an event."""
+"""Text kept for the tokenizer, all choices together. After it, each event counts as one token."""
 
 
 class Delivered:
@@ -25,7 +25,7 @@ class Delivered:
 
     def __init__(self) -> None:
         self._unread: list[bytes | tuple[int, str]] = []
-        """Events as they came, and text by choice of those that were decoded anyway."""
+        """Raw events, and text by choice of events that were decoded anyway."""
         self._size = 0
         self._events = 0
         self._texts: dict[int, list[str]] = {}
@@ -35,14 +35,14 @@ class Delivered:
         """Events with text that was not kept, or not to its end."""
 
     def add(self, payload: bytes) -> None:
-        """An event as it came."""
+        """Add a raw event."""
         self._unread.append(payload)
         self._size += len(payload)
         if self._size > UNREAD_BYTES:
             self._read()
 
     def chunk(self, chunk: dict[str, Any]) -> None:
-        """An event that is decoded already."""
+        """Add a decoded event."""
         for index, text in texts_of(chunk):
             self._unread.append((index, text))
             self._size += len(text)
@@ -51,13 +51,13 @@ class Delivered:
 
     @property
     def events(self) -> int:
-        """How often some choice grew: each time by at least a token."""
+        """Number of growths of any choice: each is at least a token."""
         self._read()
         return self._events
 
     async def tokens(self, tokenizer: OffLoopTokenizer | None, tenant: str) -> int:
-        """How many tokens it was at least, all choices together. tokenizer: None counts events. tenant: whose turn it
-        takes. Raises what the tokenizer raises."""
+        """Lower bound of the tokens, all choices together. tokenizer: None counts events. tenant: for the tokenizer's
+        fair queue. Raises the tokenizer's errors."""
         events = self.events
         if tokenizer is None:
             return events

@@ -1,5 +1,5 @@
-"""Platform errors as HTTP: their statuses, and their JSON wherever no wire format has one of its own. That JSON is what
-OpenAI's clients read.
+"""Platform errors as HTTP: their statuses, and their JSON if no wire format has its own. OpenAI's clients read this
+JSON.
 
 Rule for clients: 429 is your limit, 503 is our load, 5xx may be retried after `Retry-After`, 4xx may not.
 """
@@ -91,7 +91,7 @@ EVERY_OPERATION = {
     431: "The request's URL and headers are too large.",
     500: "A fault of ours: quote the request id when you report it.",
 }
-"""What any request may be answered, whatever it asks: for the OpenAPI documents."""
+"""Possible responses to any request, for the OpenAPI documents."""
 
 
 class ErrorDetail(msgspec.Struct):
@@ -106,7 +106,7 @@ class ErrorDetail(msgspec.Struct):
 
 
 class ErrorBody(msgspec.Struct):
-    """What an error response or an error event carries."""
+    """Contents of an error response or an error event."""
 
     error: ErrorDetail
 
@@ -124,7 +124,7 @@ def body_of(error: SlipstreamError) -> bytes:
 
 
 def headers_of(error: SlipstreamError) -> Headers:
-    """What tells a client whether and when to come back; OpenAI's SDK honours all three."""
+    """Headers that control a client's retry; OpenAI's SDK honours all three."""
     headers: Headers = []
     if error.retry_after_s is not None:
         milliseconds = math.ceil(error.retry_after_s * 1e3)
@@ -139,5 +139,5 @@ def headers_of(error: SlipstreamError) -> Headers:
 
 
 def _frees_late(error: SlipstreamError) -> bool:
-    """A day's or a month's limit: a client that tries again by itself only adds load."""
+    """A day's or a month's limit: a client that retries by itself only adds load."""
     return isinstance(error, LimitError) and (error.retry_after_s or 0) > WORTH_WAITING_S

@@ -1,7 +1,7 @@
-"""Which file a gap is in, so that all requests of one file can go where its prompts are kept.
+"""Identifies a gap's file, so that all requests of one file can go to the engine that caches its prompts.
 
-A client that names the file is believed. Of another the head of the text is taken: its first whole lines, which stay
-while somebody types further down. Never the suffix: what stands behind the cursor is another with every jump.
+A client's file name is believed. Without one, the head of the text counts: its first whole lines, which stay while the
+user types further down. Never the suffix: it changes with every jump of the cursor.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ HEAD_CHARACTERS = 1_024
 
 
 def file_identity(salt: str, session: str, path: str, prefix: str) -> bytes:
-    """A digest that tells nothing of the file; empty where nothing names it: the cursor is in the first line.
-
-    salt: the organization's, which nobody else knows. session: what the client names its user by; two users' files of
-    one path are seldom the same, and where they are the router finds what they share. path: as the client names it;
-    empty: it does not. prefix: all text before the cursor that the client has sent.
-    """
+    """A digest that reveals nothing about the file; empty without an identity: the cursor is in the first line. salt:
+    the organization's secret. session: the client's name for its user; two users' files of one path are seldom the
+    same, and if they are, the router finds their common prefix. path: as the client names it; empty: none. prefix: all
+    text before the cursor that the client has sent."""
     name = path or _head(prefix)
     if not name:
         return b""

@@ -1,7 +1,7 @@
 """The seam between the pipeline and the APIs that clients speak: a format is a folder here, and no branch there.
 
-Engines are asked for a `Generation` and answer with OpenAI's chunks; a format makes the one of what its clients send
-and what its clients read of the other.
+Engines get a `Generation` and return OpenAI's chunks; a format converts its clients' requests to the one, and the other
+to its clients' responses.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Asked(Protocol):
 class Transcoder(Protocol):
     """Turns the events of one attempt into the client's answer. Pure: bytes in, bytes out.
 
-    What of an answer is over is three questions:
+    Three properties describe the end of a response:
 
                   true when                                       what the pipeline does then
         finished  every choice has the engine's finish_reason,    does not abort; the engine's count may still come
@@ -53,7 +53,7 @@ class Transcoder(Protocol):
     events: int
     """The engine's events so far, errors not counted."""
     text_seen: bool
-    """Some generated text, call or reasoning has gone by."""
+    """Some generated text, call or reasoning has passed."""
     error: SlipstreamError | None
     """The engine reported an error inside its stream."""
 
@@ -74,7 +74,8 @@ class Transcoder(Protocol):
 
     @property
     def satisfied(self) -> bool:
-        """It has all that the client gets, although the engine goes on: that is stopped, and the answer is complete."""
+        """The client has all that it gets, although the engine goes on: the engine is stopped, and the response is
+        complete."""
         ...
 
     @property
@@ -83,17 +84,17 @@ class Transcoder(Protocol):
         ...
 
     def cut(self) -> None:
-        """Nobody waits for the rest: unless it has finished, the answer ends here with the reason `stop` and what has
-        come by now, perhaps nothing. Whatever is fed from now on tells of usage alone."""
+        """Drop the rest: an unfinished response ends here with the reason `stop` and the text so far, perhaps none.
+        Later events count for usage only."""
         ...
 
     def feed(self, data: bytes) -> bytes:
-        """What may be sent at once of the engine's bytes; b"" when there is nothing. Raises EngineFailed for bytes that
-        cannot be read. Whatever tells a client that the answer is complete belongs to `finish`."""
+        """Take the engine's bytes; returns the bytes that may be sent at once. Raises EngineFailed for invalid bytes.
+        The events that mark a complete response belong to `finish`."""
         ...
 
     def finish(self) -> bytes:
-        """What ends a complete answer, sent once the books are closed: a stream's last events, or all of a body."""
+        """The end of a complete response, sent once the books are closed: a stream's last events, or a whole body."""
         ...
 
 
@@ -105,12 +106,12 @@ class WireFormat(Protocol[AskedT]):
 
     @property
     def name(self) -> str:
-        """Of the endpoint, in metrics, journals and traces."""
+        """Name of the endpoint, in metrics, journals and traces."""
         ...
 
     @property
     def stream_headers(self) -> Headers:
-        """Of an answer that is streamed."""
+        """Headers of a streamed response."""
         ...
 
     @property
@@ -132,19 +133,19 @@ class WireFormat(Protocol[AskedT]):
         ...
 
     def headers(self, request_id: str) -> Headers:
-        """Of every answer, errors included."""
+        """Headers of every response, errors included."""
         ...
 
     def rate_headers(self, state: RateLimitStatus) -> Headers:
-        """Of an answer that limits apply to."""
+        """Headers of a response that limits apply to."""
         ...
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        """For a streamed answer. usage: is told of every event. read_error: the dialect's `Driver.error`."""
+        """For a streamed response. usage: gets every event. read_error: the dialect's `Driver.error`."""
         ...
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        """For an answer that is sent as one JSON body; otherwise as `relay`."""
+        """For a response that is sent as one JSON body; otherwise like `relay`."""
         ...
 
     def error_status(self, error: SlipstreamError) -> int:
@@ -156,5 +157,5 @@ class WireFormat(Protocol[AskedT]):
         ...
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """What ends a stream that has begun, framed as its events are."""
+        """The error at the end of a stream that has begun, framed like its events."""
         ...

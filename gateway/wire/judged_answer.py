@@ -1,7 +1,7 @@
-"""An answer whose engine tells the probability of every token, for us and not for the client.
+"""A response whose engine reports the probability of every token, for us and not for the client.
 
-A transcoder around a format's own: it notes the log probabilities, takes them out of the engine's events, and hands the
-events on as they would have been without.
+A transcoder around a format's own: it notes the log probabilities, takes them out of the engine's events, and passes
+the events on as they would have been without them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _logprobs = msgspec.json.Decoder(_Logprobs | None).decode
 
 
 class JudgedAnswer:
-    """One conversation's answer, of one choice. inner: makes what the client reads."""
+    """One conversation's response, of one choice. inner: makes the client's response."""
 
     def __init__(self, inner: Transcoder) -> None:
         self._inner = inner
@@ -53,7 +53,7 @@ class JudgedAnswer:
 
     @property
     def confidence(self) -> float | None:
-        """Geometric mean of the tokens' probabilities; None: the engine has told none."""
+        """Geometric mean of the tokens' probabilities; None: the engine has reported none."""
         return math.exp(self._sum / self._tokens) if self._tokens else None
 
     @property
@@ -80,7 +80,6 @@ class JudgedAnswer:
         self._inner.cut()
 
     def feed(self, data: bytes) -> bytes:
-        """As of `Transcoder`."""
         events = [b"data: %b\n\n" % self._without(payload) for payload in self._splitter.feed(data)]
         inner = self._inner
         try:
@@ -101,7 +100,7 @@ class JudgedAnswer:
                 if told == b"null":
                     continue
                 self._note(_logprobs(told))
-                # a string's quotes are escaped: this text stands nowhere but where the object does
+                # a string's quotes are escaped: this text occurs only where the object does
                 payload = payload.replace(told, b"null", 1)
         except msgspec.DecodeError:
             raise EngineFailed("The engine sent log probabilities that cannot be read.") from None

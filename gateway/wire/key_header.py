@@ -1,4 +1,4 @@
-"""Where editors put their key: most in `Authorization`, some in `x-api-key`, some in both."""
+"""Reads editors' keys: most send `Authorization`, some `x-api-key`, some both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programming languages by name: what a client says is cut to one that is known, and no text of its is kept. Pure."""
+"""Programming languages by name: a client's value is mapped to a known name, and its text is not kept. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHER = "other"
 
 
 def known_language(name: str) -> str | None:
-    """The language of that name; `other` for one that is not known here, None for no name at all."""
+    """The language of that name; `other` for an unknown one, None without a name."""
     if not name:
         return None
     name = name[:64].strip().lower()
@@ -35,5 +35,5 @@ def known_language(name: str) -> str | None:
 
 
 def language_of_path(path: str) -> str:
-    """The language a file's name tells; "" when it tells none."""
+    """The language that a file's name implies; "": none."""
     return EXTENSIONS.get(PurePosixPath(path.replace("\\", "/")).suffix[1:].lower(), "")

@@ -7,13 +7,13 @@ from gateway.wire.prepared import Target
 
 
 def require_least(min_tokens: int, max_tokens: int, target: Target, param: str = "min_tokens") -> int:
-    """`min_tokens`. param: the field that asks for it.
+    """`min_tokens`. param: the client's field.
 
-    Raises UnsupportedField where no engine of the model takes one, InvalidField for more than the output limit.
+    Raises UnsupportedField if not all engines of the model take one, InvalidField for more than the output limit.
     """
     if min_tokens and not target.capabilities.min_tokens:
         raise UnsupportedField(
-            f"'{param}' asks for a least length, and this model's engines cannot be asked for one. Leave it out.",
+            f"'{param}' requests a minimum length, which this model's engines do not support. Leave it out.",
             param=param,
         )
     if min_tokens > max_tokens:

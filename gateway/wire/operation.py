@@ -13,13 +13,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """POST of a path that generates text."""
 
     path: str
-    """`{name}` stands for a step that the client chooses."""
+    """`{name}` stands for a segment that the client chooses."""
     name: str
-    """Of the operation, unlike any other's."""
+    """Unique name of the operation."""
     summary: str
     body: type
-    """What decodes the request: its schema is the documented one."""
+    """The struct that decodes the request: its schema is the documented one."""
     answer: Any
-    """The shape of an answer that is not streamed."""
+    """The shape of an unstreamed response."""
     error: type = ErrorBody
     """The shape of a refusal."""

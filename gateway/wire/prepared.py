@@ -1,4 +1,4 @@
-"""What a request becomes once its model is known and its prompt is counted, whichever format it came in."""
+"""A request whose model is known and whose prompt is counted, independent of its wire format."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The model asked for, with what is known about counting for it, and what asks for it."""
+    """The requested model, with its tokenizer and the client's data."""
 
     model: Model
     capabilities: Capabilities
     tokenizer: OffLoopTokenizer | None
     adapter: Adapter | None = None
-    """The caller's own change of it; None: the model alone was asked for."""
+    """The caller's own adapter; None: the plain model."""
     client: ClientFamily = OTHER
-    """What kind of client asks."""
+    """The kind of client."""
 
     @property
     def fill(self) -> FillTemplate | None:
-        """How its gaps are laid out; None: it has no tokens for them, or nobody here knows them."""
+        """The layout of its gaps; None: it has no tokens for them, or they are unknown here."""
         if self.tokenizer is None or self.tokenizer.tokenizer.fill is None:
             return None
         return self.tokenizer.tokenizer.fill.with_typed_line(self.model.fim.typed_line)
 
     @property
     def from_editor(self) -> bool:
-        """Somebody types in the client that asks."""
+        """A user types in the client that sends the request."""
         return self.client in EDITORS
 
 
@@ -56,12 +56,12 @@ class Counted(msgspec.Struct, frozen=True):
     tokens: int
     """All prompts together."""
     longest: int
-    """Of the longest one."""
+    """Tokens of the longest prompt."""
     exact: bool
     bound: int
-    """The most that the engine can count for all of them."""
+    """Upper bound of the engine's count for all of them."""
     ids: list[int] | None = None
-    """Of a conversation, where the target has a tokenizer."""
+    """Token ids of a conversation, if the target has a tokenizer."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -72,31 +72,30 @@ class Prepared(msgspec.Struct, frozen=True):
     """All prompts together; exact when the target has a tokenizer, else an estimate."""
     exact: bool
     prompt_tokens_bound: int = 0
-    """The most that the engine can count for all prompts: what is reserved of budgets."""
+    """Upper bound of the engine's count for all prompts: reserved in budgets."""
     session: str = ""
-    """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
+    """The client's name for its conversation or user, for requests that belong together; never sent to an engine."""
     file: bytes = b""
-    """Which file a gap is in, as `gateway.wire.file_identity` has it; empty: no gap, or nothing names it."""
+    """Identity of a gap's file (`gateway.wire.file_identity`); empty: no gap, or no identity."""
     warm_up: bool = False
-    """Only the prompt is wanted in an engine's cache: nobody has typed."""
+    """Only the prompt is wanted in an engine's cache: no user has typed."""
     chain: PrefixChain = PrefixChain("bytes", b"")
-    """What the router knows the prompt by."""
+    """The prompt's identity for the router."""
     language: str | None = None
-    """Of the code that is completed, as `known_language` names it; None where the client does not say."""
+    """Language of the completed code, as `known_language` names it; None if the client does not name one."""
     typed: bool = False
-    """As of `FillRequest`: a newer request for the gap may take this one's place before it is answered."""
+    """See `FillRequest`: a newer request for the gap may supersede this one."""
     details: object = None
-    """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
+    """Data for the response of the format that prepared it; private to that format."""
     gap: Gap | None = None
-    """What is to be filled; None: nothing is, or too much to be kept and compared (`Gap.comparable`). Not what the
-    model is shown, which may be less."""
+    """The gap; None: none, or too much text to be kept and compared (`Gap.comparable`). The prompt may show less."""
     rules: msgspec.Struct | None = None
-    """By which the format ends a gap's answer though the model goes on; equal ones end equal texts alike. None: by
-    none, for the client wants what the model writes."""
+    """Rules by which the format ends a gap's response though the model goes on; equal rules end equal texts alike.
+    None: the client wants the model's whole text."""
     salt: str = ""
-    """The organization's. The generation has it, unless it is of a control arm with caches of its own."""
+    """The organization's salt. The generation has it, unless it belongs to a control arm with its own caches."""
     unit: int = 0
-    """Its session, as `contracts.split.unit_of` numbers it; 0: its model is not split."""
+    """Unit of its session (`contracts.split.unit_of`); 0: its model is not split."""
     service_tier: str | None = None
     """OpenAI's field as the client gave it, then as the answer names it; None: the client did not ask."""
     running_usage: bool = False
@@ -166,7 +165,7 @@ def prepared(
 
 
 def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:
-    """The output limit that is reserved and written into the engine's request.
+    """The output limit for the reservation and the engine's request.
 
     Without a tokenizer the prompt's count is an estimate, so the engine's own check decides instead of ours.
     """
@@ -185,5 +184,5 @@ def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Ta
 
 
 def estimate(length_bytes: int) -> int:
-    """Tokens of a text nobody can count here: three bytes each, on the high side for English and code."""
+    """Estimated tokens of a text without a tokenizer: three bytes each, on the high side for English and code."""
     return length_bytes // 3 + 4

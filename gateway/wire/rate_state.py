@@ -1,4 +1,4 @@
-"""What a limiter tells of its counters, for formats to write into headers of their own names."""
+"""A limiter's counters, for formats to write into their own headers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class CounterState(msgspec.Struct, frozen=True):
 
 
 class RateLimitStatus(Protocol):
-    """Where a caller's counters stand (`gateway.limits.rate_state.RateState`)."""
+    """State of a caller's counters (`gateway.limits.rate_state.RateState`)."""
 
     @property
     def now_ms(self) -> int:
-        """The limiter's clock, epoch: for formats that tell the moment of a reset."""
+        """The limiter's clock, epoch: for formats that send the time of a reset."""
         ...
 
     def counter(self, name: str) -> CounterState | None:

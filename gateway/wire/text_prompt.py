@@ -1,5 +1,5 @@
-"""Counts texts to continue as the engine will encode them, whichever format they came in; gaps that nobody here can
-count are estimated (`fill/layout.py` has the others)."""
+"""Counts texts to continue as the engine will encode them, for any wire format; gaps without a tokenizer are estimated
+(`fill/layout.py` has the others)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[
 
 
 def _document_start(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The prompt in place of an empty one, as OpenAI has it: the token between documents, behind which one begins."""
+    """The prompt in place of an empty one, as OpenAI has it: the token between documents, after which one begins."""
     if not tokenizer.end_ids:
         raise InvalidField("'prompt' is empty, and this model has no token that begins a text.", param="prompt")
     return (min(tokenizer.end_ids),)
@@ -70,7 +70,7 @@ def _require_known_ids(prompts: tuple[str | tuple[int, ...], ...], tokenizer: To
 
 
 def _bound(asked: TextPrompt) -> int:
-    """The most tokens the prompts can be: a token stands for at least one byte, and an engine may put a few marks
+    """Upper bound of the prompts' tokens: a token stands for at least one byte, and an engine may put a few marks
     around a text or a gap."""
     suffix_bytes = len((asked.suffix or "").encode())
     lengths = [len(prompt) if not isinstance(prompt, str) else len(prompt.encode()) for prompt in asked.prompts]

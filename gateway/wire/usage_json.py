@@ -1,4 +1,4 @@
-"""Usage as OpenAI's clients read it, and those of APIs whose answers are like theirs."""
+"""Usage in OpenAI's format, for OpenAI's and similar APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The usage an engine has reported so far in one stream, whichever of its events carried it."""
+"""The usage that an engine has reported so far in one stream, from any of its events."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ UNREAD_USAGES = 64
 
 
 class UsageTracker:
-    """What was used at least, after every event.
+    """Lower bound of the usage, after every event.
 
     With several choices an event's usage counts its own choice only; the last event, the one without choices, counts
-    all. A stream that breaks off before it has used at least the sum over its choices, each prompt once. A usage that
-    cannot be read changes nothing: what was told before it stands.
+    all. A stream that breaks off before that event has used at least the sum over its choices, each prompt once. An
+    invalid usage changes nothing: the last report stands.
     """
 
     __slots__ = (
@@ -41,13 +41,13 @@ class UsageTracker:
     )
 
     def __init__(self, choices: int, prompts: int = 1, *, salted_cache: bool = True) -> None:
-        """salted_cache: as `Capabilities.salted_cache`; without it no token is told or priced as cached."""
+        """salted_cache: see `Capabilities.salted_cache`; without it no token is reported or priced as cached."""
         self.delivered = Delivered()
-        """The text of events that came without a usage: what a count told before them may not hold."""
+        """Text of events without a usage: an earlier report may not include it."""
         self.final = False
-        """The engine has told what it used in all, and has sent no text since."""
+        """The engine has reported its total usage, and has sent no text since."""
         self.finish_reasons: dict[int, str] = {}
-        """Why choices ended, as the engine said."""
+        """Finish reasons of choices, from the engine."""
         self._salted_cache = salted_cache
         self._choices = choices
         self._per_prompt = choices // prompts
@@ -60,8 +60,8 @@ class UsageTracker:
         self._extension: Any = None
 
     def passed(self, payload: bytes, usage: bytes | None) -> None:
-        """An event of the only choice that was passed on undecoded. usage: the object as it was found there; decoded
-        if anybody asks."""
+        """An event of the only choice that was passed on undecoded. usage: its undecoded object; decoded only if
+        needed."""
         self.final = False
         if usage is None:
             self.delivered.add(payload)
@@ -71,8 +71,8 @@ class UsageTracker:
             self._read()
 
     def chunk(self, chunk: dict[str, Any]) -> None:
-        """An event that may carry usage, or what SGLang and vLLM tell beside it. Raises EngineFailed for a usage that
-        cannot be read. A choice that nobody asked for counts nothing: an engine could make them up without end."""
+        """An event that may carry usage, or SGLang's and vLLM's additional figures. Raises EngineFailed for an invalid
+        usage. A choice that was not requested counts nothing: an engine could invent them without end."""
         self._extension = chunk.get("sglext") or chunk.get("metrics") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         ended = {
@@ -90,7 +90,7 @@ class UsageTracker:
         else:
             self._unread.clear()
             self._whole = told
-        # many engines have no event of its own for it: the one that ends the choice tells what it took
+        # many engines send no separate usage event: the one that ends the choice has the usage
         self._finished.update(ended)
         self.final = not choices or len(self._finished) >= self._choices
 
@@ -101,12 +101,12 @@ class UsageTracker:
 
     @property
     def output_tokens(self) -> dict[int, int]:
-        """Generated tokens by choice, as far as events told them apart."""
+        """Generated tokens by choice, as far as events report them separately."""
         return {index: usage.completion_tokens for index, usage in self._by_choice.items()}
 
     @property
     def total(self) -> Usage | None:
-        """All choices together; None as long as nothing was reported."""
+        """All choices together; None before the first report."""
         usage = self._counted()
         if usage is None:
             return None
@@ -116,16 +116,16 @@ class UsageTracker:
 
     @property
     def timing(self) -> EngineTiming | None:
-        """Where the engine says that the time before the first token went; None: it has not told, or does not."""
+        """Parts of the time before the first token, from the engine; None: not reported."""
         return timing_of(self._extension)
 
     def tell(self, usage: Usage) -> None:
-        """What we counted ourselves, for an engine that has not told it all."""
+        """Add our own count, for an engine that has not reported all of it."""
         self._unread.clear()
         self._whole = usage
 
     def _read(self) -> None:
-        """Keep the newest usage that can be read; the text of events behind it is in none."""
+        """Keep the newest valid usage; it does not include the text of later events."""
         while self._unread:
             usage, payload = self._unread.pop()
             if (told := _decoded(usage)) is not None:
@@ -151,7 +151,7 @@ class UsageTracker:
 
 
 def _decoded(usage: bytes) -> Usage | None:
-    """None when the engine wrote nonsense."""
+    """None when the engine sent invalid JSON."""
     try:
         return usage_of(decode_engine_json(usage, object, "The engine's running usage cannot be read."))
     except EngineFailed:

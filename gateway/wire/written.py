@@ -1,8 +1,5 @@
-"""What a model wrote, read out of a completion's events and written as such events again.
-
-For answers that are made of another request's generation: whoever makes them reads the engine's events, whichever
-request these were meant for.
-"""
+"""Reads a model's text out of a completion's events and writes it as such events again: for responses that are made
+from another request's generation."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ ANSWER_ID = "cmpl-shared"
 
 
 Token = tuple[str, float | None]
-"""What an engine tells of a token: its text, and the natural logarithm of its probability."""
+"""A token's text, and the natural logarithm of its probability."""
 
 
 class _Logprobs(msgspec.Struct):
@@ -44,7 +41,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class Written:
-    """A completion of one choice, as far as its events have come. Nothing of it is cut or replaced."""
+    """A completion of one choice, as far as its events have come, without cuts or replacements."""
 
     __slots__ = ("_splitter", "created", "finish_reason", "text", "tokens")
 
@@ -52,21 +49,21 @@ class Written:
         self._splitter = EventSplitter()
         self.text = ""
         self.tokens: list[Token] = []
-        """None where log probabilities were not asked for."""
+        """None if log probabilities were not requested."""
         self.finish_reason: str | None = None
         self.created = 0
         """Unix time in seconds; 0: the engine did not say."""
 
     def feed(self, data: bytes) -> None:
-        """Take the engine's bytes. Raises EngineFailed for what cannot be read, and when the engine aborted. An error
-        of its own is no text."""
+        """Take the engine's bytes. Raises EngineFailed for invalid bytes, and when the engine aborted. An error event
+        is no text."""
         for payload in self._splitter.feed(data):
             if payload == b"[DONE]":
                 continue
             try:
                 event = _decode(payload)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                raise EngineFailed("The engine sent an event that is no completion's.") from None
+                raise EngineFailed("The engine sent an event that does not belong to a completion.") from None
             self.created = self.created or event.created
             for choice in event.choices if self.finish_reason is None else ():
                 self.text += choice.text or ""
@@ -78,7 +75,7 @@ class Written:
 
 
 def text_event(text: str, created: int, model: str, tokens: Sequence[Token] = ()) -> bytes:
-    """An event with a piece of text. tokens: its own."""
+    """An event with a chunk of text. tokens: its own."""
     logprobs = None
     if tokens:
         logprobs = {"tokens": [token for token, _ in tokens], "token_logprobs": [value for _, value in tokens]}

@@ -89,7 +89,7 @@ def verify(deployment: Deployment, head: str | None, folder: Path | None) -> Non
     if verdict.problem is not None:
         print(f"broken: {verdict.problem}; {verdict.rows:,} rows before it are whole", file=sys.stderr)
         sys.exit(1)
-    unseen = "" if given else " (rows cut off at the end, or all computed anew, would go unseen)"
+    unseen = "" if given else " (a log cut off at the end, or recomputed as a whole, would go unnoticed)"
     none_noted = f"no head was noted yet in {heads_folder}{unseen}"
     compared = f"{len(heads):,} noted heads found again" if heads else none_noted
     print(f"whole: {verdict.rows:,} rows, {compared}; head {verdict.head or 'none, the log is empty'}")

@@ -34,7 +34,7 @@ OF_OPERATOR = "Id or name. Default: the one that operates the deployment."
 def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
     """Whether a browser could show something: without a screen `xdg-open` says of each browser that it is not there.
 
-    platform: as of `sys.platform`.
+    platform: see `sys.platform`.
     """
     return platform in ("darwin", "win32") or any(environment.get(name) for name in SCREENS)
 
@@ -48,7 +48,7 @@ def console() -> None:
 @deployment_options
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Start a browser, or print the address.")
 def open_command(deployment: Deployment, browser: bool) -> None:
-    """Open the console. While nobody has an account, by a one-time link that makes the first owner's."""
+    """Open the console. Without any account, by a one-time link that creates the first owner's."""
     from control.api.call import AdminCall
     from control.console.console_links import first_link
     from slipstream.administration import administer
@@ -72,9 +72,9 @@ def open_command(deployment: Deployment, browser: bool) -> None:
 @click.option("--name", help="Of a new member. Default: the e-mail address.")
 @click.argument("email", required=False)
 def link(deployment: Deployment, organization: str | None, role: str, name: str | None, email: str | None) -> None:
-    """Print a one-time link by which EMAIL makes an account, added as a member when new.
+    """Print a one-time link by which EMAIL creates an account, added as a member when new.
 
-    Without EMAIL, while nobody has an account: the link of the first start, once more.
+    Without EMAIL and without any account: print the link of the first start again.
     """
     from control.api.call import AdminCall
     from control.console.console_links import create_console_link, first_link
@@ -136,7 +136,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @accounts.command()
 @deployment_options
 @click.option("--organization", help="Id or name. Default: whichever has the only account of this address.")
-@click.option("--totp", is_flag=True, help="Forget the authenticator too: for somebody who lost it.")
+@click.option("--totp", is_flag=True, help="Remove the authenticator too: for a person who lost it.")
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
     """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link to a new password."""

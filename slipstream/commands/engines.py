@@ -1,4 +1,4 @@
-"""`slipstream engines`: how the engines of a pool are started, where somebody other than `up` starts them."""
+"""`slipstream engines`: how to start a pool's engines without `up`."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ UNITS = {
     "tokens_per_day": "tokens/day",
     MONEY: "a month",
 }
-"""Each limit, and how it is told."""
+"""Each limit's unit in the output."""
 PRIORITY = {"service_class": "class", "share": "share"}
-"""What else a subject has, and how it is told."""
+"""A subject's other settings, with their names in the output."""
 NONE = "none"
 LEVELS = ("organization", "project", "key")
 

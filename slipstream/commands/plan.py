@@ -232,7 +232,7 @@ def _kinds(
 
 
 def _own_prices(prices: Sequence[str], gpus: Sequence[str]) -> dict[str, float]:
-    """By card. Raises ConfigError for that of a card that nobody asked about."""
+    """By GPU. Raises ConfigError for a GPU that was not requested."""
     own = dict(_price(text) for text in prices)
     for card, price in own.items():
         if card not in gpus:

@@ -114,7 +114,8 @@ def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...
 @click.argument("name")
 @edit_options
 def remove_pool(how: How, name: str) -> None:
-    """Take the pool NAME away, which no model may name. Its engines run on until whoever started them stops them."""
+    """Remove the pool NAME, which no model may name. Its engines keep running until they are stopped where they were
+    started."""
     from control.fleet.pools import delete_pool
 
     edit(how, lambda call, query: delete_pool(call, name, query))

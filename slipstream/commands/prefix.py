@@ -44,7 +44,7 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
     Sums are of whole hours (UTC), the one in which --since lies and the one that runs among them. Brings them up to
     date first; drops are looked for by the worker alone.
     Blocks are of 64 tokens; what is left behind a prompt's last one counts as lost.
-    What `cause` says is told from digests and lengths of the prompts' parts: docs/concepts/prefixes.md.
+    `cause` is inferred from digests and lengths of the prompts' parts: docs/concepts/prefixes.md.
 
     \b
     Example:

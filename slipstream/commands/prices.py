@@ -129,7 +129,7 @@ def end(deployment: Deployment, at: datetime | None, which: str) -> None:
         print(f"taken back, before it began: {_spoken(price)}")
     else:
         assert price.valid_until is not None
-        print(f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free unless priced anew")
+        print(f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free until priced again")
 
 
 async def _prices(call: AdminCall, model: str | None) -> tuple[list[ModelPrice], bool]:

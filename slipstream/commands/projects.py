@@ -11,7 +11,7 @@ organization_option = click.option("--organization", default="demo", show_defaul
 
 
 def none_in(organization: str) -> str:
-    """What an empty list says; how another organization is named too, when nobody named this one."""
+    """Message for an empty list; it explains how to name another organization if the command named none."""
     named = click.get_current_context().get_parameter_source("organization") is not ParameterSource.DEFAULT
     return f"none in {organization}" + ("" if named else "; --organization NAME chooses another")
 

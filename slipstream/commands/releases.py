@@ -228,9 +228,9 @@ def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -
 @click.argument("release")
 @json_option
 def replay(deployment: Deployment, release: str, as_json: bool) -> None:
-    """Judge every step of RELEASE anew from what it consumed, and compare each verdict with the one that was stored.
+    """Judge every step of RELEASE again from its evidence, and compare each verdict with the stored one.
 
-    Ends with status 1 where one differs in any byte, or the step did something else than follows from it.
+    Exits with status 1 if one differs in any byte, or a step does not follow from it.
     """
     from control.releases import store
     from control.releases.rollout.judging import Replayed

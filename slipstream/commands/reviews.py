@@ -1,4 +1,4 @@
-"""`slipstream reviews`: two answers to one question, compared by people who are not told which is the candidate's."""
+"""`slipstream reviews`: people compare two answers to one question without knowing the candidate's."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def replay(file: Path, config_file: Path | None, data: str | None, policy: str |
     """Put an event log through the core again and compare the decisions.
 
     The router writes FILE while `router.event_log` names it; a router that is started again keeps the one before as
-    FILE.1. With another --policy the events stay as they were: what engines would have answered instead nobody knows.
+    FILE.1. With another --policy the events stay unchanged: engines' responses under that policy are unknown.
     """
     from router import event_log
 

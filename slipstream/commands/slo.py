@@ -94,7 +94,7 @@ def _gathered(deployment: Deployment, organization: str | None, tier: str | None
 
     async def work(call: AdminCall) -> Told:
         await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
-        # a minute counts by its beginning: the one that runs is told too, and the one in which the period begins
+        # a minute counts by its beginning: the current one is included, and the one in which the period begins
         begin, end = since.replace(second=0, microsecond=0), datetime.now(UTC) + timedelta(seconds=1)
         asked: dict[str, object] = {"tier": tier}
         period: dict[str, object] = {"start": begin, "end": end}

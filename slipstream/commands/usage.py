@@ -239,5 +239,5 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
 
 
 def _acceptance(totals: UsageTotals) -> float | None:
-    """Part of the drafts that were right; None: none were told of."""
+    """Accepted share of the drafts; None: none were reported."""
     return totals.accepted_draft_tokens / totals.draft_tokens if totals.draft_tokens else None

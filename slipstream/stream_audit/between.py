@@ -10,7 +10,7 @@ TOLD_BY_REQUESTS = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
 def proxy_signs(measured: Measured) -> tuple[str, ...]:
-    """What tells of a proxy, in words; empty: nothing does, which is no proof that there is none."""
+    """Signs of a proxy, in words; empty: none, which does not prove that there is no proxy."""
     signs: dict[str, None] = {}
     for stream in measured.streams:
         for name in TOLD_BY_ANSWERS:

@@ -50,7 +50,7 @@ async def measure(url: str, key: str, plan: Plan, ca_file: str | None = None) ->
     name = f"audit-{secrets.token_hex(6)}"
     measured = Measured(url=str(base), client_request_id=name, connection=connection)
     if connection.tls is not None and connection.tls.untrusted:
-        return measured  # whoever that is, they do not get the key
+        return measured  # an unknown server does not get the key
     # of its own: the one above has offered HTTP/2, which this client does not speak
     async with AuditClient(str(base).rstrip("/"), key, name, _context(ca_file) if secure else None) as client:
         # first: a gateway that allows no silence so long says so before anybody has waited

@@ -1,4 +1,4 @@
-"""What an audit tells: as JSON, and as text for people."""
+"""Renders an audit: as JSON, and as text for people."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tls_handshake_ms: float | None
     tls_version: str | None
     proxy: tuple[str, ...]
-    """What tells of a proxy."""
+    """Signs of a proxy."""
     findings: int
     checks: tuple[Verdict, ...]
     streams: tuple[StreamSummary, ...]

@@ -42,7 +42,7 @@ class TierNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolNow(msgspec.Struct, frozen=True, kw_only=True):
-    """One pool, as the router sees it and as its requests went. What nobody told is None."""
+    """One pool: the router's view and its requests. Unreported values are None."""
 
     pool: str
     replicas: int
@@ -74,4 +74,4 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     pools: list[PoolNow]
     currency: str
     billed_today_micro: int
-    """Of requests that arrived since midnight UTC, as of the last roll-up."""
+    """For requests that arrived since midnight UTC, at the time of the last roll-up."""

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import JSONB, UUID
 from storage.actor_kind import ActorKind
 from storage.tables.core import metadata, one_of
 
-# Append-only by triggers, which also give id, at and both hashes. No foreign keys: it outlives what it speaks of.
+# Append-only by triggers, which also give id, at and both hashes. No foreign keys: it outlives its subjects.
 audit_log = Table(
     "audit_log",
     metadata,

@@ -51,7 +51,7 @@ def one_of(column: str, kind: type[StrEnum]) -> CheckConstraint:
 
 
 def created_at() -> Column[object]:
-    """When the row was made."""
+    """Time of the row's creation."""
     return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now())
 
 
@@ -64,7 +64,7 @@ organizations = Table(
     "organizations",
     metadata,
     id_column(),
-    # Not unique: a name that is taken would tell a tenant who else is here, and could be taken from somebody.
+    # Not unique: a refused name would reveal other tenants, and a tenant could block another's name.
     Column("name", Text, nullable=False, index=True),
     created_at(),
     # The one whose members run the deployment: their roles hold for every organization.
@@ -72,9 +72,9 @@ organizations = Table(
     Column("disabled_at", DateTime(timezone=True)),
     # What its people ask at gaps may be kept (gateway/autocomplete/text_store.py). A trigger deletes it when this ends.
     Column("store_prompts", Boolean, nullable=False, server_default=text("false")),
-    # When it was turned on last, set by the database; -infinity: when the organization was made.
+    # Time when it was last turned on, set by the database; -infinity: at the organization's creation.
     Column("store_prompts_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
-    # The deployment's own, whose requests are nobody's usage: at most one, and no customer.
+    # The deployment's own, whose requests are no customer's usage: at most one.
     Column("internal", Boolean, nullable=False, server_default=text("false")),
     Index("organizations_operator_key", "operator", unique=True, postgresql_where=text("operator")),
     Index("organizations_internal_key", "internal", unique=True, postgresql_where=text("internal")),
@@ -101,7 +101,7 @@ projects = Table(
 
 
 def key_columns() -> list[SchemaItem]:
-    """What inference keys and admin keys have: two secrets, as hashes, and when they open."""
+    """Columns of inference keys and admin keys: two secrets, as hashes, and their validity."""
     return [
         id_column(),
         Column("name", Text, nullable=False),
@@ -160,7 +160,7 @@ desired_states = Table(
     CheckConstraint("version > 0", name="version"),
 )
 
-# What each gateway makes of the desired state; it tells so itself, and again while it runs.
+# Each gateway's state of the desired state; it reports it itself, and again while it runs.
 fleet_gateways = Table(
     "fleet_gateways",
     metadata,
@@ -192,7 +192,7 @@ request_traces = Table(
     Column("endpoint", Text),
     Column("model", Text),
     Column("tier", Text),
-    # Of a refusal: what the client was told, the rule that refused, and where the counters stood.
+    # Of a refusal: the client's error, the rule that refused, and the counters' state.
     Column("reason", Text),
     Column("rule", JSONB),
     Column("counters", JSONB),
@@ -206,7 +206,7 @@ request_traces = Table(
     Column("release", Text),
     Column("unit", BigInteger),
     Column("transaction_id", BigInteger, server_default=text("(pg_current_xact_id()::text)::bigint")),
-    # The request whose generation its answer was made of; null: its own.
+    # The request whose generation made its response; null: its own.
     Column("served_from", Text),
     # Where its last attempt ran; null: nowhere. canary: the pool is the model's canary.
     Column("pool", Text),
@@ -214,7 +214,7 @@ request_traces = Table(
     Column("canary", Boolean),
     Column("stream", Boolean),
     Column("attempts", SmallInteger),
-    # As booked, the prompt's by our own count where no engine told; null: no engine had it.
+    # As booked, the prompt's by our own count if no engine reported it; null: no engine had it.
     Column("prompt_tokens", Integer),
     Column("cached_tokens", Integer),
     Column("completion_tokens", Integer),
@@ -228,15 +228,15 @@ request_traces = Table(
     Column("gaps_over_100ms", Integer),
     # While the client's connection took no more.
     Column("client_stall_ms", Double),
-    # Parts of the phase `engine`; null where the engine does not tell.
+    # Parts of the phase `engine`; null if the engine does not report them.
     Column("engine_queue_ms", Double),
     Column("engine_prefill_ms", Double),
     Column("engine_grammar_ms", Double),
-    # How often the engine took the request's memory back and began again; null where it does not tell.
+    # Number of retractions by the engine; null if it does not report them.
     Column("retractions", SmallInteger),
-    # OpenTelemetry's, 32 hexadecimal digits; null where nobody has spans of it.
+    # OpenTelemetry's, 32 hexadecimal digits; null without spans.
     Column("trace_id", Text),
-    # Of a request refused for lack of room: its organization asked for more than its share of it; null: not refused so.
+    # Of a request refused for lack of room: its organization used more than its share; null: not refused so.
     Column("over_share", Boolean),
     # As `contracts.service_class` has it; null where it was refused before its class was known.
     Column("service_class", Text),

@@ -1,6 +1,5 @@
-"""What was measured of models' answers, in a PostgreSQL schema of its own, `evals`: which version of a model was asked
-which version of a slice, every item's answer and score, and what comparisons found.
-"""
+"""Measurements of models' responses, in a PostgreSQL schema of its own, `evals`: runs with the versions of model and
+slice, every item's response and score, and comparisons' results."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ ORGANIZATION = "evals"
 
 
 class Status(StrEnum):
-    """Of a run or a comparison."""
+    """Status of a run or a comparison."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -45,14 +44,14 @@ ENDED = (Status.DONE, Status.FAILED, Status.CANCELLED)
 
 
 class Arm(StrEnum):
-    """Which side of a comparison a run is."""
+    """Side of a comparison that a run belongs to."""
 
     BASELINE = "baseline"
     CANDIDATE = "candidate"
 
 
 class Decision(StrEnum):
-    """What a comparison found. Inconclusive is no pass: its budget ended before anything could be said."""
+    """Result of a comparison. Inconclusive is no pass: its budget ended before a decision."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -60,7 +59,7 @@ class Decision(StrEnum):
 
 
 def job_columns() -> list[Column[object]]:
-    """What runs and comparisons have: how far the work is, and which worker has it until when."""
+    """Common columns of runs and comparisons: progress, and the lease of a worker."""
     return [
         Column("status", Text, nullable=False, server_default=text("'queued'")),
         created_at(),
@@ -69,7 +68,7 @@ def job_columns() -> list[Column[object]]:
         Column("cancel_asked_at", DateTime(timezone=True)),
         # Why it failed, as a sentence.
         Column("error", Text),
-        # A worker's right to it; only who holds it writes, and whoever finds it expired may take it.
+        # A worker's lease; only its holder writes, and any worker may take an expired one.
         Column("lease_id", UUID()),
         Column("lease_until", DateTime(timezone=True)),
     ]
@@ -97,7 +96,7 @@ slice_versions = Table(
     # Of its items and how they are judged.
     Column("version", Text, nullable=False),
     Column("about", Text, nullable=False),
-    # The share of right answers it asks for, 0 to 1.
+    # Required share of right answers, 0 to 1.
     Column("goal", Double, nullable=False),
     created_at(),
     UniqueConstraint("slice", "version"),
@@ -111,7 +110,7 @@ runs = Table(
     Column("model", Text, nullable=False),
     # Which pool answers; null: whichever the router gives it, as to a customer.
     Column("pool", Text),
-    # Of a comparison; null: it stands alone.
+    # Of its comparison; null: it stands alone.
     Column("arm", Text),
     Column("model_version_id", UUID(), ForeignKey(model_versions.c.id)),
     *job_columns(),
@@ -135,9 +134,9 @@ run_slices = Table(
     Column("slice", Text, primary_key=True),
     # Null until the first of its items is asked.
     Column("slice_version_id", UUID(), ForeignKey(slice_versions.c.id)),
-    # How many are to be asked; a comparison that is undecided asks for more.
+    # Number of items to run; an undecided comparison raises it.
     Column("items", Integer, nullable=False),
-    # What the worker has deleted of its items, over their retention: how many, and what they scored.
+    # Items deleted by the worker after their retention: number and score.
     Column("forgotten_items", Integer, nullable=False, server_default=text("0")),
     Column("forgotten_score", Double, nullable=False, server_default=text("0")),
     CheckConstraint("items > 0", name="items"),
@@ -151,7 +150,7 @@ items = Table(
     Column("run_id", UUID(), ForeignKey(runs.c.id, ondelete="CASCADE"), primary_key=True),
     Column("slice", Text, primary_key=True),
     Column("seed", BigInteger, primary_key=True, autoincrement=False),
-    # What it was made of; answers of one cluster go wrong together.
+    # Source of the item; answers of one cluster fail together.
     Column("cluster", Text, nullable=False),
     Column("answer", Text, nullable=False),
     # 0 to 1.
@@ -159,7 +158,7 @@ items = Table(
     # In the ledger and in logs.
     Column("request_id", Text),
     Column("latency_ms", Double, nullable=False),
-    # Code of the refusal that stands for the answer, as of a prompt too long for the model; null: there is one.
+    # Code of the refusal in place of a response, such as a prompt too long for the model; null: there is a response.
     Column("error_code", Text),
     Column("answered_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     CheckConstraint("score >= 0 AND score <= 1", name="score"),
@@ -174,12 +173,12 @@ comparisons = Table(
     Column("baseline_run", UUID(), ForeignKey(runs.c.id), nullable=False),
     Column("candidate_run", UUID(), ForeignKey(runs.c.id), nullable=False),
     *job_columns(),
-    # By what it is decided: margin, alpha, fail_alpha, power and first look.
+    # Parameters of the decision: margin, alpha, fail_alpha, power and first look.
     Column("rule", JSONB, nullable=False),
     # Most items of one slice; more are drawn up to here while a slice is undecided.
     Column("budget_items", Integer, nullable=False),
     Column("decision", Text),
-    # By slice: what was found, with its numbers.
+    # Results by slice.
     Column("verdict", JSONB),
     # The release that asked for it; null: none.
     Column("release_id", UUID()),

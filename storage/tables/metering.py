@@ -1,4 +1,4 @@
-"""The ledger, its roll-ups, the prices, and what reconciliation has seen.
+"""The ledger, its roll-ups, the prices, and reconciliation's observations.
 
 `usage_events` is partitioned by ranges of the request id, which begins with the time of arrival: one partition for each
 day (`usage_events_20261120`), made by `gateway.ensure_usage_day`, and one at each end for ids that carry no time.
@@ -68,7 +68,7 @@ usage_events = Table(
     Column("closed_at", DateTime(timezone=True), nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("gateway_id", Text, nullable=False),
-    # What the deployment itself asked it for, such as `evals`: it costs nobody anything; null: a customer's.
+    # The deployment's own purpose, such as `evals`: not billed; null: a customer's.
     Column("purpose", Text),
     # The tenant's own name of a LoRA adapter that changed the model; null: none. It costs what the model costs.
     Column("adapter", Text),
@@ -97,15 +97,15 @@ COUNTED = (
     "reasoning_tokens",
     "amount_micro",
 )
-"""What costs something, or tells of it: added up over billed attempts, beside `requests`, which is their number."""
+"""Counts of cost and its causes, added up over billed attempts, next to `requests`, which is their number."""
 DRAFTED = ("draft_tokens", "accepted_draft_tokens")
 """The engines' own way of working: in roll-ups, and on no invoice."""
 ROLLED_UP = (*COUNTED, *DRAFTED)
-"""What roll-ups add up of a billed attempt."""
+"""Columns that roll-ups add up for a billed attempt."""
 
 
 def _totals(*owners: str) -> list[Column[object]]:
-    """Whose, and how much: what roll-ups hold behind their time. Billed attempts only. owners: columns of ids."""
+    """Owner and sums: columns of roll-ups after their time. Billed attempts only. owners: columns of ids."""
     ids: list[Column[object]] = [Column(owner, UUID(), primary_key=True) for owner in owners]
     counted: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED)]
     drafted: list[Column[object]] = [
@@ -141,7 +141,7 @@ usage_daily = Table(
     Index(None, "key_id", "day"),
 )
 
-# Of weeks that are over (UTC, from Monday on), done anew when a row reaches them later.
+# Of weeks that are over (UTC, from Monday on), recomputed when a row reaches them later.
 usage_weekly = Table(
     "usage_weekly",
     metadata,
@@ -184,7 +184,7 @@ CHARGED = ("uncached_tokens", "charged_cached_tokens", "charged_cache_write_toke
 
 
 def _invoice_lines() -> list[Column[object]]:
-    """What the lines of invoices add up, beside their time. A price_version of 0: there was no price."""
+    """Columns that invoices' lines add up, next to their time. A price_version of 0: no price."""
     ids: list[Column[object]] = [
         Column(owner, UUID(), primary_key=True) for owner in ("organization_id", "project_id", "key_id")
     ]
@@ -193,7 +193,7 @@ def _invoice_lines() -> list[Column[object]]:
     return [*ids, *texts, Column("price_version", BigInteger, primary_key=True, autoincrement=False), *sums]
 
 
-# Of hours that are over, done anew when a row reaches them later; of retired days as they were.
+# Of hours that are over, recomputed when a row reaches them later; of retired days unchanged.
 invoice_days = Table("invoice_days", metadata, Column("day", Date, primary_key=True), *_invoice_lines())
 
 # The sums of a month's days.
@@ -249,7 +249,7 @@ prices = Table(
     Column("model", Text, nullable=False),
     Column("valid_from", DateTime(timezone=True), nullable=False),
     Column("valid_until", DateTime(timezone=True)),
-    # Whether the next price's making gave it that end, and nobody set it since.
+    # Whether the creation of the next price set that end, and no administrator since.
     Column("ended_by_next", Boolean, nullable=False, server_default=text("false")),
     Column("input_micro", BigInteger, nullable=False),
     Column("cached_input_micro", BigInteger, nullable=False),
@@ -288,7 +288,7 @@ engine_counts = Table(
     Column("completion_tokens", BigInteger, nullable=False),
     # False for the first sample, and after a restart of the engine: nothing may be subtracted from the one before.
     Column("continues", Boolean, nullable=False),
-    # Null together where the engine does not tell them; seconds and requests, as engines.drivers.counters has them.
+    # Null together if the engine does not report them; seconds and requests, see engines.drivers.counters.
     Column("queue_s", Double),
     Column("prefill_s", Double),
     Column("requests", BigInteger),
@@ -296,7 +296,7 @@ engine_counts = Table(
     CheckConstraint("num_nulls(queue_s, prefill_s, requests, retractions) IN (0, 4)", name="stages"),
 )
 
-# Engine's count beside the ledger's, for one engine between two samples.
+# Engine's count next to the ledger's, for one engine between two samples.
 reconciliations = Table(
     "reconciliations",
     metadata,

@@ -1,4 +1,4 @@
-"""Who may administer: members and service accounts of organizations, and their admin keys."""
+"""Administrators: members and service accounts of organizations, and their admin keys."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ async def test_verification_compares_with_the_heads_that_were_noted(
     for options in ((), ("--heads", str(elsewhere))):
         code, said = await shell.run("audit", "verify", *options)
         assert code == 1
-        assert said.startswith("broken: row 2 is not the one that was the head once: the log was written anew; 1 rows")
+        assert said.startswith("broken: row 2 differs from the recorded head: the log was rewritten; 1 rows")
     (tmp_path / "empty").mkdir()
     (tmp_path / "emptied").mkdir()
     (tmp_path / "emptied" / FILE).touch()

@@ -119,7 +119,7 @@ def test_a_worker_whose_task_hangs_leaves_within_its_time(
         _until(worker, lambda: _waits_for_a_lock(fresh_postgres_url))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(LEAVE_S) == 1
-        assert "ended in the middle of its work" in (tmp_path / "worker.log").read_text()
+        assert "killed in the middle of its work" in (tmp_path / "worker.log").read_text()
 
 
 def _rolled_up(url: str) -> bool:

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class EventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Streams that tell pages what has news, `/admin/v1/events`."""
+    """Streams that notify pages of changes, `/admin/v1/events`."""
 
     max_streams: Annotated[int, Meta(ge=0, le=10_000)] = 500
     """Open at one gateway at once; a further one is refused with 429, and its page asks every few seconds instead.
@@ -21,9 +21,9 @@ class EventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of these, those of one organization's members and service accounts. Operators have no such limit, and a tenth of
     `max_streams` is theirs alone."""
     look_every_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
-    """How often one gateway looks for news while anybody listens."""
+    """Interval at which a gateway checks for changes while a stream is open."""
     beat_s: Annotated[float, Meta(gt=0, le=60)] = 5.0
-    """How often a stream proves that it is alive, and that who listens still may: it ends within this time of a
-    sign-out or a revocation."""
+    """Interval at which a stream proves that it is alive, and that its client still has access: it ends within this
+    time of a sign-out or a revocation."""
     longest_s: Annotated[float, Meta(gt=0, le=86_400)] = 900.0
-    """After this time a stream ends; whoever listens opens another one."""
+    """A stream ends after this time; its client opens another one."""

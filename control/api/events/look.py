@@ -1,4 +1,4 @@
-"""One look at the tables that topics are made of: what is new since the look before. Each statement reads a few rows by
+"""Checks the tables behind the topics for changes since the previous check. Each statement reads a few rows by
 an index, or a table that upkeep keeps small.
 """
 
@@ -32,13 +32,13 @@ DIGESTS: dict[Topic, str] = {
         SELECT (SELECT max(window_from) FROM gateway.reconciliations),
                (SELECT max(checked_at) FROM gateway.usage_verifications)""",
 }
-"""What differs as soon as the deployment's topic has news."""
+"""Queries whose results change with every change of the deployment's topic."""
 RUNS: dict[Topic, str] = {
     Topic.USAGE: "SELECT max(started_at) FROM gateway.usage_roll_up_runs",
     Topic.SLO: "SELECT max(started_at) FROM gateway.slo_roll_up_runs",
     Topic.COMPLETIONS: "SELECT max(started_at) FROM gateway.completion_roll_up_runs",
 }
-"""When totals were last brought up to date."""
+"""Queries for the latest update of totals."""
 WITH_RUN: dict[Topic, tuple[Topic, ...]] = {
     Topic.USAGE: (Topic.USAGE,),
     Topic.SLO: (Topic.SLO, Topic.PREFIXES),
@@ -51,11 +51,11 @@ SELECT organization_id, count(*) AS requests FROM gateway.request_traces WHERE r
 LATE = timedelta(seconds=30)
 """A row's recorded_at is when its transaction began; gateways give up on one after five seconds (serving/trace.py)."""
 LOOKS_BACK = timedelta(minutes=2)
-"""How old the rows become that a look still counts."""
+"""Age of the oldest rows that a check counts."""
 
 
 class Look:
-    """Remembers what the last look saw. replicas: every engine, as the router told last."""
+    """Remembers the result of the last check. replicas: every engine, as the router last reported."""
 
     def __init__(self, replicas: Callable[[], object]) -> None:
         self._replicas = replicas
@@ -63,10 +63,10 @@ class Look:
         self._since: datetime | None = None
         self._recorded: dict[UUID, int] = {}
         self._active: dict[Topic, set[UUID]] = {topic: set() for topic in RUNS}
-        """Whose requests were recorded since that run."""
+        """Organizations whose requests were recorded since that run."""
 
     async def news(self, connection: asyncpg.Connection[Any], wanted: frozenset[Topic]) -> set[News]:
-        """Of these topics at least; the first look at a topic finds none. Raises FAILURES of the database."""
+        """Changes in these topics at least; the first check of a topic finds none. Raises FAILURES of the database."""
         found: set[News] = set()
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             for topic in sorted(wanted & DIGESTS.keys()):
@@ -88,8 +88,8 @@ class Look:
         return found
 
     async def _organizations(self, connection: asyncpg.Connection[Any]) -> set[UUID]:
-        """Whose requests were recorded since the last look. Where it counts from moves on; both counts are of one
-        snapshot, so that no row falls between them."""
+        """Organizations whose requests were recorded since the last check. The starting point advances; both counts are
+        of one snapshot, so that no row falls between them."""
         now: datetime = await connection.fetchval("SELECT now()")
         if self._since is not None and now < self._since:  # the database's clock was set back
             self._since, self._recorded = now - LATE, {}

@@ -1,6 +1,5 @@
-"""`GET /admin/v1/events`: server-sent events that name topics with news. It stands beside the operations, whose answers
-end; guards, parameters and errors are theirs.
-"""
+"""`GET /admin/v1/events`: server-sent events that name changed topics. It is no operation, because its response does
+not end; guards, parameters and errors are shared."""
 
 from __future__ import annotations
 
@@ -28,24 +27,24 @@ from gateway.http.disconnect import ClientGone, ClientWatch
 PATH = "/events"
 RETRY_MS = 3_000
 LEAVING_S = 0.5
-"""How often a quiet stream looks whether its gateway is leaving."""
+"""Interval at which a quiet stream checks for the gateway's shutdown."""
 BEAT = b": beat\n\n"
 
 
 class EventsQuery(Query, frozen=True, kw_only=True):
-    """What to hear of."""
+    """Topics of a stream."""
 
     topics: Annotated[str, Meta(max_length=200)]
     """Names, with commas between them."""
 
 
 async def hear_events(call: object, query: EventsQuery) -> None:
-    """Which topics have news: server-sent events.
+    """Notify of changed topics by server-sent events.
 
-    Each event is called `news`, and its data name one topic: `{"topic":"usage"}`. What is new is asked of the topic's
-    own endpoints. A tenant hears of its own organization alone. After a lost connection with `Last-Event-ID`, all
-    topics asked for are named at once when there may have been news in between. The stream ends when the key or session
-    does, or may do something else than before, and after some minutes in any case: open another one.
+    Each event is called `news`, and its data name one topic: `{"topic":"usage"}`. Read the changes from the topic's own
+    endpoints. A tenant is notified of its own organization alone. After a lost connection with `Last-Event-ID`, all
+    requested topics are named at once if there may have been changes in between. The stream ends with the key or
+    session, when its permissions change, and after some minutes in any case: open another one.
     """
 
 
@@ -57,7 +56,7 @@ def events_route() -> HTTPRouteHandler:
 
     async def events(request: BoundedRequest) -> ASGIApp:
         site = request.headers.get("sec-fetch-site", "none")
-        if site not in OWN:  # it changes nothing, and yet takes a place that its owner's pages then lack
+        if site not in OWN:  # it changes nothing, but takes a connection from its owner's pages
             raise ForeignPage(f"These events were asked for by a page of another site (Sec-Fetch-Site: {site[:40]!r}).")
         admin: AdminApi = request.app.state.services.admin
         query = query_of(EventsQuery, {f"{IN_QUERY}topics": request.query_params.get("topics")})
@@ -83,7 +82,7 @@ def events_route() -> HTTPRouteHandler:
 async def _tell(
     events: EventStreams, stream: Stream, connection: ClientConnection, since: str, leaving: Callable[[], bool]
 ) -> None:
-    """Until the stream ends, its time is over, or this gateway leaves. since: the last event that the client had."""
+    """Send events until the stream ends, its time is over, or this gateway leaves. since: the client's last event."""
     clock = asyncio.get_running_loop().time
     await stream.looked.wait()
     began_s = spoke_s = clock()
@@ -118,7 +117,7 @@ async def _tell(
 
 
 async def _read(connection: ClientConnection, timeout_s: float) -> bool:
-    """Whether the client takes what it was sent."""
+    """Whether the client reads the stream."""
     try:
         async with asyncio.timeout(timeout_s):
             await connection.drained()

@@ -1,4 +1,4 @@
-"""Streams of one gateway that tell which topics have news, and the one watcher that looks for all of them."""
+"""Streams of one gateway that notify of changed topics, and the one watcher that checks for all of them."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ class Connected(Protocol):
 
 
 class Stream:
-    """One that listens."""
+    """One open stream."""
 
     def __init__(self, principal: Principal, topics: frozenset[Topic]) -> None:
         self.principal = principal
         self.topics = topics
         self.ended = False
         self.looked = asyncio.Event()
-        """Set when it is known what is no news: whoever reads after this misses nothing."""
+        """Set when the starting point is known: a later change is always sent."""
         self._pending: set[Topic] = set()
         self._told = asyncio.Event()
 
     def tell(self, topics: set[Topic]) -> None:
-        """These have news."""
+        """Notify of these topics."""
         self._pending |= topics
         if topics:
             self._told.set()
 
     def end(self) -> None:
-        """Nothing more is told."""
+        """End the stream."""
         self.ended = True
         self._told.set()
         self.looked.set()
 
     async def news(self, timeout_s: float) -> list[Topic]:
-        """What has come since the last call, at once if anything has; nothing after `timeout_s`, or at the end."""
+        """Changes since the last call, at once if there are any; none after `timeout_s`, or at the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._told.wait()
@@ -71,8 +71,8 @@ class Stream:
 
 
 class EventStreams:
-    """One per gateway. connected: as of `AdminApi`. idle_s: after how long unused a session of the console ends.
-    replicas: every engine, as the router told last."""
+    """One per gateway. connected: see `AdminApi`. idle_s: unused time after which a console session ends. replicas:
+    every engine, as the router last reported."""
 
     def __init__(
         self, config: EventsConfig, connected: Connected, idle_s: float, replicas: Callable[[], object]
@@ -84,16 +84,16 @@ class EventStreams:
         self._streams: list[Stream] = []
         self._secret = secrets.token_bytes(16)
         self._number = 0
-        """Of the newest news of all."""
+        """Number of the newest change."""
         self._newest: dict[tuple[Topic, UUID | None], int] = {}
-        """Of the newest news of a topic, by organization; by None: of anybody's."""
+        """Number of a topic's newest change, by organization; under None: of any organization."""
         self._since = 0
-        """Before this number nobody looked for some time: there may have been news of anything."""
+        """Before this number there was a pause without checks: any topic may have changed."""
         self._task = BackgroundTask("events", self._watch)
 
     def last_id(self, stream: Stream) -> str:
-        """Names the newest of the news that this stream would be told: another one when there was some since. How
-        many others had news cannot be told from it."""
+        """Id of the newest change for this stream; it differs if there was one since. It does not reveal the number of
+        others' changes."""
         whose = None if stream.principal.operator else stream.principal.organization_id
         number = max(self._newest.get((topic, whose), self._since) for topic in stream.topics)
         return hashlib.blake2b(number.to_bytes(8, "big"), key=self._secret, digest_size=12).hexdigest()
@@ -113,20 +113,20 @@ class EventStreams:
         if own >= config.max_streams_per_principal:
             raise RateLimited(
                 f"You have {own} event streams open at this gateway, which is all you may have at once; close one, or "
-                "ask for what you show every few seconds.",
+                "poll every few seconds.",
                 retry_after_s=60,
             )
         of_organization = sum(each.principal.organization_id == principal.organization_id for each in self._streams)
         if not principal.operator and of_organization >= config.max_streams_per_organization:
             raise RateLimited(
                 f"Your organization has {of_organization} event streams open at this gateway, which is all it may have "
-                "at once; ask for what you show every few seconds.",
+                "at once; poll every few seconds.",
                 retry_after_s=60,
             )
         most = config.max_streams if principal.operator else config.max_streams * (1 - OF_OPERATORS)
         if len(self._streams) >= most:
             raise RateLimited(
-                "This gateway has as many event streams open as it may; ask for what you show every few seconds.",
+                "This gateway has as many event streams open as it may; poll every few seconds.",
                 retry_after_s=60,
             )
         stream = Stream(principal, topics)
@@ -150,7 +150,7 @@ class EventStreams:
                 await self._look(look)
             except SlipstreamError as error:
                 logger.warning("event streams end: %s", error.message)
-                for stream in self._streams:  # nobody can say whether they still may
+                for stream in self._streams:  # their present access is unknown
                     stream.end()
             await asyncio.sleep(self.config.look_every_s)
 

@@ -1,4 +1,4 @@
-"""What there may be news of, and who may hear of it."""
+"""Topics of changes, and the permissions for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.roles import Permission as Can
 
 
 class Topic(StrEnum):
-    """What a page shows."""
+    """Data that a page shows."""
 
     USAGE = "usage"
     REQUESTS = "requests"
@@ -29,13 +29,13 @@ class Topic(StrEnum):
 
 
 class News(Struct, frozen=True):
-    """A topic that has some. organization_id: whose; None: the deployment's, which operators alone are told."""
+    """A changed topic. organization_id: of the change; None: the deployment's, for operators only."""
 
     topic: Topic
     organization_id: UUID | None = None
 
     def is_for(self, principal: Principal, topics: frozenset[Topic]) -> bool:
-        """Whether one that asked for these topics hears of it."""
+        """Whether a stream of these topics is notified."""
         theirs = principal.operator or self.organization_id == principal.organization_id
         return theirs and self.topic in topics
 
@@ -53,7 +53,7 @@ PERMISSIONS: dict[Topic, Can] = {
     Topic.REVIEWS: Can.REVIEWS_VOTE,
     Topic.RECONCILIATIONS: Can.RECONCILIATION_READ,
 }
-"""That of the endpoints which tell the contents."""
+"""Permission of the endpoints that return the topic's data."""
 OF_TENANTS = frozenset({Topic.USAGE, Topic.REQUESTS, Topic.SLO, Topic.DIAGNOSIS, Topic.PREFIXES, Topic.COMPLETIONS})
 """The others concern the deployment."""
 

@@ -1,4 +1,4 @@
-"""Where somebody may be sent after signing in: pages of the console, and nowhere else. Pure."""
+"""Limits redirects after sign-in to pages of the console. Pure."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ RETURNING id, xmax = 0 AS made
 
 
 class NoEntrance(SignInRefused):
-    """Somebody the provider knows, who may not come in. why: for the page."""
+    """A person known to the provider who has no access. why: for the page."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The provider's sign-in opens nothing here: {why}.")
@@ -82,7 +82,7 @@ async def enter(call: ConsoleCall, identity: Identity, organization_id: UUID | N
         try:
             async with recorded(admin, Actor.system(ACTOR)):
                 return await _account(call, admin, identity, organization_id)
-        except Conflict:  # two of one person's first sign-ins at once: the other one made it
+        except Conflict:  # two concurrent first sign-ins of one person: the other one created it
             raise NoEntrance("oidc_failed") from None
 
     account = await call.work(find)
@@ -166,7 +166,7 @@ async def _make(admin: AdminCall, organization_id: UUID, identity: Identity, rol
             },
             NewMember,
         )
-    except msgspec.ValidationError:  # an address that is none, or a name with control characters
+    except msgspec.ValidationError:  # an invalid address, or a name with control characters
         raise NoEntrance("oidc_no_member") from None
     return (await create_member(admin, organization_id, body)).id
 

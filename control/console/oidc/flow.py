@@ -1,7 +1,7 @@
 """One sign-in by the provider, from the button to the session.
 
-What must be known when the browser comes back lies sealed in a cookie of that browser, for ten minutes: any gateway can
-go on with it, and nobody else's browser can.
+The state for the browser's return is sealed in a cookie of that browser, for ten minutes: any gateway can continue, and
+no other browser can.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COOKIE = "slipstream-oidc"
 PROVED = "slipstream-oidc-proved"
-"""Cookie of a person with a proved identity who has to choose an organization."""
+"""Cookie of a person with a verified identity who has to choose an organization."""
 CALLBACK = "/console/api/oidc/callback"
 SIGN_IN = "/console/#/sign-in?error="
 CHOOSE = "/console/#/sign-in?choose=organization&next="
@@ -71,14 +71,14 @@ class Proved(msgspec.Struct, frozen=True):
 
 
 class Beginning(Query, frozen=True, kw_only=True):
-    """Where to go afterwards."""
+    """Destination after sign-in."""
 
     next: str | None = None
-    """A page of the console; anything else is its first page."""
+    """A page of the console; any other value means its first page."""
 
 
 class Returning(Query, frozen=True, kw_only=True):
-    """What the provider sends back by the browser."""
+    """The provider's parameters in the browser's return."""
 
     state: str | None = None
     code: str | None = None
@@ -112,7 +112,7 @@ async def start_oidc(call: ConsoleCall, query: Beginning) -> str:
 
 
 async def finish_oidc(call: ConsoleCall, query: Returning) -> str:
-    """Sign in whoever comes back from the provider."""
+    """Sign in the person who comes back from the provider."""
     provider = _provider(call)
     pending = _pending(call)
     call.cookies.append(call.console.browsers.kept_aside(call.visit, COOKIE, "", 0))
@@ -193,7 +193,7 @@ def _sealed(call: ConsoleCall, what: Pending | Proved) -> str:
 
 
 def _opened(call: ConsoleCall, cookie: str, kind: type[KeptT]) -> KeptT | None:
-    """The cookie's contents; None: there are none, they are not ours, or their time is over."""
+    """The cookie's contents; None: missing, not ours, or expired."""
     sealed = call.console.browsers.aside(call.visit, cookie)
     if not sealed:
         return None

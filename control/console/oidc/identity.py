@@ -1,4 +1,4 @@
-"""Who somebody is by a provider of identities, and why nobody can be told."""
+"""A person's identity by a provider, and the reasons for which there is none."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 
 class ProviderUnavailable(Exception):
-    """It does not answer, or not as a provider does."""
+    """The provider does not respond, or not validly."""
 
 
 class IdentityRefused(Exception):
-    """What came back is no proof of who somebody is."""
+    """The provider's response does not prove an identity."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who somebody is, as the provider has proved. email: verified ones only."""
+    """A person's identity, verified by the provider. email: verified ones only."""
 
     issuer: str
     subject: str

@@ -24,7 +24,7 @@ from control.sessions.config import OidcConfig
 
 DISCOVERY = "/.well-known/openid-configuration"
 KNOWN_FOR_S = 3_600.0
-"""How long the provider's description and keys are believed; an unknown key is asked about at once."""
+"""How long the provider's description and keys are cached; an unknown key is looked up at once."""
 FAILED_FOR_S = 5.0
 """Pause after a provider did not answer."""
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -34,7 +34,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider says of itself."""
+    """A provider's description of itself."""
 
     issuer: str
     authorization_endpoint: str
@@ -45,8 +45,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verified_email(*sources: Mapping[str, Any]) -> str | None:
-    """The first address that is verified where it is told: what one source says of its own says nothing of
-    another's."""
+    """The first verified address: one source's verification does not hold for another's address."""
     for told in sources:
         if isinstance(told.get("email"), str) and told.get("email_verified") in (True, "true"):
             return str(told["email"])
@@ -54,7 +53,7 @@ def verified_email(*sources: Mapping[str, Any]) -> str | None:
 
 
 class Provider:
-    """One per gateway. Asks nothing before somebody signs in by it."""
+    """One per gateway. Sends no request before the first sign-in by it."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class Provider:
         await self._http.aclose()
 
     async def address(self, redirect_uri: str, state: str, nonce: str, verifier: str) -> str:
-        """Where the browser goes to sign in. verifier: PKCE's, of which the address holds a digest. Raises
+        """The address for the browser's sign-in. verifier: PKCE's, of which the address holds a digest. Raises
         ProviderUnavailable."""
         description = await self._described()
         async with self._client(description, redirect_uri) as client:
@@ -95,7 +94,7 @@ class Provider:
         return str(url)
 
     async def identity(self, redirect_uri: str, code: str, nonce: str, verifier: str) -> Identity:
-        """Who came back with this code. Raises ProviderUnavailable, IdentityRefused."""
+        """The identity of the person with this code. Raises ProviderUnavailable, IdentityRefused."""
         description = await self._described()
         try:
             async with self._client(description, redirect_uri) as client:
@@ -108,7 +107,7 @@ class Provider:
             raise IdentityRefused("there is no ID token in the answer")
         claims = await self._verified(description, token["id_token"], nonce)
         told = await self._user_info(description, token.get("access_token"))
-        if told.get("sub") != claims["sub"]:  # of somebody else
+        if told.get("sub") != claims["sub"]:  # another browser's
             told = {}
         return self._identity({**told, **claims}, verified_email(claims, told))
 
@@ -124,7 +123,7 @@ class Provider:
         )
 
     async def _verified(self, description: Description, id_token: str, nonce: str) -> dict[str, Any]:
-        """The claims of an ID token that is this provider's, for us, of now and of this sign-in."""
+        """The claims of an ID token that is this provider's, for us, current and of this sign-in."""
         must = jwt.JWTClaimsRegistry(
             leeway=LEEWAY_S,
             iss={"essential": True, "value": description.issuer},
@@ -147,12 +146,12 @@ class Provider:
             if claims.get("azp", self._config.client_id if not several else None) != self._config.client_id:
                 raise IdentityRefused("the ID token was made for another client")
             if not isinstance(claims["sub"], str) or not claims["sub"]:
-                raise IdentityRefused("the ID token names nobody")
+                raise IdentityRefused("the ID token has no subject")
             return claims
         raise IdentityRefused(f"the ID token does not hold: {refusal}")
 
     async def _user_info(self, description: Description, access_token: object) -> dict[str, Any]:
-        """What the provider tells beside the token; nothing where it tells nothing."""
+        """The provider's additional user info; empty without any."""
         if description.userinfo_endpoint is None or not isinstance(access_token, str):
             return {}
         told = await self._get(description.userinfo_endpoint, authorization=f"Bearer {access_token}")

@@ -1,7 +1,7 @@
-"""When a measure is said to have grown, or to be what spends an objective: the statistics of all rules.
+"""Decides whether a measure has grown, or spends an objective: the statistics of all rules.
 
-Medians and tails are compared, never means: one request of a minute must not speak for a thousand. Three things must
-hold, so that neither noise nor trifles are found:
+Medians and tails are compared, never means: one request of a minute must not speak for a thousand. Three conditions
+must hold, so that neither noise nor trifles are found:
 
     enough requests    `LEAST` on both sides; for a tail, five beyond it (`evidence.TAILS`)
     a ratio            1.5 of the median or 2 of the tail: windows of the same traffic differ by less
@@ -28,7 +28,7 @@ from control.diagnosis.findings.objectives import Number, Objectives
 LEAST = 30
 """Requests for a median."""
 FEWEST, CHANCE = 5, 0.0001
-"""Of requests beyond an objective: one alone is its own story; and how seldom chance may bring so many."""
+"""Requests beyond an objective: a single one is not representative; and the probability that chance brings so many."""
 WIDE = 10_000.0
 """The variance from which on a binomial distribution is taken for the normal one."""
 _SURE = NormalDist().inv_cdf(1.0 - CHANCE)
@@ -58,7 +58,7 @@ NAMES = {
 
 
 class Share(msgspec.Struct, frozen=True):
-    """Which part of an objective an excess must be, by statistic."""
+    """The part of an objective that an excess must be, by statistic."""
 
     median: float
     tail: float
@@ -69,26 +69,26 @@ OURS = Share(0.03, 0.10)
 
 
 class Excess(msgspec.Struct, frozen=True, kw_only=True):
-    """A measure that is too large, in one group of requests, in milliseconds."""
+    """An excessive measure in one group of requests, in milliseconds."""
 
     label: str
     measure: Measure
     statistic: str
     now: Quantiles
     before: Quantiles | None
-    """None: nothing comparable; the objective is missed, and this takes most of the time."""
+    """None: no comparison; the objective is missed, and this measure takes most of the time."""
     excess_ms: float
     objective_ms: float
     beyond: int = 0
-    """Requests that miss the objective, where it is one that is missed."""
+    """Requests that miss the objective, if it is missed."""
     may: float = 0.0
     """The part of the requests that may."""
     late_ms: float | None = None
-    """What the measure took of those requests, on average; None: it is itself what misses."""
+    """Mean of the measure over these requests; None: the measure itself misses."""
 
     @property
     def score(self) -> float:
-        """In parts of the objective."""
+        """Excess in parts of the objective."""
         return self.excess_ms / self.objective_ms
 
     @property
@@ -106,7 +106,7 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def groups(window: Window) -> Iterator[Slice]:
-    """By tier and length; a tier as a whole where none of its lengths has enough."""
+    """By tier and length; a whole tier if none of its lengths has enough."""
     for tier in window.tiers:
         classes = [each for each in window.classes if each.tier is tier.tier and each.requests >= LEAST]
         yield from classes or ([tier] if tier.requests >= LEAST else [])
@@ -120,7 +120,7 @@ def measured(evidence: Evidence, measure: Measure) -> int:
 def grown(
     evidence: Evidence, measure: Measure, objectives: Objectives, number: Number, least: Share = ENGINE
 ) -> Excess | None:
-    """The group in which the measure grew most since the window before; None: in none of them."""
+    """The group in which the measure grew most since the earlier window; None: in none."""
     found: list[Excess] = []
     for now in groups(evidence.now):
         before = _before(evidence, now, measure)
@@ -155,8 +155,8 @@ def missing(evidence: Evidence, measure: Measure, objectives: Objectives, number
 
 
 def surely_more(count: int, n: int, share: float) -> bool:
-    """Whether so many of n are more than a share of them, and not by chance: by the binomial distribution, and where
-    that is wide by the normal one, whose tail is the same there: counts of a busy week are millions."""
+    """Whether a count of n exceeds a share significantly: by the binomial distribution, or for large n by the normal
+    one, whose tail is the same there: counts of a busy week are millions."""
     if count < FEWEST or count <= share * n:
         return False
     if share <= 0.0:
@@ -166,7 +166,7 @@ def surely_more(count: int, n: int, share: float) -> bool:
         return count - share * n > _SURE * sqrt(variance)
     ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
     term, tail = exp(ways + count * log(share) + (n - count) * log1p(-share)), 0.0
-    # terms fall from here on; those that are left out come to less than what tells a tail from CHANCE
+    # terms fall from here on; the rest adds up to less than the difference between a tail and CHANCE
     for k in range(count, n + 1):
         tail += term
         if tail >= CHANCE or term < NEGLIGIBLE:
@@ -213,7 +213,7 @@ def _missed(now: Slice, measure: Measure, objectives: Objectives, number: Number
 
 
 def _before(evidence: Evidence, now: Slice, measure: Measure) -> Quantiles | None:
-    """What to compare with: the same class, or all of its tier for what does not depend on prompts."""
+    """The comparison: the same class, or all of its tier for measures that do not depend on prompts."""
     if evidence.before is None:
         return None
     candidates = [same(evidence.before.classes, now) or same(evidence.before.tiers, now)]

@@ -1,8 +1,9 @@
-"""Whether what befell some requests is one organization's: its part of them beside its part of the traffic.
+"""Decides whether an effect belongs to one organization: its part of the affected requests, compared with its part of
+the traffic.
 
-An organization that sends most of the requests has most of what is refused of them, and that says nothing. One is
-named where nearly all of it is its own, where that is several times as often as with the others, and where chance does
-not bring so many: evenly loaded organizations share what befalls them.
+An organization that sends most of the requests has most of the refusals, which means nothing. One is named if nearly
+all affected requests are its own, several times as often as with the others, and not by chance: evenly loaded
+organizations share effects.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from control.diagnosis.findings.evidence import Window
 
 NEARLY_ALL = 0.8
 TIMES = 3.0
-"""As often as with the others."""
+"""Factor compared with the others."""
 
 
 class Concentration(msgspec.Struct, frozen=True):
-    """What befell one organization. count: of its requests; total: of everybody's."""
+    """An effect on one organization. count: of its requests; total: of all requests."""
 
     organization: str
     count: int
@@ -28,12 +29,12 @@ class Concentration(msgspec.Struct, frozen=True):
 
     @property
     def alone(self) -> bool:
-        """There are no others: one organization was asked about, or there is but one."""
+        """There are no others: the request was for one organization, or only one exists."""
         return self.requests >= self.all_requests
 
     @property
     def is_concentrated(self) -> bool:
-        """It is this organization's, and not everybody's."""
+        """The effect belongs to this organization alone."""
         if self.alone or self.count < FEWEST or self.count < NEARLY_ALL * self.total:
             return False
         share = self.requests / self.all_requests
@@ -47,7 +48,7 @@ class Concentration(msgspec.Struct, frozen=True):
 
 
 def refused_beyond_shares(window: Window) -> Concentration | None:
-    """Of the organization of which most requests were; None: none were."""
+    """The organization with most of these requests; None: none."""
     top = max(window.over_shares, key=lambda each: each.refused, default=None)
     if top is None:
         return None
@@ -55,7 +56,7 @@ def refused_beyond_shares(window: Window) -> Concentration | None:
 
 
 def waiting(window: Window) -> Concentration | None:
-    """Of the organization of which most requests waited and were answered; None: none did."""
+    """The organization with most requests that waited and succeeded; None: none."""
     top = max(window.tenants, key=lambda each: each.waited, default=None)
     if top is None or top.organization is None or not top.waited:
         return None

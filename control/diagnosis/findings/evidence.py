@@ -1,4 +1,4 @@
-"""What was measured, in the window that is judged and in one before it. How it was read is not known here."""
+"""Measurements of the judged window and of an earlier one, independent of their source."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     organization: str | None = None
     measures: dict[Measure, Quantiles] = {}
     beyond: dict[Measure, int] = {}
-    """Requests that miss what their class is promised of it."""
+    """Requests that miss their class' objective for it."""
     late_ms: dict[Measure, float] = {}
-    """Of the requests that miss their time to first token, the mean of each phase before it."""
+    """For requests that miss their time to first token, the mean of each earlier phase."""
     waited: int = 0
     """Requests that waited `WAITED_MS` or longer before anything was computed for them."""
     prompt_tokens: int = 0
-    """Sums, of requests whose engine told what it had cached."""
+    """Sums over requests whose engine reported its cached tokens."""
     cached_tokens: int = 0
     sampled_tokens: int = 0
-    """Of prompts that were compared with earlier ones of their organization."""
+    """Tokens of prompts that were compared with earlier ones of their organization."""
     reusable_tokens: int = 0
-    """Of them, what an earlier prompt began with, whether or not an engine still had it."""
+    """Of them, the common beginning with an earlier prompt, whether or not an engine still had it."""
     retractions_known: int = 0
-    """Requests whose engine tells retractions."""
+    """Requests whose engine reports retractions."""
     retracted: int = 0
-    """Of them, requests that were begun again."""
+    """Of them, restarted requests."""
 
     @property
     def label(self) -> str:
@@ -73,17 +73,17 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cached_share(self) -> float | None:
-        """Of the prompt tokens; None where nothing is known."""
+        """Cached share of the prompt tokens; None: unknown."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     @property
     def reusable_share(self) -> float | None:
-        """Of the prompt tokens; None where prompts were not compared."""
+        """Reusable share of the prompt tokens; None if prompts were not compared."""
         return self.reusable_tokens / self.sampled_tokens if self.sampled_tokens else None
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What engines had cached of one organization's prompts in one of `PARTS` equal parts of the window."""
+    """Cached tokens of one organization's prompts in one of `PARTS` equal parts of the window."""
 
     organization: str
     number: int
@@ -96,8 +96,8 @@ PARTS = 3
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Requests that a limit refused. rule: as the client was told, e.g. `requests_per_minute of the key`; `FAIR_SHARE`
-    of those for which there was no room because their organization asked for more than its share."""
+    """Requests that a limit refused. rule: as in the client's error, e.g. `requests_per_minute of the key`;
+    `FAIR_SHARE` for requests without room because their organization exceeded its share."""
 
     code: str
     rule: str
@@ -105,7 +105,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Whose requests those are. key: its name and id; None: not known."""
+    """Owner of these requests. key: its name and id; None: unknown."""
 
     organization: str
     key: str | None
@@ -118,7 +118,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class OverShare(msgspec.Struct, frozen=True):
-    """An organization of whose requests some were refused beyond its share. requests: all of them."""
+    """An organization with refusals beyond its share. requests: all of them."""
 
     organization: str
     requests: int
@@ -126,7 +126,7 @@ class OverShare(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Requests that ended with a 5xx, or broke off behind their status, by error code; none that are a `Refusal`."""
+    """Requests that ended with a 5xx, or broke off after their status, by error code; without `Refusal`s."""
 
     code: str
     count: int
@@ -142,9 +142,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnginePage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica's own counters grew by between samples inside the window: of all its requests, of every class.
+    """Increase of one replica's own counters between samples inside the window: over all its requests, of every class.
 
-    Sums, so only means and shares can be said of them.
+    Sums, so only means and shares follow.
     """
 
     pool: str
@@ -152,17 +152,17 @@ class EnginePage(msgspec.Struct, frozen=True, kw_only=True):
     queue_s: float
     prefill_s: float
     requests: int
-    """That have ended."""
+    """Ended requests."""
     retractions: int
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened between two moments."""
+    """Events between two times."""
 
     began: datetime
     ended: datetime
     requests: int
-    """All, whatever became of them."""
+    """All, whatever their outcome."""
     retried: int = 0
     """Requests that needed another engine and had one: none of the failures."""
     dispersion: float | None = None
@@ -174,9 +174,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """The most refused first."""
     failures: tuple[Failure, ...] = ()
     targets: tuple[Target, ...] = ()
-    """By model and pool; without requests of which no model is known."""
+    """By model and pool; without requests of unknown model."""
     sampled_share: float | None = None
-    """Part of the answered requests whose times were read; None: all of them. Counts are always of all."""
+    """Sampled part of the answered requests; None: all. Counts always cover all."""
     tiers: tuple[Slice, ...] = ()
     classes: tuple[Slice, ...] = ()
     """By tier and length."""
@@ -185,7 +185,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     tenants: tuple[Slice, ...] = ()
     parts: tuple[Part, ...] = ()
     pages: tuple[EnginePage, ...] = ()
-    """Of replicas whose engine has one."""
+    """Of replicas whose engine has a page."""
 
     @property
     def over_share(self) -> int:
@@ -199,24 +199,24 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditFinding(msgspec.Struct, frozen=True):
-    """What `slipstream audit-stream` found between a client and the gateway. delay_ms: typical, of an event."""
+    """A finding of `slipstream audit-stream` between a client and the gateway. delay_ms: typical, of an event."""
 
     code: str
     evidence: str
     fix: str
     holds_back: bool
-    """It delays events; else it costs something else."""
+    """It delays events; otherwise it has another cost."""
     delay_ms: float = 0.0
     keeps_out: bool = False
-    """Whoever checks certificates is not let through, so nothing else was measured."""
+    """A client that checks certificates is kept out, so nothing else was measured."""
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the path between a client and the gateway."""
+    """Audit of the path between a client and the gateway."""
 
     findings: tuple[AuditFinding, ...] = ()
     unjudged: str = ""
-    """Why whether events are held back could not be judged; empty: it was."""
+    """Reason for which delays could not be judged; empty: they were."""
 
 
 class Burnt(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +235,7 @@ LATE = {
     "slow_tokens": "tokens came slowly",
     "long_gap": "a gap between two tokens was too long",
 }
-"""What an answered request missed: the first of these that it missed."""
+"""Missed objectives of an answered request, by precedence."""
 
 
 class Burning(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class Burning(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     bad: int
     looked_at: int
-    """Bad requests that `burnt` was counted of: the newest of them, or all."""
+    """Bad requests counted for `burnt`: the newest of them, or all."""
     burnt: tuple[Burnt, ...]
     """The most first."""
 
@@ -273,7 +273,7 @@ class Burning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is judged. before: a window in which things were as they should be, where there is one."""
+    """All evidence. before: a healthy window, if there is one."""
 
     now: Window
     before: Window | None = None

@@ -35,10 +35,10 @@ class FailingPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failing_part(window: Window, codes: Collection[str], share: float, fewest: int) -> FailingPart | None:
-    """The model or pool of whose requests the largest part failed with these codes.
+    """The model or pool with the largest share of failures with these codes.
 
-    None: in none of them was it at least `fewest` requests and `share` of them; a part that is all of the window's
-    requests adds nothing to what is said of the window.
+    None: none had at least `fewest` failures and `share` of its requests; a part that is all of the window's requests
+    adds no information.
     """
     over = [
         part

@@ -1,4 +1,4 @@
-"""What a rule says of the evidence."""
+"""The result of a rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from control.diagnosis.findings.fix import Fix
 
 
 class Phase(StrEnum):
-    """Where a request's time is lost."""
+    """The phase that loses a request's time."""
 
     CLIENT = "client"
     NETWORK = "network"
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 class Cause(StrEnum):
-    """What a rule can find; each is the name of a file in `rules`."""
+    """A cause that a rule can find; each is the name of a file in `rules`."""
 
     PLATFORM_FAILURES = "platform_failures"
     RETRACTIONS = "retractions"
@@ -74,9 +74,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The best first."""
     would_not_help: tuple[WouldNotHelp, ...] = ()
     questions: tuple[str, ...] = ()
-    """What was not measured and would tell more."""
+    """Missing measurements that would help."""
     new: bool = True
-    """It was not so before; False: as far as known it always was."""
+    """The earlier window did not have it; False: as far as known it always existed."""
     score: float = 0.0
 
 
@@ -87,7 +87,7 @@ class Clear(msgspec.Struct, frozen=True):
 
 
 class NotEnough(msgspec.Struct, frozen=True):
-    """Nothing can be said."""
+    """The rule cannot judge."""
 
     cause: Cause
     why: str

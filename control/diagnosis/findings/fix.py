@@ -1,4 +1,4 @@
-"""What can be changed, each in the words that are told. Rules name these and never invent others."""
+"""Possible changes, with their texts. Rules name these and never invent others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Fix(StrEnum):
-    """A change. Whether it helps depends on the phase: that is a rule's to say."""
+    """A change. The rule decides whether it helps in its phase."""
 
     ADMISSION_CONTROL = "admission_control"
     MORE_REPLICAS = "more_replicas"
@@ -62,7 +62,7 @@ _TOLD = {
         "Bound the queue at the edge: shed or downgrade what can wait before it queues (router.slos, "
         "gateway.queue_deadline_s, tenants' limits)."
     ),
-    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream simulate` tells what this traffic would do on more.",
+    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream simulate` predicts this traffic's latency.",
     Fix.SMALLER_BATCH: (
         "Lower the engine's largest batch (SGLang: --max-running-requests; embedded: engine.scheduler.max_running) "
         "until running requests fit, and operate one notch below the knee of TTFT."
@@ -75,7 +75,7 @@ _TOLD = {
     Fix.PREFIX_CACHING: "Keep the KV of prefixes that requests share (system prompts, tools, earlier turns).",
     Fix.CACHE_AWARE_ROUTING: 'Route by prefix (router.policy = "prefix"), so that requests meet their cache again.',
     Fix.STABLE_PREFIX: (
-        "Put what changes behind what stays: no date, id or user name in the system prompt's beginning, tools and "
+        "Put changing text after constant text: no date, id or user name in the system prompt's beginning, tools and "
         "messages always in the same order."
     ),
     Fix.PROMPT_BUDGET: "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap.",
@@ -119,7 +119,7 @@ _TOLD = {
         'gateway\'s own share of the limits meanwhile (gateway.limits.when_unavailable = "local").'
     ),
     Fix.AWAIT_BUDGETS: (
-        "Budgets are counted anew from the ledger after a loss of Valkey, and prices are read from PostgreSQL: if that "
+        "Budgets are recounted from the ledger after a loss of Valkey, and prices are read from PostgreSQL: if that "
         "does not end, look at `slipstream logs worker` and at PostgreSQL."
     ),
     Fix.RESTORE_JOURNAL: (
@@ -152,7 +152,7 @@ _TOLD = {
         "takes traffic."
     ),
     Fix.LESS_BEFORE_TEXT: (
-        "See what the model generates that is not text: reasoning, tool calls, a grammar that is compiled anew for "
+        "Check for generated tokens that are not text: reasoning, tool calls, a grammar that is compiled again for "
         "every request."
     ),
 }

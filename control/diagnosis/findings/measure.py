@@ -1,4 +1,4 @@
-"""What is measured of a request, one distribution each. Names stand in the admin API's answers."""
+"""Measures of a request, one distribution each. Their names appear in the admin API."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ class Measure(StrEnum):
     TTFT = "ttft"
     """Arrival until the first generated text left the gateway."""
     TPOT = "tpot"
-    """Mean time of a token behind the first one."""
+    """Mean time of a token after the first one."""
     LONGEST_GAP = "longest_gap"
     """Between two of the engine's tokens."""
     AUTH = "auth"
     LIMIT = "limit"
     ROUTE = "route"
     WAIT = "wait"
-    """Before any compute: in the router's queue, and in the engine's where it tells."""
+    """Before any compute: in the router's queue, and in the engine's if it reports that."""
     PREFILL = "prefill"
-    """As the engine tells it."""
+    """From the engine's report."""
     ENGINE_UNSPLIT = "engine_unsplit"
-    """Until the engine's first event, where it tells neither its queue nor its prefill."""
+    """Until the engine's first event, if it reports neither its queue nor its prefill."""
     GRAMMAR = "grammar"
-    """Until the grammar that the output must keep was compiled, as the engine tells it; 0 of requests without one."""
+    """Until the output's grammar was compiled, from the engine's report; 0 for requests without one."""
     ENGINE_LINK = "engine_link"
     """The same less the engine's own queue, prefill and grammar: the way there and back, and its front end."""
     FIRST_TOKEN = "first_token"
@@ -46,4 +46,4 @@ BEFORE_FIRST_TOKEN = (
     Measure.ENGINE_LINK,
     Measure.FIRST_TOKEN,
 )
-"""What the time to first token is the sum of."""
+"""Phases whose sum is the time to first token."""

@@ -1,4 +1,4 @@
-"""By what a request is judged: what its class is promised, and what an excess is measured by where nothing is."""
+"""Scales of a judgment: a class' objectives, and a scale for growth where there are none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FELT_GAP_MS = 200.0
 
 
 class Number(StrEnum):
-    """Which of an objective's figures a measure spends."""
+    """The objective's figure that a measure spends."""
 
     TTFT = "ttft_ms"
     TPOT = "tpot_ms"
@@ -25,7 +25,7 @@ class Objectives:
     """Looked up by class."""
 
     def __init__(self, promised: Iterable[Objective] = ()) -> None:
-        """promised: in place of the defaults of their tier and length, whole: a figure that one leaves out is none."""
+        """promised: replace the defaults of their tier and length as a whole: an omitted figure is none."""
         self._usual = {(each.tier, each.length): each for each in OBJECTIVES}
         self._by_class = {**self._usual, **{(each.tier, each.length): each for each in promised}}
 
@@ -39,11 +39,11 @@ class Objectives:
         return self._by_class[tier or Tier.CHAT, length or LengthClass.SHORT]
 
     def promised_ms(self, tier: Tier | None, length: LengthClass | None, number: Number) -> float | None:
-        """None: nothing is."""
+        """None: no objective."""
         value: float | None = getattr(self.of(tier, length), number.value)
         return value
 
     def scale_ms(self, tier: Tier | None, length: LengthClass | None, number: Number) -> float:
-        """What growth is measured by: the promise, or where there is none what is usually promised."""
+        """The scale of growth: the objective, or the usual one without any."""
         usual = self._usual[tier or Tier.CHAT, length or LengthClass.SHORT]
         return self.promised_ms(tier, length, number) or getattr(usual, number.value) or FELT_GAP_MS

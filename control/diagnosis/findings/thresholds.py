@@ -1,4 +1,4 @@
-"""From where on each cause is named, in words: a cause that was looked for is below this, not absent.
+"""Each cause's threshold, in words: a checked cause is below this, not absent.
 
 The figures are those of the rules, so that the sentences cannot differ from what is judged.
 """

@@ -1,4 +1,4 @@
-"""The order of the rules, and which finding is the one to act on.
+"""The order of the rules, and the choice of the finding to act on.
 
     0  failures of the platform       what fails by our fault is worse than slow, and no engine mends it
     1  retractions, engine failures   every other number is then that of requests computed twice
@@ -8,8 +8,8 @@
     5  the way to the client          a path that holds back, clients that do not read
 
 Something of 3 explains phases of 4, and is then the cause; a phase that it does not explain and that costs clearly more
-stands before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and what
-is found in the one does not hide the other, which is told as second.
+stands before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and a
+finding in the one does not hide the other, which is reported as second.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _ENGINE_PHASES = frozenset(
     }
 )
 EXPLAINS: Explains = {
-    # a part that fails some requests lets others wait for it
+    # a part that fails some requests delays others
     Cause.PLATFORM_FAILURES: frozenset({Cause.SLOW_ARRIVAL, Cause.SLOW_LIMITER, Cause.SLOW_ROUTER, Cause.SLOW_FINISH}),
     Cause.RETRACTIONS: _ENGINE_PHASES | {Cause.SLOW_DECODE, Cause.SLOW_REPLICA, Cause.COLD_CACHE, Cause.LOST_CACHE},
     Cause.ENGINE_FAILURES: _ENGINE_PHASES
@@ -108,11 +108,11 @@ EXPLAINS: Explains = {
     # gaps are prefills of others
     Cause.SLOW_PREFILL: frozenset({Cause.CHOPPY_DECODE}),
 }
-"""What else a cause makes look ill, whatever the load."""
+"""Further symptoms of a cause, whatever the load."""
 OUTWEIGHS = 0.1
-"""Of the objective: what a phase must cost more to stand before a cause that does not explain it."""
+"""Part of the objective: the additional cost that puts a phase before a cause that does not explain it."""
 MORE_LOAD = 1.3
-"""Requests a second, beside the window before."""
+"""Requests a second, compared with the earlier window."""
 STRUCTURAL = (
     Cause.SLOW_REPLICA,
     Cause.BROKEN_PREFIX,
@@ -124,13 +124,13 @@ STRUCTURAL = (
 NEEDED = (Cause.SLOW_DECODE, Cause.QUEUE)
 """Without a verdict of these, that nothing was found means nothing."""
 BOTH_QUESTION = (
-    "Do engines run out of memory, or begin requests again? Both numbers are bad, and no engine tells: read their logs "
-    "before anything else."
+    "Do engines run out of memory, or restart requests? Both numbers are bad, and no engine reports it: read their "
+    "logs before anything else."
 )
 
 
 class Outcome(StrEnum):
-    """How a diagnosis came out."""
+    """Outcome of a diagnosis."""
 
     FOUND = "found"
     BURNING = "burning"
@@ -140,18 +140,18 @@ class Outcome(StrEnum):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do first, what then, and what need not be done."""
+    """The first cause to fix, further ones, and those without need for action."""
 
     outcome: Outcome
     primary: Finding | None = None
     second: tuple[Finding, ...] = ()
     """Problems of their own; look again once the first is mended."""
     explained: tuple[Finding, ...] = ()
-    """What the first makes look ill."""
+    """Consequences of the first."""
     clear: tuple[Cause, ...] = ()
     unknown: tuple[NotEnough, ...] = ()
     questions: tuple[str, ...] = ()
-    """What was not measured and would tell more."""
+    """Missing measurements that would help."""
 
 
 def diagnose(
@@ -185,13 +185,13 @@ def diagnose(
 
 
 def explanations(evidence: Evidence, findings: Sequence[Finding]) -> Explains:
-    """What else each cause makes look ill, under this load and beside what else was found.
+    """Further symptoms of each cause, under this load and together with the other findings.
 
-    A queue that grows with the load slows all that runs, in larger batches. Where no more was asked for, engines do
-    less than they did, and the queue is what forms behind it. Where prefill is slow and tokens come in jerks, they are
-    slow because they wait for others' prompts. Where a part of the platform was away, all who waited for it come to
-    engines at once when it is back; what engines were before is not of that. Where only one organization's excess is
-    refused, there would have been no queue without it.
+    A queue that grows with the load slows all running requests, in larger batches. Without more load, engines do less
+    than before, and the queue is the consequence. If prefill is slow and tokens come in bursts, they wait for others'
+    prompts. If a part of the platform was away, all waiting requests reach engines at once when it is back; earlier
+    engine symptoms are independent. If only one organization's excess is refused, there would have been no queue
+    without it.
     """
     explains = {**EXPLAINS}
     if limits.floods(evidence.now) and queue.told_shed(evidence) is None:

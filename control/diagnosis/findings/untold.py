@@ -1,4 +1,4 @@
-"""Replicas whose engines tell nothing with their answers, and what their own pages say instead."""
+"""Replicas whose engines report no timing with their responses, and the figures of their own pages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from control.diagnosis.findings.evidence import EnginePage, Window
 from control.diagnosis.findings.measure import Measure
 
 CLEARLY = 2.0
-"""How many times as long one stage must take as the other to be named alone."""
+"""Ratio of two stages from which the longer one is named alone."""
 
 
 class StageMeans(msgspec.Struct, frozen=True):
-    """Of all requests of some replicas, per request and in milliseconds."""
+    """Means over all requests of some replicas, in milliseconds."""
 
     pools: tuple[str, ...]
     requests: int
@@ -39,7 +39,8 @@ class StageMeans(msgspec.Struct, frozen=True):
 
 
 def stage_means(window: Window) -> StageMeans | None:
-    """Of the replicas whose queue and prefill no answer tells apart; None: their pages say nothing of this window."""
+    """Means of replicas whose responses do not separate queue and prefill; None: their pages do not cover this
+    window."""
     unsplit = {each.replica_id for each in window.replicas if Measure.ENGINE_UNSPLIT in each.measures}
     pages = [page for page in window.pages if page.replica_id in unsplit and page.requests]
     requests = sum(page.requests for page in pages)
@@ -54,7 +55,7 @@ def stage_means(window: Window) -> StageMeans | None:
 
 
 def retracting_pages(window: Window) -> tuple[EnginePage, ...]:
-    """Of the replicas none of whose answers told of retractions."""
+    """Pages of replicas whose responses never report retractions."""
     told = {each.replica_id for each in window.replicas if each.retractions_known}
     seen = {each.replica_id for each in window.replicas}
     return tuple(page for page in window.pages if page.requests and page.replica_id in seen - told)

@@ -1,6 +1,6 @@
-"""Whether a canary may go on: a verdict from counts, valid however often it is asked for.
+"""Decides whether a canary may continue: a verdict from counts, valid however often it is computed.
 
-Pure: `observe` folds requests into counts, `verdict` reads them. Who measures, stores and acts is not here.
+Pure: `observe` folds requests into counts, `verdict` reads them. Measuring, storing and acting happen elsewhere.
 """
 
 from control.releases.judge.evidence import Evidence

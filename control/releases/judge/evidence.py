@@ -18,12 +18,12 @@ from control.releases.judge.state import LatencyCounts, RateCounts, Slices, Stat
 from control.releases.judge.wealth import inverse, log10, wealth
 
 FIRST_SHARE = 0.5
-"""Of a latency's alpha, for the first requests of sessions; the tail quantiles have the rest in equal parts."""
+"""Part of a latency's alpha for the first requests of sessions; the tail quantiles share the rest equally."""
 _ONE = Decimal(1)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What one test has gathered."""
+    """Evidence of one test."""
 
     metric: str
     """A field of Weights."""
@@ -35,13 +35,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     control: int
     alpha: float
     is_enough: bool
-    """Whether the e-value has reached 1/alpha: decided in decimals, not by the rounded number beside it."""
+    """The e-value has reached 1/alpha: decided in decimals, not by the rounded number next to it."""
     log10_e: float
     """Decimal logarithm of the e-value; 0 and less: nothing speaks for it."""
 
 
 def harms(state: State, policy: Policy) -> list[Evidence]:
-    """One for each that may stop the release, in force or not yet."""
+    """One for each possible cause of a rollback, in force or not yet."""
     found: list[Evidence] = []
     for metric, counts in (("ttft", state.ttft), ("itl", state.itl)):
         found += _latency_harms(metric, counts, policy)
@@ -64,7 +64,7 @@ def harms(state: State, policy: Policy) -> list[Evidence]:
 
 
 def proofs(state: State, policy: Policy) -> list[Evidence]:
-    """One for each that must be shown before all traffic. All of them must be enough, so none shares its alpha."""
+    """One for each proof that all traffic needs. All of them must be enough, so they do not share an alpha."""
     found = []
     alpha = policy.promotion_alpha
     for metric, counts in (("ttft", state.ttft), ("itl", state.itl)):
@@ -87,7 +87,7 @@ def _latency_harms(metric: str, counts: LatencyCounts, policy: Policy) -> Iterat
         return
     alpha = policy.alpha_of(metric)
     edges = (0.0, *policy.quantiles, 1.0)
-    # a session's place among the baseline's, from -1 to 1: Wilcoxon's score, in steps
+    # a session's rank among the baseline's, from -1 to 1: Wilcoxon's score, in steps
     gains = [Decimal(repr(low)) + Decimal(repr(high)) - 1 for low, high in itertools.pairwise(edges)]
     outcomes = [*zip(gains, counts.candidate_first, strict=True)]
     outcomes += [(-gain, count) for gain, count in zip(gains, counts.control_first, strict=True)]
@@ -132,8 +132,8 @@ def _copies_harm(state: State, policy: Policy) -> Evidence:
 
 
 def _rate_proof(metric: str, counts: RateCounts, margin: float, alpha: float) -> Evidence:
-    """Of first requests only: a worse candidate's sessions leave the exposed earlier, which would look like the
-    control's being the worse ones."""
+    """First requests only: a worse candidate's sessions leave the exposed earlier, which would make the control look
+    worse."""
     compensation = Decimal(repr(margin)) / 2
     candidate, control = counts.first_candidate, counts.first_control
     outcomes = (
@@ -158,5 +158,5 @@ def _evidence(metric: str, test: str, candidate: int, control: int, alpha: float
 
 
 def most_telling(evidence: Iterable[Evidence]) -> list[Evidence]:
-    """Those that are enough, the strongest of its alpha first."""
+    """Sufficient evidence, the strongest relative to its alpha first."""
     return sorted((one for one in evidence if one.is_enough), key=lambda one: -one.log10_e)

@@ -1,4 +1,4 @@
-"""One request of a canary, as its trace measured it, or its copy."""
+"""One request of a canary from its trace, or its copy."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ class Arm(StrEnum):
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True):
-    """What the judge is told of a request. Stored in this order, replayed as it was stored."""
+    """One request for the judge. Stored and replayed in this order."""
 
     arm: Arm
     unit: int
     """63-bit hash of the session that was assigned."""
     ttft_ms: float | None
-    """None: there was no answer with a text; a proof takes that for longer than any threshold."""
+    """None: no response with a text; a proof counts that as longer than any threshold."""
     itl_ms: float | None
     """The longest gap between two tokens; None: fewer than two."""
     failed: bool
-    """By the engine's fault: 5xx, broken off, refused by the engine or without a text; never a limit, nor what the
-    gateway refused before an engine had it."""
+    """The engine failed: 5xx, broken off, refused by the engine or without a text; never a limit, nor a refusal by the
+    gateway before an engine had it."""
     good: bool | None
-    """Whether it kept all objectives; None: nothing was promised it."""
+    """Whether it kept all objectives; None: it had none."""
     left: bool = False
-    """Its client left before anything came: `ttft_ms` is what it had waited."""
+    """Its client left before the first text: `ttft_ms` is the client's wait."""
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a customer's request and of its copy at the candidate, which nobody waits for. Stored in this
-    order."""
+    """Outcome of a customer's request and of its copy at the candidate. Stored in this order."""
 
     unit: int
     """63-bit hash of the session, another than an observation's."""

@@ -1,4 +1,4 @@
-"""What a release may cost: tolerances, error rates of the judge itself, and the least it must have seen."""
+"""Policy of a release: tolerances, error rates of the judge itself, and minimum evidence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How `Policy.alpha` is split over what may stop a release. They sum to 1 or less."""
+    """Split of `Policy.alpha` over the possible causes of a rollback. The sum is 1 or less."""
 
     ttft: float = 0.25
     itl: float = 0.15
@@ -43,7 +43,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Probability that one which is worse by a margin is ever promoted to all traffic."""
     weights: Weights = Weights()
     quantiles: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995)
-    """Of the baseline's latencies: the thresholds, rising."""
+    """Quantiles of the baseline's latencies: the thresholds, rising."""
     tail_quantiles: tuple[float, ...] = (0.95, 0.99, 0.995)
     """Those of `quantiles` at which a session's first exceedance is a coin. Behind the highest there are half as many
     as behind p99, but when the tail alone has grown the candidate's are a larger part of them."""
@@ -58,7 +58,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Budget of evidence: sessions of both arms together behind which an undecided release is told as inconclusive.
     A person may grant more (`State.more_units`)."""
     needs_slices: bool = False
-    """Whether the slices must have passed before all traffic."""
+    """The slices must have passed before all traffic."""
     least_votes: int = 0
     """Decisive review votes that must be there before all traffic."""
 

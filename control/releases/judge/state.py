@@ -1,4 +1,4 @@
-"""What is kept of a canary's requests: counts, and which coin each session has thrown already."""
+"""Counts of a canary's requests, and each session's earlier votes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TTFT = 5
 
 
 class Slices(StrEnum):
-    """What the gate said of the candidate's slices."""
+    """The gate's verdict on the candidate's slices."""
 
     NONE = "none"
     PASS = "pass"
@@ -33,14 +33,14 @@ class LatencyCounts(msgspec.Struct, frozen=True, array_like=True):
     """Sessions by how long they waited. A candidate's latency is divided by the tolerance before."""
 
     candidate_first: tuple[int, ...] = ()
-    """Of each session's first request, by how many thresholds it exceeded: one more than there are quantiles."""
+    """For each session's first request, the number of exceeded thresholds: one more than there are quantiles."""
     control_first: tuple[int, ...] = ()
     candidate_beyond: tuple[int, ...] = ()
-    """Sessions of which some request exceeded each of the tail quantiles."""
+    """Sessions with a request beyond each of the tail quantiles."""
     control_beyond: tuple[int, ...] = ()
     candidate_unproven: int = 0
-    """Sessions of which some request exceeded the promoted quantile or had no text at all: what a proof counts. Who
-    answers nothing exceeds nothing, and must not be shown to be quick by that."""
+    """Sessions with a request beyond the promoted quantile or without any text: counted by a proof. An engine without a
+    response exceeds no latency, and must not look fast because of it."""
     control_unproven: int = 0
 
 
@@ -64,15 +64,15 @@ class CopyCounts(msgspec.Struct, frozen=True, array_like=True):
 
     exposed: int = 0
     candidate: int = 0
-    """Sessions of which the candidate alone failed first."""
+    """Sessions in which the candidate alone failed first."""
     baseline: int = 0
-    """Sessions of which the customer's own engine alone did."""
+    """Sessions in which the customer's own engine alone failed first."""
     compared: int = 0
-    """All at which both sides answered."""
+    """All copies that both sides answered."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a verdict is made of. Begins as `State()`."""
+    """The verdict's whole input. Begins as `State()`."""
 
     stage: int = -1
     stage_requests: int = 0
@@ -152,7 +152,7 @@ def observe_budget(state: State, policy: Policy, more_units: int) -> State:
 
 
 class _Fold:
-    """A state while it is added to: the one place where something changes."""
+    """A state while it is added to: the only mutable part."""
 
     def __init__(self, state: State, policy: Policy, thresholds: Thresholds, stage: int) -> None:
         is_new = stage != state.stage
@@ -251,7 +251,7 @@ class _LatencyFold:
         return word if exceeded < self._promoted else self.add_silence(word, is_candidate)
 
     def add_silence(self, word: int, is_candidate: bool) -> int:
-        """A request that had no text, or as good as none: it speaks for no proof."""
+        """A request without text, or nearly: it supports no proof."""
         if self._thresholds_ms and not word & self._unproven_flag:
             word |= self._unproven_flag
             self._unproven[is_candidate] += 1

@@ -10,7 +10,7 @@ import msgspec
 from control.releases.judge.policy import Policy
 
 _LEAST_BEYOND = 10
-"""Requests of the baseline beyond the promoted quantile, below which its place is a guess."""
+"""Requests of the baseline beyond the promoted quantile, below which its estimate is too rough."""
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,14 +20,14 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     itl_ms: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what nothing can be compared with."""
+        """Raises ValueError for an unusable threshold."""
         for name, values_ms in (("ttft_ms", self.ttft_ms), ("itl_ms", self.itl_ms)):
             if not all(map(is_time, values_ms)) or list(values_ms) != sorted(values_ms):
                 raise ValueError(f"{name}: {values_ms} must be finite, 0 or more, and must not fall")
 
 
 def is_time(value_ms: float) -> bool:
-    """A time that can have been measured: finite and not negative. NaN is not one."""
+    """A possible measured time: finite and not negative. NaN is not one."""
     return 0 <= value_ms < math.inf
 
 

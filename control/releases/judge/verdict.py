@@ -18,7 +18,7 @@ MOST_WRITTEN_OUT = 6
 
 
 class Decision(StrEnum):
-    """What the release controller is to do."""
+    """Decision for the release controller."""
 
     ROLL_BACK = "roll_back"
     PROMOTE = "promote"
@@ -29,7 +29,7 @@ class Decision(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision and all it was made of."""
+    """A decision and its evidence."""
 
     decision: Decision
     stage: int
@@ -39,7 +39,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: tuple[str, ...]
     """Metrics, the strongest first."""
     missing: tuple[str, ...]
-    """What a promotion still needs, a sentence each."""
+    """Missing conditions of a promotion, a sentence each."""
     reason: str
     """A plain sentence for the operator."""
     harms: tuple[Evidence, ...]
@@ -113,7 +113,7 @@ def _harm_sentence(one: Evidence) -> str:
 
 
 def _of(one: Evidence) -> str:
-    """How far the evidence is. E-values grow by factors; large ones are told as powers of ten."""
+    """Progress of the evidence. E-values grow by factors; large ones are shown as powers of ten."""
     return f"evidence {_odds(one.log10_e)}, {_odds(-math.log10(one.alpha))} decides"
 
 

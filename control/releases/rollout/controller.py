@@ -1,7 +1,7 @@
-"""Advances releases: looks at what is new, asks the judge, and takes one step, all in one transaction for each release.
+"""Advances releases: reads new evidence, calls the judge, and takes one step, all in one transaction for each release.
 
-It bears being killed anywhere and being run by several workers at once: what a step consumed, what it decided and the
-split it left are committed together, under the lock of the release's row.
+It may be killed anywhere and run in several workers at once: a step's evidence, decision and split are committed
+together, under the lock of the release's row.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from control.releases.rollout.shares import Sessions
 from control.releases.store import Evidence
 
 SESSION = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
-"""A worker that is stopped in the middle of a step must not keep a release from being rolled back by hand."""
+"""A worker that is stopped in the middle of a step must not block a rollback by hand."""
 STANDS_S = 30.0
-"""A horizon that stands for so long while evidence lies behind it is held by a transaction that somebody forgot."""
+"""A horizon that does not move for so long while evidence waits is held by a forgotten transaction."""
 BASELINE_EVERY_S = 20.0
-"""Between looks at the baseline's requests, while a release waits for enough of them."""
+"""Interval of checks for the baseline's requests, while a release waits for enough of them."""
 COPIED = (
     "this database is a copy of the one whose requests were counted, so it cannot be told which were; start the "
     "release anew"

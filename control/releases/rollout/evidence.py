@@ -110,7 +110,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     """Of the release's split (`Canary.salt`)."""
 
     def key(self, purpose: str) -> bytes:
-        """Of a hash by which sessions are drawn: nobody outside can tell which, and their side has no part in it."""
+        """Key of a hash that draws sessions: tenants cannot compute the choice, and it is independent of their side."""
         return hashlib.blake2b(self.secret.encode(), digest_size=8, person=purpose.encode()).digest()
 
 
@@ -218,8 +218,8 @@ async def baseline(
     """Times to the first token and longest gaps, in ms, of requests that the baseline answered, of each organization
     the newest; and the share that the release holds organizations to.
 
-    most: of all organizations together. share, least: as of `share_of`. An answer of one token has no gap, so gaps are
-    counted, and held to a share, by themselves: those who ask for single tokens take no place of them.
+    most: of all organizations together. share, least: see `share_of`. A response of one token has no gap, so gaps are
+    counted, and limited to a share, by themselves: requests for single tokens do not displace them.
     """
     of = (first_at(time.time() - days * 86_400), release.model, release.baseline_pool)
     ttft_ms, held_to = await _newest(connection, "ttft_ms", of, most, share, least)

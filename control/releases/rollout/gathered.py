@@ -77,10 +77,10 @@ async def votes_cast(connection: asyncpg.Connection[Any], release: Release, stat
 
 
 async def copies(connection: asyncpg.Connection[Any], release: Release, end: int) -> tuple[Copy, ...]:
-    """What became of copies of requests between the release's watermark and `end`, a horizon, as of `evidence.read`.
+    """Outcomes of copies of requests between the release's watermark and `end`, a horizon, like `evidence.read`.
 
-    One that came late or grew too long where the customer was answered speaks for nobody, and is left out. Where the
-    customer's own engine failed it speaks for the candidate like an answer: of two that are alike either may be it.
+    A copy that was late or too long while the customer got a response favours neither side, and is left out. If the
+    customer's own engine failed, it counts for the candidate like a response: two equal engines fail either way.
     """
     worse = case(
         (_FAILED, case((_BASELINE_FAILED, 0), else_=1)), (or_(_BASELINE_FAILED, _SPOKE), -1), (SILENT, 1), else_=0
@@ -106,7 +106,7 @@ async def slices_wait_for(connection: asyncpg.Connection[Any], release: Release,
     found = await evals_store.comparison(connection, release.comparison_id)
     what = f"a pass of the slices {', '.join(release.slices)}"
     if found.status in (Status.FAILED, Status.CANCELLED):
-        why = found.error or "somebody cancelled it"
+        why = found.error or "it was cancelled"
         return f"{what}; their comparison {found.id} was {found.status.value}: {why}. Promote by hand, or roll back"
     if state.slices is Slices.INCONCLUSIVE:
         return f"{what}; their comparison {found.id} ended undecided. Promote by hand, or roll back"

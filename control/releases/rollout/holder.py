@@ -18,7 +18,7 @@ SELECT format('the prepared transaction %s (database %s)', gid, database), prepa
 
 
 async def holder_of(connection: asyncpg.Connection[Any], horizon: int) -> str:
-    """In words, and since when as far as that can be seen. horizon: as of `evidence.horizon`."""
+    """A sentence that names the holder, and its start as far as visible. horizon: see `evidence.horizon`."""
     row = await connection.fetchrow(HOLDER, horizon)
     if row is None:
         return f"transaction {horizon} (pg_stat_activity does not name its process)"

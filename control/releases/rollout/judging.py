@@ -60,7 +60,7 @@ def rules_of(release: Release) -> Rules:
 
 
 def folded(state: State, rules: Rules, traffic_stage: int, batch: Batch) -> State:
-    """The state after a step's batch. traffic_stage: as of `Release.traffic_stage`; below 0 nothing is served yet."""
+    """The state after a step's batch. traffic_stage: see `Release.traffic_stage`; below 0 no customer is served yet."""
     if traffic_stage >= 0:
         state = observe(state, rules.policy, rules.thresholds, traffic_stage, batch.observations)
     if batch.slices:
@@ -79,10 +79,10 @@ def told(state: State, rules: Rules) -> tuple[Verdict, str]:
 
 
 def event_if_running(release: Release, state: State, found: Verdict) -> Event:
-    """What a verdict does to a release where it stands, if nobody holds it."""
+    """A verdict's event for a release at its place, unless it is held."""
     if not release.in_shadow or found.decision is Decision.ROLL_BACK:
         return EVENTS[found.decision]
-    # the judge knows no stage that serves nobody
+    # the judge knows no stage without customers
     lacks_slices = bool(release.slices) and state.slices is not Slices.PASS
     return Event.OBSERVE if lacking_copies(release, state) or lacks_slices else Event.ADVANCE
 
@@ -117,7 +117,7 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
     """Fold a release's steps from the first on, and compare every verdict, and what followed from it, with what was
     stored.
 
-    steps: as of `store.steps_of`, in order. Raises Conflict where what one consumed was forgotten.
+    steps: from `store.steps_of`, in order. Raises Conflict if a step's evidence was deleted.
     """
     state, stood = State(), ReleaseState.WAITING
     found: list[Replayed] = []

@@ -1,4 +1,4 @@
-"""The worker's metrics of releases, as their rows stand: a worker that was restarted tells the same."""
+"""The worker's metrics of releases, from their rows: a restarted worker reports the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from control.releases.machine import State
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What is told of a model's newest release."""
+    """Metrics of a model's newest release."""
 
     model: str
     state: State

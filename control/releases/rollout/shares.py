@@ -1,8 +1,8 @@
-"""How large one organization's part of what a release is judged by may be. Pure.
+"""Limits one organization's part of a release's evidence. Pure.
 
-Where others are there, no organization has more than a share of the sessions, nor of the baseline's requests. How many
-others are there is told by the baseline's requests before the release: those with more than their share count no more
-for having more, so nobody changes by a flood what the others are held to be.
+With several organizations, none has more than a share of the sessions, nor of the baseline's requests. The number of
+others comes from the baseline's requests before the release: those above their share count no more for it, so no
+organization changes the number by a flood.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two threads write, the event loop's and the committer's, under one lock; only the committer syncs, starts segments and
 heals. After any disk error the segment is left for good (a page cache cannot be trusted after a failed fdatasync): the
-next one begins with everything that is still open or unconfirmed, and only when that is on disk does work go on.
+next one begins with everything that is still open or unconfirmed, and work resumes only when that is on disk.
 
 A segment therefore always begins with all attempts open at that moment, and an older one is needed only for the closed
 records in it.
@@ -66,7 +66,7 @@ class Committer:
         self._probe_at_s = 0.0
 
     def start(self, lengths: dict[int, int], left_open: dict[AttemptKey, bytes], closed: Iterable[Entry]) -> None:
-        """Begin the first segment with what an earlier run left; returns when it is durable. Raises OSError."""
+        """Begin the first segment with an earlier run's open records; returns when it is durable. Raises OSError."""
         self._durable = dict(lengths)
         self._open = dict(left_open)
         self._unconfirmed = dict(closed)
@@ -116,7 +116,7 @@ class Committer:
             self._durable.pop(number, None)
 
     def stop(self) -> None:
-        """Commit what was submitted, seal the segment and end the thread."""
+        """Commit all submitted records, seal the segment and end the thread."""
         if self._thread.is_alive():
             self._queue.put(True)
             self._thread.join()
@@ -132,7 +132,7 @@ class Committer:
         self._seal()
 
     def _take(self) -> tuple[list[Entry], bool]:
-        """Wait for something to do; then everything that is there."""
+        """Wait for work; then take all of it."""
         batch: list[Entry] = []
         stopping = False
         try:
@@ -150,7 +150,7 @@ class Committer:
             return batch, stopping
 
     def _commit(self, batch: list[Entry]) -> None:
-        """One write and one fdatasync for all of them."""
+        """Commit all of them by one write and one fdatasync."""
         self._unconfirmed.update(batch)
         began_s = time.perf_counter()
         try:
@@ -176,7 +176,7 @@ class Committer:
                 self._leave(error)
 
     def _settle(self) -> list[AttemptKey]:
-        """All that was unconfirmed is durable."""
+        """Mark all unconfirmed records as durable."""
         keys = list(self._unconfirmed)
         self._unconfirmed.clear()
         with self._lock:
@@ -188,8 +188,8 @@ class Committer:
     def _begin_segment(self) -> None:
         """Start the next file with all that is open or unconfirmed and leave the current one; raises OSError.
 
-        In good health the loop goes on writing to the new file before it is synced, as to any other. When healing
-        nobody writes, and the new file counts only once it is durable.
+        In good health the loop writes to the new file before it is synced. During healing nothing is written, and the
+        new file counts only once it is durable.
         """
         self._newest += 1
         number, path = self._newest, self._folder.segment(self._newest)
@@ -244,7 +244,7 @@ class Committer:
     def _write(self, data: bytes) -> None:
         """Append to the current segment. The lock is held. Raises OSError, the segment then failed already.
 
-        Failed before the lock is let go: a record appended behind half of this one would be acknowledged, and cut off.
+        Failed before the lock is let go: a record appended after half of this one would be acknowledged, and cut off.
         """
         try:
             self._write_whole(self._descriptor, data)
@@ -264,7 +264,7 @@ class Committer:
                 self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        """Nothing more is written to this segment. The lock is held."""
+        """Give the segment up for writing. The lock is held."""
         if self.failure is None:
             logger.error("journal %s: %s; nothing is admitted until it can be written", self._folder.path, error)
         self.failure = error.strerror or str(error)

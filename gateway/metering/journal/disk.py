@@ -41,9 +41,9 @@ class Disk:
         os.close(descriptor)
 
     def remove(self, path: Path) -> None:
-        """Delete a file; one that is gone already is fine."""
+        """Delete a file; no error if it is missing."""
         path.unlink(missing_ok=True)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Put `old` in the place of `new`, at once."""
+        """Rename atomically; `new` is replaced."""
         old.replace(new)

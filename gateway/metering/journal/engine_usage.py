@@ -12,7 +12,7 @@ from gateway.metering.journal.records import earlier_engine_request_id, engine_r
 
 
 class EngineUsage:
-    """Stops the attempt, in case it still runs for nobody, and fetches its final count."""
+    """Stops an attempt that may still run, and fetches its final count."""
 
     def __init__(self, connections: EngineConnections, timeout_s: float) -> None:
         """timeout_s: for each of the two small requests."""

@@ -123,7 +123,7 @@ class JournalFolder:
         return sorted(int(path.stem) for path in self.path.glob(f"*{_SEGMENT}") if path.stem.isdigit())
 
     def next_number(self) -> int:
-        """A number that no segment has had, as far as the folder can tell."""
+        """An unused segment number, as far as the folder shows."""
         damaged = [int(path.stem) for path in self.path.glob(f"*{_DAMAGED}") if path.stem.isdigit()]
         return max([0, self.shipped()[0], *self.segments(), *damaged]) + 1
 
@@ -138,7 +138,8 @@ class JournalFolder:
         return aside
 
     def shipped(self) -> Position:
-        """Where shipping goes on. (0, 0), the very beginning, when it is not known: shipping twice does no harm."""
+        """The position at which shipping resumes. (0, 0), the beginning, when it is unknown: shipping twice does no
+        harm."""
         try:
             data = (self.path / "shipped").read_bytes()
         except FileNotFoundError:
@@ -191,7 +192,7 @@ class JournalFolder:
 
 
 def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that has this name now."""
+    """Whether the name still refers to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How records lie in a journal file, and how to tell a write cut short by a crash from damage.
+"""The format of records in a journal file; it distinguishes a write cut short by a crash from damage.
 
     "SLJ" | kind (1) | payload length (4, little endian) | CRC-32 of all before it and the payload (4) | payload
 
@@ -36,18 +36,18 @@ Frame = tuple[int, bytes, int]
 
 
 class Scan(msgspec.Struct):
-    """What a file turned out to hold."""
+    """The contents of a file."""
 
     frames: list[Frame]
-    """Everything readable, also from behind damage."""
+    """Everything readable, also after damage."""
     valid_bytes: int
     """Length up to the first frame that cannot be read."""
     damaged: bool
-    """A frame that cannot be read is followed by one that can: not a crash, the bytes were changed."""
+    """An unreadable frame is followed by a readable one: not a crash, the bytes were changed."""
 
 
 def encode(kind: int, payload: bytes) -> bytes:
-    """One frame. Raises ValueError when the payload is larger than any reader accepts."""
+    """One frame. Raises ValueError for a payload over the readers' limit."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ValueError(f"journal record of {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES}")
     prefix = _PREFIX.pack(MARK, kind, len(payload))
@@ -60,7 +60,7 @@ def header() -> bytes:
 
 
 def walk(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Frame]:
-    """Whole, intact frames from `start` on; stops before the first that is not."""
+    """Whole, intact frames from `start` on; stops at the first other one."""
     stop = len(data) if end is None else end
     offset = start
     while offset + HEAD_BYTES <= stop:

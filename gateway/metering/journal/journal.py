@@ -64,12 +64,12 @@ class Journal:
 
     @property
     def healthy(self) -> bool:
-        """Whether requests may be admitted."""
+        """Requests may be admitted."""
         return self._committer.failure is None
 
     @property
     def failure(self) -> str | None:
-        """Why the journal cannot be written; None while it can."""
+        """Reason for which the journal cannot be written; None while it can."""
         return self._committer.failure
 
     @property
@@ -124,7 +124,7 @@ class Journal:
         await done
 
     async def stop(self) -> None:
-        """Commit what was handed over, seal the folder and unlock it. Open attempts stay open, for the next start."""
+        """Commit submitted records, seal the folder and unlock it. Open attempts stay open, for the next start."""
         await asyncio.to_thread(self._committer.stop)
         for waiting in self._closing.values():
             _reject(waiting, "stopped")
@@ -136,7 +136,7 @@ class Journal:
         return await asyncio.to_thread(self._reader.read, self._committer.durable(), position, limit_rows)
 
     def shipped(self) -> Position:
-        """Where shipping goes on after a start."""
+        """The position at which shipping resumes after a start."""
         return self._folder.shipped()
 
     async def advance(self, position: Position, rows: int, *, save: bool = False) -> None:
@@ -196,7 +196,7 @@ class Journal:
             self._folder.save_shipped(position)
         except OSError as error:
             logger.warning("journal %s: shipped position not saved: %s", self._folder.path, error)
-        # By listing, not by what is durable: an abandoned segment may hold nothing that is.
+        # By listing, not by durability: an abandoned segment may hold no durable record.
         numbers = self._folder.segments()
         for number in numbers:
             if number < position[0]:
@@ -215,7 +215,7 @@ class Journal:
 
     def _report_confirmed(self, keys: list[AttemptKey]) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is gone: no caller waits any more
             self._loop.call_soon_threadsafe(self._confirm, keys)
 
     def _report_rejected(self, keys: list[AttemptKey]) -> None:

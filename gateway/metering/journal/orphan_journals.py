@@ -1,6 +1,6 @@
 """Empties the journals of instances that do not come back, such as after their configured number was lowered.
 
-A folder whose lock is free, and was free at the look before, is taken over exactly as its owner would: locked, read,
+A folder whose lock is free, and was free at the previous check, is taken over exactly as by its owner: locked, read,
 resolved, shipped, and then deleted. Its lock is what makes that safe: an owner that returns meanwhile waits, and starts
 in a folder that is empty. A crash of the adopter leaves the rest for the next.
 """
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class OrphanJournals:
-    """A background task of one gateway instance, looking at the folders beside its own journal."""
+    """A background task of one gateway instance that checks the folders next to its own journal."""
 
     def __init__(
         self,

@@ -75,13 +75,13 @@ class SegmentReader:
                 try:
                     rows.append(_decode(payload))
                 except msgspec.MsgspecError as error:
-                    self._report(segment, f"a row is not what it says: {error}")
+                    self._report(segment, f"a row does not decode: {error}")
                 if len(rows) == limit_rows:
                     break
         return used
 
     def _skip(self, descriptor: int, segment: int, offset: int, length: int) -> int:
-        """Offset of the next readable frame behind damage, or the end."""
+        """Offset of the next readable frame after damage, or the end."""
         self._report(segment, f"unreadable at byte {offset}")
         rest = os.pread(descriptor, length - offset, offset)
         at = rest.find(frames.MARK, 1)

@@ -1,4 +1,4 @@
-"""The three things the journal remembers about one attempt: it was opened, it was placed on an engine, it was closed.
+"""The journal's three records about one attempt: it was opened, it was placed on an engine, it was closed.
 
 Encoded as arrays: a later version may add fields at the end, with defaults, and still read older journals. A `Closed`
 is a whole ledger row by itself, so that shipping never has to look for the record it belongs to.
@@ -31,12 +31,12 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The path the client called, such as `/v1/completions`."""
     stream: bool
     max_tokens: int
-    """Most output tokens this attempt may produce, all choices together: what was reserved."""
+    """Reserved output tokens of this attempt, all choices together."""
     prompt_tokens_estimate: int
     opened_at: float
     """Epoch seconds."""
     purpose: Purpose | None = None
-    """What the deployment itself asks it for; such an attempt is never billed. None: a customer's."""
+    """The deployment's own purpose; such an attempt is never billed. None: a customer's."""
     adapter: str | None = None
     """The tenant's own change of the model, by their name for it; None: the model alone."""
     known_price: int | None = None
@@ -69,12 +69,12 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
-    """The attempt is over: everything its ledger row needs."""
+    """The attempt is over: its complete ledger row."""
 
     opened: Opened
     """The very record the attempt was opened with."""
     outcome: Outcome
-    """How far `usage` is known."""
+    """Certainty of `usage`."""
     finish: Finish
     usage: Usage
     status: int
@@ -82,7 +82,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tru
     closed_at: float
     """Epoch seconds."""
     replica_id: str | None = None
-    """None: no engine was reached."""
+    """None: the attempt reached no engine."""
     error_code: str | None = None
     """A code of `contracts/errors.py`."""
     phases_ms: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
     never placed                 nothing ran: exact, no tokens, not_placed
     placed, the engine knows     exact, its count, gateway_crash
-    placed, nobody knows         unknown, no tokens, gateway_crash: counted in a metric, never dropped
+    placed, unknown         unknown, no tokens, gateway_crash: counted in a metric, never dropped
 
 The ends go through the journal like any other and reach the ledger by the shipper. An attempt that ended in a crash of
 ours is recorded with its tokens and never billed: its client got no proper end.

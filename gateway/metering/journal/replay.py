@@ -1,4 +1,4 @@
-"""Reads a journal folder that another run has left: what is still open, and what of it can be trusted.
+"""Reads an earlier run's journal folder: its open attempts, and how far its records can be trusted.
 
 Order of the files does not decide anything: an attempt is open when it was opened somewhere and closed nowhere. (After
 a disk error a record may lie in the abandoned file and in the next one.)
@@ -28,13 +28,13 @@ class LeftOpen(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct):
-    """What the folder holds."""
+    """Contents of the folder."""
 
     lengths: dict[int, int]
     """Readable bytes of each intact segment."""
     left_open: dict[AttemptKey, LeftOpen]
     unshipped: int
-    """Closed records behind the shipped position, those of `salvaged` included."""
+    """Closed records after the shipped position, those of `salvaged` included."""
     salvaged: list[bytes]
     """CLOSED payloads out of damaged segments; their files are about to be set aside."""
     damaged: list[int]
@@ -115,7 +115,7 @@ def _read_segment(
             elif kind == frames.HEADER and payload != frames.VERSION:
                 raise ConfigError(f"{path}: written by a newer version of Slipstream; start that one to empty it")
         except msgspec.MsgspecError:
-            logger.exception("journal %s: the record before byte %d is not what it says", path, after)
+            logger.exception("journal %s: the record before byte %d does not decode", path, after)
             damaged = True
     if damaged:
         metrics.journal_damaged.inc()
@@ -139,7 +139,7 @@ def _read_segment(
 def _forget_closed(
     folder: JournalFolder, result: Replay, opened: dict[AttemptKey, Opened], placed: dict[AttemptKey, Placed]
 ) -> None:
-    """Drop what was closed in a file before the one that opens it (again). Only needed when something is open."""
+    """Drop attempts that were closed in a file before the one that opens them (again). Only needed when one is open."""
     if not opened and not placed:
         return
     payloads = list(result.salvaged)

@@ -14,7 +14,7 @@ def cached_tokens(events: FromClause) -> ColumnElement[int]:
 
 
 def written_tokens(events: FromClause) -> ColumnElement[int]:
-    """To a cache that is charged for: never more than is left beside the cached ones."""
+    """Tokens written to a billed cache: at most the prompt tokens that were not cached."""
     return func.least(events.c.cache_write_tokens, events.c.prompt_tokens - cached_tokens(events))
 
 

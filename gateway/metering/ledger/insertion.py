@@ -28,7 +28,7 @@ class Insertion(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """One of `usage_events` that a record of the attempt fills. record: which one."""
+    """A column of `usage_events` that a record of the attempt fills. record: its type."""
 
     name: str
     record: str
@@ -36,7 +36,7 @@ class _Column(NamedTuple):
 
 
 def _columns() -> tuple[_Column, ...]:
-    """Those that a record has a field for; the rest is the database's to say."""
+    """Columns that a record has a field for; the database fills the rest."""
     found = []
     for each in usage_events.c:
         names = (name for name, kind in _RECORDS.items() if each.name in kind.__struct_fields__)

@@ -1,8 +1,9 @@
 """The ledger: one row per attempt in `gateway.usage_events`, written once and never changed.
 
-Inserting a row that is there already does nothing, which is what lets the shipper try again after any doubt. A row gets
-its amount here, by the database: at the price that its gateway knew when the request arrived, and that limits in money
-used. If the gateway knew no price yet, or an earlier release wrote the journal, it is the price valid at that moment.
+Inserting an existing row does nothing, so the shipper can retry after any doubt. A row gets
+its amount here, by the database: at the price that its gateway knew when the request arrived, which limits in money
+used too. If the gateway knew no price yet, or an earlier release wrote the journal, it is the price valid at that
+moment.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
-"""What PostgreSQL says about a row that it will not take however often it is tried."""
+"""PostgreSQL's errors for a row that it will never accept."""
 
 RACES = 3
-"""Lost one after the other before a violation is taken for what it says."""
+"""Lost races in a row before a violation counts as real."""
 
 ARRIVED = "requested_at"
-"""The column that is known by the request's id."""
+"""The column whose value the request's id contains."""
 KNOWN_PRICE = "known_price"
 """A parameter of the statement that has no column."""
 _EPOCH = date(1970, 1, 1)
@@ -52,7 +53,7 @@ class Ledger:
     async def insert(self, rows: Sequence[Closed], gateway_id: str) -> int:
         """Insert all rows in one statement; returns how many of them were new.
 
-        All or nothing. One of `REFUSED` means that a row among them can never be inserted as it is.
+        All or nothing. An error in `REFUSED` means that one of the rows can never be inserted unchanged.
         """
         if self._insertion is None:
             self._insertion = await asyncio.to_thread(_load_insertion)
@@ -68,9 +69,9 @@ class Ledger:
         return await self._insert_raced(self._insertion, gateway_id, arrays)
 
     async def _insert_raced(self, insertion: Insertion, gateway_id: str, arrays: dict[str, list[Any]]) -> int:
-        """As `_insert`, beside other gateways that insert the same rows: the index of billed attempts waits for one of
-        them and fails before the conflict over the key is seen. Then it is there to be seen, unless it was a second
-        billed attempt."""
+        """Like `_insert`, while other gateways insert the same rows: the index of billed attempts waits for one of them
+        and fails before the conflict over the key is visible. A retry sees it, unless the row was a second billed
+        attempt."""
         for _ in range(RACES):
             with contextlib.suppress(asyncpg.UniqueViolationError):
                 return await self._insert(insertion, gateway_id, arrays)
@@ -90,7 +91,7 @@ class Ledger:
                     "SELECT gateway.ensure_usage_day($1)", _EPOCH + timedelta(days=day), timeout=self._timeout_s
                 )
                 if made:
-                    logger.info("ledger: made the partition of %s", _EPOCH + timedelta(days=day))
+                    logger.info("ledger: created the partition of %s", _EPOCH + timedelta(days=day))
 
 
 def _load_insertion() -> Insertion:
@@ -101,7 +102,7 @@ def _load_insertion() -> Insertion:
 
 
 def _arrays(rows: Sequence[Closed], insertion: Insertion) -> dict[str, list[Any]]:
-    """One list for each of its columns, by the column's name."""
+    """One list for each column, by the column's name."""
     opened = [row.opened for row in rows]
     records: dict[str, Sequence[Any]] = {"opened": opened, "usage": [row.usage for row in rows], "closed": rows}
     made: dict[str, list[Any]] = {

@@ -30,7 +30,8 @@ _IDLE_S = 1.0
 
 
 class Shipper:
-    """One per journal. Never gives a row up: what the database refuses is kept beside the journal, loudly."""
+    """One per journal. Drops no row: rows that the database refuses are kept next to the journal and logged as
+    errors."""
 
     def __init__(self, journal: Journal, ledger: Ledger, config: MeteringConfig, metrics: MeteringMetrics) -> None:
         self._journal = journal
@@ -87,7 +88,7 @@ class Shipper:
                 await _wait(self._hurry, self._config.ship_interval_s)
 
     async def _rest(self) -> None:
-        """Nothing to ship: wait for more, then let it collect for a moment."""
+        """Wait for rows, then let them collect for a moment."""
         self._metrics.oldest_age_s.set(0)
         if not self._journal.fresh.is_set():
             self._empty.set()
@@ -107,7 +108,7 @@ class Shipper:
                 return
             except REFUSED as error:
                 if len(rows) > 1:
-                    # Halving finds the row at fault in few statements and lets all others through.
+                    # Halving finds the faulty row in few statements and lets all others through.
                     await self._ship(rows[: len(rows) // 2])
                     await self._ship(rows[len(rows) // 2 :])
                     return

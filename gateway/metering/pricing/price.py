@@ -1,7 +1,7 @@
-"""What a model's tokens cost during one period, in whole micro-units of the deployment's currency.
+"""The price of a model's tokens during one period, in whole micro-units of the deployment's currency.
 
 Integers only. An amount is rounded once, over all of an attempt's tokens: to the nearest micro-unit, halves up. The
-ledger's INSERT computes the same in SQL (`ledger/amounts.py`); a test holds the two together.
+ledger's INSERT computes the same in SQL (`ledger/amounts.py`); a test compares the two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Price(msgspec.Struct, frozen=True):
     """Reasoning tokens included. Draft tokens cost nothing: they are the engine's way of working."""
 
     def amount_micro(self, usage: Usage) -> int:
-        """What these tokens cost. Counts that contradict each other are cut: never more cached than there were."""
+        """Cost of these tokens. Contradictory counts are cut: cached tokens never exceed prompt tokens."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         written = min(usage.cache_write_tokens, usage.prompt_tokens - cached)
         exact = (

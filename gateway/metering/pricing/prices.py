@@ -37,7 +37,7 @@ class PriceBook:
     """Answers what a model costs at a moment. One per gateway process."""
 
     def __init__(self, pool: asyncpg.Pool[Any] | None, poll_s: float = POLL_S, timeout_s: float = 5.0) -> None:
-        """pool: None for a book that is only filled by `replace`."""
+        """pool: None for a book that only `replace` fills."""
         self._pool = pool
         self._poll_s = poll_s
         self._timeout_s = timeout_s
@@ -54,7 +54,7 @@ class PriceBook:
         self._task.start()
 
     async def stop(self) -> None:
-        """Stop following; what is known stays. Idempotent."""
+        """Stop following; known prices stay. Idempotent."""
         await self._task.stop()
 
     def replace(self, prices: Iterable[Price]) -> None:
@@ -88,7 +88,7 @@ class PriceBook:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        # cleared before reading: a change that is announced meanwhile is read again
+        # cleared before reading: a change that is announced during the read is read again
         self._announced.clear()
         if self._pool is None:
             return

@@ -11,7 +11,7 @@ from gateway.wire.usage_json import usage_json
 
 
 def completion_head(answer_id: str, model: str, created: int) -> dict[str, Any]:
-    """What every event and every whole answer begins with. created: Unix time in seconds."""
+    """The first fields of every event and every whole response. created: Unix time in seconds."""
     return {"id": answer_id, "object": "text_completion", "created": created, "model": model}
 
 
@@ -21,6 +21,6 @@ def completion_choice(text: str, finish_reason: str | None) -> dict[str, Any]:
 
 
 def whole_completion(head: dict[str, Any], answer: Answer, **more: Any) -> bytes:
-    """The body of an answer that is not streamed. more: fields of its API's own."""
+    """The body of an unstreamed response. more: fields of its own API."""
     choices = [completion_choice(answer.text, answer.finish_reason)]
     return msgspec.json.encode({**head, "choices": choices, "usage": usage_json(answer.usage), **more})

@@ -1,4 +1,4 @@
-r"""Whether a completion is one line or a block, decided by where the cursor stands. Pure.
+r"""Decides by the cursor's position whether a completion is one line or a block. Pure.
 
     cursor                                        completion
     with text behind it in its line, or directly  the rest of this line
@@ -12,10 +12,10 @@ r"""Whether a completion is one line or a block, decided by where the cursor sta
 A line that only closes the block is the last of it, if the suffix has none. Typing on in a line changes none of this,
 until the line opens a block.
 
-A bracket at a line's end opens a block in every language; beside it Python's statements that end with a colon do, and
-the words of languages whose blocks end with a word. Where the language is not known, brackets and Python's statements
-are looked for. A pair that an editor has closed already, `{|}`, is an open block; `f(|)` is a line with text behind.
-Indentation is counted in characters, as everywhere in the stop rules.
+A bracket at a line's end opens a block in every language; so do Python's statements that end with a colon, and the
+words of languages whose blocks end with a word. In an unknown language, brackets and Python's statements count. A pair
+that an editor has closed already, `{|}`, is an open block; `f(|)` is a line with text behind. Indentation is counted in
+characters, as everywhere in the stop rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROSE = frozenset({"markdown", "plaintext", "latex", "html", "xml"})
 WORDS = frozenset({"ruby", "lua", "elixir", "julia", "shellscript", "vim", "makefile", "erlang"})
 """Their blocks end with a word."""
 MOST_LINES_ABOVE = 256
-"""That are looked through for the line that opens the cursor's block."""
+"""Lines above the cursor that are searched for the opener of its block."""
 
 _STATEMENT = re.compile(
     r"\s*(?:\)|(?:async\s+)?(?:def|class|if|elif|else|for|while|try|except|finally|with|match|case)\b).*:\s*\Z",
@@ -57,17 +57,15 @@ class Block(msgspec.Struct, frozen=True):
 
     min_indent: int | None = None
     closes_at: int | None = None
-    """As of `StopRules`."""
+    """See `StopRules`."""
 
 
 FREE = Block()
 
 
 def by_context(rules: StopRules, lines: Lines, prefix: str, suffix: str, language: str) -> StopRules:
-    r"""The rules with what the cursor's place adds; an indentation that the client has asked for stays.
-
-    lines: as a model's `fim.lines`. prefix, suffix: with `\n` line ends. language: as a client names it.
-    """
+    r"""The rules, extended by the cursor's position; an indentation that the client has requested stays. lines: a
+    model's `fim.lines`. prefix, suffix: with `\n` line ends. language: as a client names it."""
     if lines == "free":
         return rules
     block = None if lines == "single" else block_at(prefix, suffix, known_language(language) or OTHER)
@@ -79,7 +77,7 @@ def by_context(rules: StopRules, lines: Lines, prefix: str, suffix: str, languag
 
 
 def block_at(prefix: str, suffix: str, language: str) -> Block | None:
-    """Where the completion ends; None: with the cursor's line."""
+    """The end of the completion; None: with the cursor's line."""
     prefix, suffix = prefix[-_LOOKED_AT:], suffix[:_LOOKED_AT]
     line = prefix[prefix.rfind("\n") + 1 :]
     rest, _, below = suffix.partition("\n")
@@ -110,7 +108,7 @@ def block_at(prefix: str, suffix: str, language: str) -> Block | None:
 
 
 def opens(line: str, language: str) -> str:
-    """What a line opens a block by: `bracket`, `word` or `statement`; "": it opens none."""
+    """The opener at a line's end: `bracket`, `word` or `statement`; "": none."""
     written = line.rstrip()
     if not written or len(written) > _LONGEST_LINE:
         return ""
@@ -124,7 +122,7 @@ def opens(line: str, language: str) -> str:
 
 
 def _block(opened: str, outer: int, below: str) -> Block:
-    """below: what stands under the cursor's line; it tells whether the block is closed already."""
+    """below: the text under the cursor's line; it shows whether the block is closed already."""
     if opened not in ("bracket", "word"):
         return Block(outer + 1)
     following = next((line for line in below.split("\n") if line.strip()), "")
@@ -134,7 +132,7 @@ def _block(opened: str, outer: int, below: str) -> Block:
 
 
 def _is_pair(line: str, rest: str) -> bool:
-    """Whether an editor has put a brace's other one behind the cursor."""
+    """Whether an editor has put the closing brace after the cursor."""
     return line.rstrip().endswith("{") and rest.startswith("}")
 
 

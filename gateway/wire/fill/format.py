@@ -1,4 +1,4 @@
-"""What the formats of editors' clients have in common: keys, headers, and errors as OpenAI's JSON."""
+"""Common parts of the formats of editors' clients: keys, headers, and errors as OpenAI's JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.wire.rate_state import RateLimitStatus
 
 
 class FillFormat:
-    """Part of a `WireFormat`: all but its name, and what it decodes, prepares and answers with."""
+    """Part of a `WireFormat`: all but its name, decoding, preparation and responses."""
 
     stream_headers = EVENT_STREAM
     heartbeat = COMMENT
@@ -26,7 +26,7 @@ class FillFormat:
         return [(b"x-request-id", request_id.encode())]
 
     def rate_headers(self, state: RateLimitStatus) -> Headers:
-        """None: these clients read no counters, and a refusal's `Retry-After` says when to come back."""
+        """None: these clients read no counters, and a refusal's `Retry-After` gives the delay."""
         return []
 
     def error_status(self, error: SlipstreamError) -> int:
@@ -37,11 +37,11 @@ class FillFormat:
         return body_of(error)
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """As the last event; no [DONE] follows it."""
+        """An error as the last event; no [DONE] follows it."""
         return b"data: " + self.error_body(error, request_id) + b"\n\n"
 
 
 def filled_of(prepared: Prepared) -> Filled:
-    """What `prepare_fill` left for the answer."""
+    """The details that `prepare_fill` left for the response."""
     assert isinstance(prepared.details, Filled)
     return prepared.details

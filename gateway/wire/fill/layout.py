@@ -1,7 +1,7 @@
 """Lays a gap out for its model within the room it has: snippets first, then the window of the file, as it was trained.
 
-What the model cannot be shown is left out rather than refused; a model whose `fim.window` is off is shown all or the
-request is refused.
+Text that does not fit is left out rather than refused; a model whose `fim.window` is off gets all of it or the request
+is refused.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from gateway.wire.text_prompt import counted_texts
 SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
 HEALED_PART = 4
-"""What is typed of a word is generated again; it takes at most one part in so many of the output limit."""
+"""The typed part of a word is generated again; it takes at most this part (1/n) of the output limit."""
 LEAST_TOKENS = 4
-"""Of text that a window must have room for, its marks not counted."""
+"""Tokens of text that a window must have room for, its marks not counted."""
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """What of a model's family ends a completion, beside its own end tokens."""
+    """Texts and ids of a model family that end a completion, in addition to its own end tokens."""
 
     ids: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
@@ -48,20 +48,20 @@ class LaidOut(msgspec.Struct, frozen=True):
 
     counted: Counted
     suffix: str
-    """What of it is shown."""
+    """The shown part of the suffix."""
     truncated: bool
     """Something of the file is not shown."""
     max_tokens: int = 0
-    """The output limit: what was asked for, or as much of it as the prompt leaves."""
+    """The output limit: the requested one, or as much of it as the prompt leaves."""
     ends: Ends = Ends()
 
 
 async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Target, organization_id: str) -> LaidOut:
     """asked_tokens: the client's output limit; None: `default`. Where windows are allowed the prompt may have half of
-    the context, and a limit that does not fit beside it is lowered; else it is refused.
+    the context, and a limit that does not fit next to it is lowered; else it is refused.
 
-    Raises UnsupportedField for a model that fills no gaps, ContextTooLong where the answer leaves no room, and as
-    `counted_texts`.
+    Raises UnsupportedField for a model that fills no gaps, ContextTooLong if the response leaves no room, and the
+    errors of `counted_texts`.
     """
     room = target.model.context_tokens - (asked_tokens or 1)
     if target.model.fim.window:
@@ -106,7 +106,7 @@ def require_filling(tokenizer: Tokenizer, model: str) -> None:
 
 
 def _healed(gap: Gap, room: int, healed_tokens: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
-    """Without the word that the cursor is in, which the output then begins with, if that takes at most
+    """The prefix without the word at the cursor, with which the output then begins, if the word takes at most
     `healed_tokens` of it."""
     cut = tokenizer.healed(gap.prefix) if healed_tokens else len(gap.prefix)
     if tokenizer.plain_counts([gap.prefix[cut:]])[0] > healed_tokens:
@@ -179,14 +179,14 @@ def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOu
 
 
 def ends_of(template: FillTemplate, capabilities: Capabilities) -> Ends:
-    """As ids where the engine takes them; else as texts, which it finds where it shows such tokens as text."""
+    """As ids if the engine takes them; else as texts, if the engine emits such tokens as text."""
     if capabilities.stop_ids:
         return Ends(template.end_ids, template.end_lines)
     return Ends((), (*template.end_texts, *template.end_lines))
 
 
 async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str) -> LaidOut:
-    """Nobody here can count for the model: the engine's own check has the last word."""
+    """An estimate, for a model without a tokenizer here: the engine's own check decides."""
     shown = Window(0, len(gap.suffix))
     snippets: tuple[Snippet, ...] = ()
     if target.model.fim.window:

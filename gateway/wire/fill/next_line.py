@@ -3,10 +3,10 @@ r"""The prompt as it will be when a completion has been accepted and Enter press
     served    P import os\n  S \n\ndef f(): …  M x = os.ge          and the model answers `tcwd()`
     ahead     P import os\nx = os.getcwd()\n   S \n\ndef f(): …  M
 
-Only where a model has the suffix behind the prefix, and the half-typed line behind both, is this worth anything. A
-keystroke then changes the end of the prompt alone, but a new line all of the suffix. Where the suffix stands first a
-new line costs a line. Where the half-typed line is part of the prefix every keystroke costs the suffix, and what an
-editor will indent the new line by nobody knows here.
+This is useful only if a model has the suffix after the prefix, and the half-typed line after both. A keystroke then
+changes only the end of the prompt, but a new line all of the suffix. If the suffix comes first, a new line costs a
+line. If the half-typed line is part of the prefix, every keystroke costs the suffix, and the indentation that an editor
+will insert is unknown here.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from gateway.wire.prepared import Prepared, Target, prepared
 
 
 def worth_computing(served: Prepared, target: Target) -> bool:
-    """Whether a new line behind this gap's answer would cost what can be computed before it is typed."""
+    """Whether a new line after this gap's response would cost computation that can be done before it is typed."""
     gap, template = served.gap, target.fill
     if gap is None or served.warm_up or not target.capabilities.token_prompts:
         return False
     if template is None or template.order != "psm" or not template.line_after or not target.model.fim.warm_up:
         return False
-    # somebody in the middle of a line seldom presses Enter there
+    # a user in the middle of a line seldom presses Enter there
     rest = gap.suffix.partition("\n")[0]
     return served.generation.choices == 1 and bool(gap.suffix.strip()) and not rest.strip()
 
 
 async def next_line(served: Prepared, completion: str, request_id: str, target: Target) -> Prepared:
-    """Of a gap that is `worth_computing`, with the room that it had. completion: as the client has it. Raises
-    RequestError where it cannot be laid out."""
+    """The next line's gap, for one that is `worth_computing`, with the same room. completion: the client's text. Raises
+    RequestError if it cannot be laid out."""
     gap, generation = served.gap, served.generation
     assert gap is not None
     prefix = gap.prefix + completion.replace("\r\n", "\n")
@@ -44,7 +44,7 @@ async def next_line(served: Prepared, completion: str, request_id: str, target: 
     gap = Gap(prefix, gap.suffix, gap.snippets, gap.path, gap.language)
     most_tokens = generation.sampling.max_tokens
     laid_out = await lay_out(gap, most_tokens, most_tokens, target, caller.organization_id)
-    details = served.details  # the format makes of the answer what it would make of the client's
+    details = served.details  # the format treats the response like the client's own text
     if isinstance(details, Filled):
         details = msgspec.structs.replace(details, suffix=laid_out.suffix, min_confidence=0.0, warm_up=True)
     ahead = prepared(

@@ -44,7 +44,7 @@ async def prepare_fill(
     )
     min_confidence = _least(asked, target)
     if min_confidence:
-        # 1, not 0: llama.cpp tells none for 0
+        # 1, not 0: llama.cpp reports none for 0
         sampling = msgspec.structs.replace(sampling, logprobs=1)
     language = asked.language or language_of_path(asked.path)
     rules = by_context(asked.rules, target.model.fim.lines, gap.prefix, gap.suffix, language)

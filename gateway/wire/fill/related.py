@@ -1,4 +1,4 @@
-"""Text of other files as a prompt holds it: files where the model learnt repositories, else comments."""
+"""Renders text of other files into a prompt: as files if the model learnt repositories, else as comments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gateway.wire.gap import Snippet
 HASH = "python ruby perl r shell shellscript bash sh zsh yaml yml toml make makefile dockerfile elixir py rb pl ex"
 DASHES = "lua sql haskell hs ada elm"
 MARKS = {**dict.fromkeys(HASH.split(), "#"), **dict.fromkeys(DASHES.split(), "--")}
-"""What begins a comment, by language or a path's ending; all others: `//`."""
+"""The beginning of a comment, by language or a path's ending; all others: `//`."""
 
 
 def as_text(snippets: Sequence[Snippet], path: str, language: str, file_line: str) -> str:
-    """What stands before a prefix for these snippets. file_line: as of `FillTemplate`; empty: comments, as Tabby
-    writes them."""
+    """The text before a prefix for these snippets. file_line: see `FillTemplate`; empty: comments, as Tabby writes
+    them."""
     if not snippets:
         return ""
     if file_line:
@@ -28,8 +28,8 @@ def as_text(snippets: Sequence[Snippet], path: str, language: str, file_line: st
 
 
 def within(snippets: Iterable[Snippet], room_tokens: int, counts: Counts) -> tuple[Snippet, ...]:
-    """The first of them that fit together, whole; those behind one that does not are left out, so that what stands
-    first stays. counts: as of `window`."""
+    """The first snippets that fit together, whole; those after one that does not fit are left out, so that the
+    beginning of the prompt stays. counts: see `window`."""
     kept: list[Snippet] = []
     for snippet in snippets:
         # its comment marks and its path cost something too: about two tokens a line

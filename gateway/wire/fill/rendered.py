@@ -1,8 +1,8 @@
-"""Reads the two sides of a gap out of a prompt that a client has laid out itself, for whichever family it took it.
+"""Reads the two sides of a gap out of a prompt that a client has laid out itself, for any model family.
 
 Such a prompt is the client's text and nothing more: its marks become control tokens only because the gap is laid out
-anew, for the model that is asked. A prompt counts as laid out when it begins with one family's marks and has each of
-them once, in an order that the family knows; all else is text to continue.
+again, for the requested model. A prompt counts as laid out when it begins with one family's marks and has each of them
+once, in an order that the family knows; all else is text to continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Sides = tuple[str, str, tuple[Snippet, ...]]
 
 
 def rendered_gap(prompt: str, target: Target) -> Gap | None:
-    """The gap that a prompt asks to fill, for a model that has such prompts laid out anew; None: a text to continue."""
+    """The gap that a prompt describes, for a model that has such prompts laid out again; None: a text to continue."""
     if target.model.fim.rendered != "parse" or target.fill is None:
         return None
     found = parse(prompt)
@@ -55,13 +55,13 @@ def _parse(prompt: str, family: Family) -> Sides | None:
         return None
     text = dict(zip(order, sides, strict=True))
     if middle_mark is None:
-        # the text behind the prefix's mark is continued: what stands first can only be the suffix
+        # the text after the prefix's mark is continued: the first part can only be the suffix
         return (text[prefix_mark], text[suffix_mark], snippets) if order[0] == suffix_mark else None
     if order[-1] != middle_mark:
         return None
     prefix, suffix, typed = text[prefix_mark], text[suffix_mark], text[middle_mark]
     if prefix_mark == "<PRE>":
-        # CodeLlama's marks have a space before and the prefix's one behind it
+        # CodeLlama's marks have a space before and the prefix's one after it
         prefix, suffix = prefix.removeprefix(" ").removesuffix(" "), suffix.removesuffix(" ")
     return prefix + typed, suffix, snippets
 
@@ -73,14 +73,14 @@ def _written(family: Family) -> tuple[str, str, str | None]:
 
 
 def _split(prompt: str, marks: Sequence[str]) -> list[str]:
-    """The text before, between and behind marks that stand in this order."""
+    """The text before, between and after marks in this order."""
     starts = [prompt.index(mark) for mark in marks]
     ends = [0, *(start + len(mark) for start, mark in zip(starts, marks, strict=True))]
     return [prompt[end:start] for end, start in itertools.zip_longest(ends, starts)]
 
 
 def _files(head: str, family: Family) -> tuple[Snippet, ...] | None:
-    """What stood before the gap, file by file; None: text that does not belong there."""
+    """The text before the gap, file by file; None: other text."""
     if family.repository and head.startswith(family.repository):
         head = head.removeprefix(family.repository).partition("\n")[2]
     if not head:

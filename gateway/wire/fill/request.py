@@ -13,20 +13,20 @@ AskedConfidence = MinConfidence | None
 
 
 class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a format has read out of a client's body. Line ends are as the client wrote them."""
+    """A format's decoded fields of a client's body. Line ends are the client's."""
 
     model: str
     """The name or alias the client used."""
     prefix: str
     """All text before the cursor."""
     suffix: str
-    """All text behind it."""
+    """All text after the cursor."""
     snippets: tuple[Snippet, ...] = ()
-    """In the order in which they shall stand: one that changes between keystrokes belongs last."""
+    """In prompt order: a snippet that changes between keystrokes belongs last."""
     path: str = ""
-    """Of the file, as the client names it."""
+    """Path of the file, as the client names it."""
     language: str = ""
-    """As the client names it."""
+    """The client's name for the language."""
     max_tokens: int | None = None
     """None: the default of fills."""
     temperature: float | None = None
@@ -35,17 +35,17 @@ class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     stream: bool = False
     include_usage: bool = False
-    """A stream ends with what it used."""
+    """A stream ends with its usage."""
     session: str = ""
-    """What the client names its file or user by; never sent to an engine."""
+    """The client's name for its file or user; never sent to an engine."""
     rules: StopRules = StopRules()
     min_confidence: float | None = None
-    """A completion whose tokens' probabilities have a lower geometric mean is empty instead; 0: none is. None: as the
-    model's `fim.min_confidence` says."""
+    """A completion whose tokens' probabilities have a lower geometric mean is replaced by an empty one; 0: never. None:
+    the model's `fim.min_confidence`."""
     typed: bool = True
-    """Its API is one that editors alone speak, or its client names a user; else scripts may ask so too."""
+    """Only editors use its API, or its client names a user; scripts may send any other request."""
     warm_up: bool = False
-    """Only the prompt is wanted in the cache: at most one token is generated, and none is answered with."""
+    """Only the prompt is wanted in the cache: at most one token is generated, and none is returned."""
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,25 +53,25 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 
     rules: StopRules
     suffix: str
-    """What of it the model was shown, with the model's line ends."""
+    """The part of the suffix in the prompt, with the model's line ends."""
     newline: str = "\n"
     r"""The file's line end: the model is shown `\n` and the client reads its own again."""
     truncated: bool = False
-    """The file did not fit: the model was shown a window of it."""
+    """The file did not fit: the prompt has a window of it."""
     min_confidence: float = 0.0
-    """What holds for it, the request's or its model's; 0: none."""
+    """The effective threshold, the request's or its model's; 0: none."""
     opening: str = ""
-    """The end of the prefix that the output begins with (`TextPrompt.begins_with`); engines do not tell it."""
+    """The end of the prefix with which the output begins (`TextPrompt.begins_with`); engines do not report it."""
     warm_up: bool = False
     details: object = None
     """The format's own, as `prepare_fill` was given it."""
 
 
 def judged(details: object) -> bool:
-    """Whether a gap's answer has to be sure enough to be shown. details: `Prepared.details`."""
+    """Whether a gap's response needs a minimum confidence. details: `Prepared.details`."""
     return isinstance(details, Filled) and details.min_confidence > 0
 
 
 def opening_of(details: object) -> str:
-    """What of the prefix a gap's output begins with. details: `Prepared.details`."""
+    """The part of the prefix with which a gap's output begins. details: `Prepared.details`."""
     return details.opening if isinstance(details, Filled) else ""

@@ -1,7 +1,7 @@
-"""Where a completion ends although the model would go on, and what of its end is not worth showing.
+"""Decides where a completion ends although the model would go on, and which part of its end is dropped.
 
-A filter reads the text in whatever pieces it comes and sends what no rule can take back any more; cut anywhere, the
-answer is the same. `tests/gateway/wire/fill/naive_stop_rules.py` is the plain twin, which has the whole text.
+A filter reads the text in chunks and sends the part that no rule can take back any more; the result does not depend on
+the chunks. `tests/gateway/wire/fill/naive_stop_rules.py` is the plain twin, which has the whole text.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from collections.abc import Callable
 import msgspec
 
 MOST_LINES = 4
-"""Of a block that is looked for again."""
+"""Lines of a block whose repetition is detected."""
 LONGEST_REST = 256
 """Characters of the cursor's own line that a completion is compared with; a longer rest is not looked for."""
 OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
 END_WORDS = ("end", "fi", "done", "esac", "endif", "endfunction", "endfor", "endwhile")
 CLOSING_LINE = re.compile(rf"(?:[)\]}}]+[;,:]*|(?:{'|'.join(END_WORDS)})\b)")
-"""What a line begins with that closes a block."""
+"""The beginning of a line that closes a block."""
 
 
 class StopRules(msgspec.Struct, frozen=True):
-    """What ends a completion besides the model and its stop strings."""
+    """Rules that end a completion, in addition to the model and its stop strings."""
 
     single_line: bool = False
     """It ends before its first line end."""
     min_indent: int | None = None
     """It ends before a line, blank ones and the first aside, that begins with fewer spaces and tabs."""
     closes_at: int | None = None
-    """A line that begins with so many, fewer than those, and only closes a block stays; it is the last."""
+    """A line that begins with so many, fewer than `min_indent`, and only closes a block stays as the last line."""
     time_limit_s: float | None = None
     """It ends this long after its first text, once that has a line end."""
     trim_suffix: bool = True
-    """It ends before a line that the suffix goes on with, and without the rest of the cursor's line at its end."""
+    """It ends before the suffix's next line, and drops the rest of the cursor's line from its end."""
     repetition: bool = True
     """It ends where a block of up to four lines comes a third time in a row."""
 
@@ -49,17 +49,17 @@ class TextFilter:
         self._clock = clock
         rest, _, below = suffix.partition("\n") if rules.trim_suffix else ("", "", "")
         self._rest = rest.strip() if len(rest) <= LONGEST_REST else ""
-        """What stands behind the cursor in its own line."""
+        """The text after the cursor in its own line."""
         self._next_line = first_line(below)
-        """What stands below that; empty: nothing that is worth comparing."""
+        """The line below that; empty: none worth comparing."""
         self._began_s: float | None = None
         self._text = ""
         self._sent = 0
         self._line_start = 0
-        """Of the line that is being written."""
+        """Start of the line that is being written."""
         self._kept_end = 0
-        """Of the last line before it that is not blank, or of the first: where the text ends if this line is not
-        wanted."""
+        """End of the last line before it that is not blank, or of the first: the end of the text if this line is
+        dropped."""
         self._lines: deque[str] = deque(maxlen=2 * MOST_LINES)
         """The last ones that are not blank, without spaces at their ends."""
         self._repeated: frozenset[str] = frozenset()
@@ -68,11 +68,11 @@ class TextFilter:
 
     @property
     def stopped(self) -> bool:
-        """A rule has ended the text: what comes from now on is not part of it."""
+        """A rule has ended the text: later output is not part of it."""
         return self._end is not None
 
     def feed(self, text: str) -> str:
-        """Take what the model wrote; returns what may be sent now."""
+        """Take the model's output; returns the text that may be sent now."""
         if self.stopped or not text:
             return ""
         if self._began_s is None:
@@ -134,18 +134,18 @@ class TextFilter:
         return self._indented_less(line) and indentation(line) == self._rules.closes_at and is_closing(line)
 
     def _may_close(self, line: str) -> bool:
-        """A line that is being written could become that."""
+        """Whether the current line could become a closing one."""
         return indentation(line) == self._rules.closes_at and may_become_closing(line)
 
     def _safe_end(self) -> int:
-        """How much of the text stays whatever comes."""
+        """Length of the text that no later output can remove."""
         end = self._end
         if end is None:
             end = self._kept_end if self._may_be_unwanted(self._text[self._line_start :]) else len(self._text)
         return start_of_rest(self._text, end, self._rest)
 
     def _may_be_unwanted(self, line: str) -> bool:
-        """Whether the line that is being written could become one that is cut off."""
+        """Whether the current line could become one that is cut off."""
         if not self._line_start:
             return False
         written = line.rstrip()
@@ -161,12 +161,12 @@ def indentation(line: str) -> int:
 
 
 def is_closing(line: str) -> bool:
-    """Whether a line has nothing but what closes a block."""
+    """Whether a line only closes a block."""
     return CLOSING_LINE.fullmatch(line.strip()) is not None
 
 
 def may_become_closing(line: str) -> bool:
-    """Whether a line that begins so may be one that `is_closing`."""
+    """Whether a line with this beginning may be one that `is_closing`."""
     written = line.strip()
     return is_closing(line) or any(word.startswith(written) for word in END_WORDS)
 
@@ -180,7 +180,7 @@ def first_line(below: str) -> str:
 
 
 def repeated(lines: list[str]) -> list[str]:
-    """Which line, if it comes next, begins a block for the third time in a row. lines: none blank, oldest first."""
+    """The line that, if it comes next, begins a block for the third time in a row. lines: none blank, oldest first."""
     found = []
     for size in range(1, MOST_LINES + 1):
         first, second = lines[-2 * size : -size], lines[-size:]
@@ -190,7 +190,7 @@ def repeated(lines: list[str]) -> list[str]:
 
 
 def start_of_rest(text: str, end: int, rest: str) -> int:
-    """Where the longest end of `text[:end]` begins that is the beginning of `rest`, or all of it and spaces."""
+    """Start of the longest end of `text[:end]` that is the beginning of `rest`, or all of it and spaces."""
     if not rest:
         return end
     written_end = len(text[:end].rstrip())
@@ -201,9 +201,9 @@ def start_of_rest(text: str, end: int, rest: str) -> int:
 
 
 def without_rest(text: str, rest: str) -> int:
-    """The length of a text without the rest of the cursor's line, if the model wrote that once more.
+    """The length of a text without the rest of the cursor's line, if the model repeated that.
 
-    A rest of marks alone says little: `)` behind `f(x)` may be another one. It is taken for the same where the text
+    A rest of marks alone is ambiguous: `)` after `f(x)` may be another one. It counts as a repetition if the text
     closes more than it opens.
     """
     written = text.rstrip()

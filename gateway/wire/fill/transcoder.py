@@ -1,7 +1,6 @@
-"""Reads an engine's chunks of one completion and gives a format the text that its clients shall see.
+"""Reads an engine's chunks of one completion and gives a format the text for its clients.
 
-How that text is framed is the format's: a `Framing` for one request, made with what it needs to know of it. Pure, but
-for the clock.
+The format frames that text: by a `Framing` for one request, made with the request's data. Pure, but for the clock.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     output_s: float
     """From there to its end."""
     created: int
-    """Unix time in seconds, as the engine told it; 0: it did not."""
+    """Unix time in seconds, from the engine; 0: not reported."""
 
 
 class WholeFraming(Protocol):
-    """How one request's answer is written that is not streamed."""
+    """Writes one request's unstreamed response."""
 
     def whole(self, answer: Answer) -> bytes:
         """The body."""
@@ -48,19 +47,19 @@ class WholeFraming(Protocol):
 
 
 class StreamFraming(Protocol):
-    """How one request's streamed answer is written."""
+    """Writes one request's streamed response."""
 
     def frame(self, text: str) -> bytes:
         """An event of a stream. text: never empty."""
         ...
 
     def last(self, answer: Answer) -> bytes:
-        """What ends a stream, behind all text."""
+        """The end of a stream, after all text."""
         ...
 
 
 class _Transcoder:
-    """What both have in common: one attempt's text."""
+    """One attempt's text: the common part of both."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class _Transcoder:
         read_error: ReadError,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """filled: `Prepared.details`. usage, read_error: as of `WireFormat.relay`. clock: seconds."""
+        """filled: `Prepared.details`. usage, read_error: see `WireFormat.relay`. clock: seconds."""
         self._filled = filled
         self._usage = usage
         self._read_error = read_error
@@ -79,7 +78,7 @@ class _Transcoder:
         self._filter = TextFilter(filled.rules, filled.suffix, clock)
         self._confidence = Confidence(filled.min_confidence, filled.opening) if filled.min_confidence else None
         self._unjudged: list[str] = []
-        """Text that is held back until all of it is known to be worth showing."""
+        """Text that is held back until all of it has passed the threshold."""
         self._splitter = EventSplitter()
         self._parts: list[str] = []
         self._finish_reason: str | None = None
@@ -107,12 +106,11 @@ class _Transcoder:
         return self._cut or (self._filter.stopped and not self.finished and self.error is None)
 
     def cut(self) -> None:
-        """As of `Transcoder`."""
         self._cut = not self.finished
 
     @property
     def characters(self) -> int:
-        """Of the text as far as the client has it; all of it after `finish`."""
+        """Characters of the client's text; all of it after `finish`."""
         return sum(map(len, self._parts))
 
     @property
@@ -121,7 +119,7 @@ class _Transcoder:
         return "".join(self._parts)
 
     def _read(self, data: bytes) -> str:
-        """What of the text may be sent now."""
+        """The text that may be sent now."""
         return "".join([self._event(decoded(payload)) for payload in self._splitter.feed(data) if payload != b"[DONE]"])
 
     def _event(self, chunk: dict[str, Any]) -> str:
@@ -134,7 +132,7 @@ class _Transcoder:
             self._created = created if isinstance(created, int) else 0
         self.events += 1
         self._usage.chunk(chunk)
-        if self._cut or self._finish_reason is not None:  # behind its end nothing is of it
+        if self._cut or self._finish_reason is not None:  # text after its end is dropped
             return ""
         self.text_seen = self.text_seen or has_text(chunk)
         text = "".join(
@@ -150,19 +148,19 @@ class _Transcoder:
         self._unjudged.append(text)
         if self.text_seen and not self._confidence.told and (self.finished or self._filter.stopped):
             self.error = UnsupportedField(
-                "'min_confidence' is not available for this model here: its engine tells no log probabilities to judge "
-                "a completion by. Leave it out, or give 0 where the model's own setting asks for it.",
+                "'min_confidence' is not available for this model here: its engine returns no log probabilities for "
+                "it. Leave it out, or give 0 if the model's own setting requires it.",
                 param="min_confidence",
             )
         return ""
 
     def _judged(self, rest: str) -> str:
-        """The whole text, or nothing where the model was not sure enough of it."""
+        """The whole text, or empty text below the threshold."""
         text = "".join([*self._unjudged, rest])
         return text if self._confidence is None or self._confidence.is_enough(len(text)) else ""
 
     def _shown(self, text: str) -> str:
-        """As the client reads it."""
+        """The text in the client's form."""
         if self._filled.warm_up:
             return ""
         text = text.replace("\n", self._filled.newline)
@@ -213,7 +211,7 @@ class FillRelay(_Transcoder):
 
 
 class FillCollector(_Transcoder):
-    """An answer that is sent whole."""
+    """A response that is sent whole."""
 
     def __init__(
         self,

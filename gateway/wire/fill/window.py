@@ -1,11 +1,9 @@
-"""Which part of a file a model is shown when all of it does not fit: the text around the cursor.
+"""Selects the part of a file for the prompt when all of it does not fit: the text around the cursor.
 
-A prompt is cheap where its beginning is one that the engine has seen, so a window must not slide with every keystroke.
-Its head stands at every so many lines of the file, counted from the first: while a client types, the head stays until
-the prefix has outgrown its share, and then moves by whole steps. The same is meant for the other end: what the suffix
-may take does not follow the prefix token by token.
-
-Pure: what a line costs is given.
+A prompt is cheap if the engine has seen its beginning, so a window must not slide with every keystroke. Its head is at
+a multiple of some number of lines, counted from the first: while a client types, the head stays until the prefix has
+outgrown its share, and then moves by whole steps. The same holds for the other end: the suffix's share does not follow
+the prefix token by token. Pure: the caller gives each line's cost.
 """
 
 from __future__ import annotations
@@ -16,17 +14,17 @@ import msgspec
 
 SHARES = 16
 PREFIX_SHARES = 12
-"""Of the sixteenths of the room: 3 : 1."""
+"""The prefix's share of the room, in sixteenths: 3 : 1."""
 MOST_STEP_LINES = 32
 STEP_TOKENS = 128
 """The head steps by a line for so many tokens of the room: a small one is not to lose most of itself in one step."""
 STEP_CHARACTERS = 64
-"""Where one line is longer than the room."""
+"""Step in characters if one line is longer than the room."""
 LOOKED_AT = 8
 """Characters a token of the room that are looked at, from the cursor: code has three or four a token."""
 
 Counts = Callable[[Sequence[str]], Sequence[int]]
-"""What each text costs alone, in tokens."""
+"""The cost of each text alone, in tokens."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -68,12 +66,12 @@ def window(prefix: str, suffix: str, room_tokens: int, counts: Counts) -> Window
 
 
 def step_lines(room_tokens: int) -> int:
-    """By how many lines the head steps."""
+    """Number of lines by which the head steps."""
     return min(MOST_STEP_LINES, max(1, room_tokens // STEP_TOKENS))
 
 
 def _start(prefix: str, lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: Counts) -> int:
-    """Where the prefix begins. lines: its last ones, in order; the first may be part of one."""
+    """Start of the prefix. lines: its last ones, in order; the first may be part of one."""
     position, number = len(prefix), prefix.count("\n")
     starts: list[int] = []
     on_grid: list[int] = []
@@ -100,7 +98,7 @@ def _start(prefix: str, lines: Sequence[str], costs: Sequence[int], room_tokens:
 
 
 def _end(lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: Counts) -> int:
-    """Where the suffix ends. lines: its first ones, in order; the last may be part of one."""
+    """End of the suffix. lines: its first ones, in order; the last may be part of one."""
     end, left = 0, room_tokens
     for line, cost in zip(lines, costs, strict=True):
         left -= cost
@@ -115,7 +113,7 @@ def _end(lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: C
 
 
 def _first(places: range, otherwise: int, fits: Callable[[int], bool]) -> int:
-    """The first place that fits, where all behind one that fits do; `otherwise` where none does."""
+    """The first position that fits, if all after one that fits do; else `otherwise`."""
     low, high, found = 0, len(places), otherwise
     while low < high:
         middle = (low + high) // 2
@@ -127,6 +125,6 @@ def _first(places: range, otherwise: int, fits: Callable[[int], bool]) -> int:
 
 
 def _lines(text: str, start: int) -> list[str]:
-    r"""With their ends, from `start` on; only `\n` ends one."""
+    r"""Lines with their ends, from `start` on; only `\n` ends one."""
     lines = text[start:].split("\n")
     return [f"{line}\n" for line in lines[:-1]] + [lines[-1]]

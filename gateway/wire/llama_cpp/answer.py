@@ -1,6 +1,6 @@
-"""What llama.cpp's clients read.
+"""Responses for llama.cpp's clients.
 
-Written compactly: llama.vim shows nothing of an answer that has a space behind a colon.
+Written compactly: llama.vim ignores a response with a space after a colon.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ class Wanted(msgspec.Struct, frozen=True):
 def whole(
     answer: Answer, generation: Generation, wanted: Wanted, index: int = 0, *, truncated: bool = False
 ) -> dict[str, Any]:
-    """The object that ends an answer: all of it, or the end of a stream if `answer.text` is empty.
-
-    `prompt`, which llama.cpp repeats, is left out: it is what the client sent. Times are a gateway's: prefill begins
-    when the engine is asked.
-    """
+    """The object that ends a response: all of it, or the end of a stream if `answer.text` is empty. `prompt`, which
+    llama.cpp repeats, is left out: the client has it. Times are the gateway's: prefill begins with the call to the
+    engine."""
     usage = answer.usage
     prompt_n = usage.prompt_tokens - usage.cached_tokens
     body = {
@@ -57,7 +55,7 @@ def whole(
 
 
 def selected(body: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
-    """What lies at these paths, each under its whole path: `{"timings/prompt_n": 10}`. Paths to nothing are left out.
+    """The values at these paths, each under its whole path: `{"timings/prompt_n": 10}`. Paths to nothing are left out.
     Source: `json_get_nested_values` of llama.cpp's server."""
     found: dict[str, Any] = {}
     for path in paths:
@@ -82,7 +80,7 @@ def _timing(name: str, tokens: int, took_s: float) -> dict[str, float]:
 
 
 def _settings(generation: Generation) -> dict[str, Any]:
-    """Those that are honoured."""
+    """The honoured settings."""
     sampling = generation.sampling
     settings = {
         "n_predict": sampling.max_tokens,
@@ -101,7 +99,7 @@ class Framing:
     """One request's answer, in llama.cpp's frames."""
 
     def __init__(self, generation: Generation, wanted: Wanted, index: int = 0, *, truncated: bool) -> None:
-        """index: which of several completions. truncated: as of `Filled`."""
+        """index: of the completion among several. truncated: see `Filled`."""
         self._generation = generation
         self._wanted = wanted
         self._index = index
@@ -112,11 +110,11 @@ class Framing:
         return _event({"index": self._index, "content": text, "tokens": [], "stop": False, "id_slot": -1})
 
     def last(self, answer: Answer) -> bytes:
-        """The event that ends a stream; no `[DONE]` follows it, as none does llama.cpp's own."""
+        """The event that ends a stream; no `[DONE]` follows it, as in llama.cpp itself."""
         return _event(self._body(msgspec.structs.replace(answer, text="")))
 
     def whole(self, answer: Answer) -> bytes:
-        """The body of an answer that is not streamed."""
+        """The body of an unstreamed response."""
         return msgspec.json.encode(self._body(answer))
 
     def _body(self, answer: Answer) -> dict[str, Any]:

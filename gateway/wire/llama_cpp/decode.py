@@ -45,11 +45,11 @@ def _require_served(request: Common) -> None:
 
 
 def choices(request: Common) -> int:
-    """How many completions are asked for."""
+    """Number of requested completions."""
     return request.n_cmpl or request.n or 1
 
 
 def predict(request: Common) -> int | None:
-    """How many tokens are asked for at most; None: as many as the model's default allows; 0: none."""
+    """Requested output limit; None: the model's default; 0: no tokens."""
     asked = request.n_predict if request.n_predict is not None else request.max_tokens
     return None if asked is None or asked < 0 else asked

@@ -17,7 +17,7 @@ TYPES = {
     503: "unavailable_error",
     504: "server_error",
 }
-"""Those of `format_error_response` in llama.cpp's server; it has no limits, and so no type for them."""
+"""Types of `format_error_response` in llama.cpp's server; it has no limits, and so no type for them."""
 
 
 class LlamaErrorDetail(msgspec.Struct):
@@ -29,7 +29,7 @@ class LlamaErrorDetail(msgspec.Struct):
 
 
 class LlamaError(msgspec.Struct):
-    """What an error response or an error event carries."""
+    """Contents of an error response or an error event."""
 
     error: LlamaErrorDetail
 

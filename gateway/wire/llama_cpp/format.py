@@ -21,7 +21,7 @@ from gateway.wire.usage_tracker import UsageTracker
 
 
 class _LlamaCppFormat(FillFormat):
-    """What both have in common."""
+    """The common part of both formats."""
 
     def __init__(self, config: RequestConfig) -> None:
         self._decoder = Decoder()

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of llama.cpp's endpoints. `answer.py` writes the answers, `errors.py` the errors."""
+"""OpenAPI document of llama.cpp's endpoints. `answer.py` writes the responses, `errors.py` the errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.wire.llama_cpp.schema import InfillRequest, LlamaCompletionRequest
 from gateway.wire.operation import Operation
 
 INFILL_PATH, LLAMA_COMPLETION_PATH = "/infill", "/completion"
-"""Not `/completions`, llama.cpp's other name: at this address it is what OpenAI's clients ask for by mistake."""
+"""Not `/completions`, llama.cpp's other name: here, OpenAI's clients request that path by mistake."""
 
 
 class LlamaTimings(msgspec.Struct):
@@ -52,7 +52,7 @@ LLAMA_CPP_OPERATIONS = (
     Operation(
         path=INFILL_PATH,
         name="infill",
-        summary="Fill a gap, as llama.cpp's clients ask for it. Errors have llama.cpp's shape.",
+        summary="Fill a gap for llama.cpp's clients. Errors have llama.cpp's shape.",
         body=InfillRequest,
         answer=LlamaAnswer | list[LlamaAnswer],
         error=LlamaError,
@@ -60,7 +60,7 @@ LLAMA_CPP_OPERATIONS = (
     Operation(
         path=LLAMA_COMPLETION_PATH,
         name="complete_as_llama_cpp",
-        summary="Continue a prompt, as llama.cpp's clients ask for it. Errors have llama.cpp's shape.",
+        summary="Continue a prompt for llama.cpp's clients. Errors have llama.cpp's shape.",
         body=LlamaCompletionRequest,
         answer=LlamaAnswer | list[LlamaAnswer],
         error=LlamaError,

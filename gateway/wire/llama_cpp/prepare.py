@@ -33,8 +33,8 @@ async def prepare_infill(asked: InfillRequest, request_id: str, caller: Caller, 
 async def prepare_completion(
     asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
-    """A gap that the client has rendered itself is laid out anew, where the model can and shall; anything else is
-    continued as it is. Raises RequestError naming the field."""
+    """Prepare a completion. A gap that the client has rendered itself is laid out again, if the model supports and
+    allows it; any other text is continued unchanged. Raises RequestError naming the field."""
     rendered = rendered_gap(asked.prompt, target) if isinstance(asked.prompt, str) else None
     if rendered is not None:
         gap = msgspec.structs.replace(_gap(asked, rendered.prefix, rendered.suffix, rendered.snippets), typed=False)
@@ -89,7 +89,7 @@ def _gap(asked: Common, prefix: str, suffix: str, snippets: tuple[Snippet, ...])
 
 
 def _sampled(filled: Prepared, asked: Common) -> Prepared:
-    """With what gaps are not asked for otherwise."""
+    """The generation with sampling options that gaps do not use otherwise."""
     sampling = msgspec.structs.replace(
         filled.generation.sampling,
         n=1 if predict(asked) == 0 else choices(asked),

@@ -2,8 +2,8 @@
 
 Three kinds of fields, listed in docs/concepts/autocomplete-apis.md: honoured ones; ones that are taken and have no
 effect here (`Ignored`), because its clients send them always and they steer a sampler or a slot that engines here do
-not have; and the few that would change what the answer is if they were ignored: those are refused unless they say
-"off". Anything else is unknown and refused by name.
+not have; and the few that would change the response if they were ignored: those are refused unless they are off.
+Anything else is unknown and refused by name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Empty = Annotated[Any, Meta(extra_json_schema={"enum": [None, False, 0, "", [], 
 
 
 class InputExtra(msgspec.Struct):
-    """A piece of another file, or of this one farther away. What else a client notes of it (`time`) stays unread."""
+    """A chunk of another file, or of a distant part of this one. Other fields (`time`) are not read."""
 
     text: Text
     filename: Name = ""
@@ -47,7 +47,7 @@ class Ignored(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     adaptive_target: Any = None
     backend_sampling: Any = None
     cache_prompt: Any = None
-    """Engines here always reuse what they hold of a prompt."""
+    """Engines here always reuse cached prompts."""
     dry_allowed_length: Any = None
     dry_base: Any = None
     dry_multiplier: Any = None
@@ -88,7 +88,7 @@ class Ignored(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
-    """What both endpoints honour."""
+    """Fields that both endpoints honour."""
 
     model: Annotated[str, Meta(max_length=256)] = ""
     """Empty: the first autocomplete model that the key may use; these clients seldom know of models."""
@@ -130,9 +130,9 @@ class InfillRequest(Common, forbid_unknown_fields=True, kw_only=True):
     input_prefix: Text
     """The lines above the cursor."""
     input_suffix: Text
-    """What stands behind the cursor."""
+    """Text after the cursor."""
     prompt: Text = ""
-    """The cursor's line, as far as it is typed."""
+    """The cursor's line, up to the cursor."""
     input_extra: Annotated[list[InputExtra], Meta(max_length=MAX_EXTRA)] | None = None
 
 

@@ -1,6 +1,7 @@
-"""Several completions of one prompt, as llama.cpp answers with them: each has a transcoder of its own.
+"""Several completions of one prompt, in llama.cpp's format: each has its own transcoder.
 
-Whole they are an array; in a stream their events come as they are made, each with its `index`, and one ends each.
+Unstreamed they are an array; in a stream their events interleave, each with its `index`, and each completion has its
+own last event.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from gateway.wire.usage_tracker import UsageTracker
 
 
 class _Page(Framing):
-    """How one of them is written."""
+    """Framing of one of them."""
 
     usage = Usage()
-    """Told by the engine's events of all of them, and set before the end is asked for."""
+    """Usage from the engine's events for all of them, set before the end is requested."""
 
     def last(self, answer: Answer) -> bytes:
-        """What ends its part of a stream."""
+        """The end of its part of a stream."""
         return super().last(msgspec.structs.replace(answer, usage=self.usage))
 
     def whole(self, answer: Answer) -> bytes:
@@ -48,7 +49,7 @@ class _Several:
         read_error: ReadError,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Parameters as of `FillCollector`."""
+        """Parameters: see `FillCollector`."""
         self._usage = usage
         self._read_error = read_error
         self._splitter = EventSplitter()
@@ -76,26 +77,25 @@ class _Several:
 
     @property
     def satisfied(self) -> bool:
-        """Whatever the engine goes on with, stop rules have ended."""
+        """Stop rules have ended all of them; further output is dropped."""
         return not self.finished and all(one.finished or one.satisfied for one in self._each)
 
     def cut(self) -> None:
-        """As of `Transcoder`."""
         for one in self._each:
             one.cut()
 
     @property
     def characters(self) -> int:
-        """Of the first one."""
+        """Characters of the first completion."""
         return self._each[0].characters
 
     @property
     def text(self) -> str:
-        """Of the first one."""
+        """Text of the first completion."""
         return self._each[0].text
 
     def feed(self, data: bytes) -> bytes:
-        """What may be sent at once, whosever it is."""
+        """Take the engine's bytes; returns the bytes that may be sent at once, of any completion."""
         return b"".join([self._event(payload) for payload in self._splitter.feed(data) if payload != b"[DONE]"])
 
     def _event(self, payload: bytes) -> bytes:
@@ -116,7 +116,7 @@ class _Several:
         return sent
 
     def _ended(self) -> list[bytes]:
-        """What ends each. Its own tokens are told where the engine tells them apart."""
+        """The end of each. Its own tokens are included if the engine reports them separately."""
         by_choice, total = self._usage.output_tokens, self._usage.total or Usage()
         for index, page in enumerate(self._pages):
             page.usage = msgspec.structs.replace(total, completion_tokens=by_choice.get(index, total.completion_tokens))
@@ -124,7 +124,7 @@ class _Several:
 
 
 class SeveralCollector(_Several):
-    """Of an answer that is sent whole."""
+    """For a response that is sent whole."""
 
     def finish(self) -> bytes:
         """The array."""
@@ -132,8 +132,8 @@ class SeveralCollector(_Several):
 
 
 class SeveralRelay(_Several):
-    """Of a streamed answer."""
+    """For a streamed response."""
 
     def finish(self) -> bytes:
-        """What was held back of each, and the event that ends it."""
+        """Each completion's held-back text, and its last event."""
         return b"".join(self._ended())

@@ -12,7 +12,7 @@ from gateway.wire.mistral.schema import FimChoice, FimCompletion, FimMessage, Fi
 
 
 class FimFraming:
-    """Of one request."""
+    """Framing of one request."""
 
     def __init__(self, answer_id: str, model: str, created: int) -> None:
         """created: Unix time in seconds."""

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of Mistral's endpoint."""
+"""OpenAPI document of Mistral's endpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FIM_PATH = "/v1/fim/completions"
 FIM_OPERATION = Operation(
     path=FIM_PATH,
     name="create_fim_completion",
-    summary="Fill the gap between a prompt and a suffix, as Mistral's clients ask for it.",
+    summary="Fill the gap between a prompt and a suffix, for Mistral's clients.",
     body=FimRequest,
     answer=FimCompletion,
 )

@@ -1,6 +1,6 @@
 """Mistral's FIM request and answers. The only place that knows their field names.
 
-Taken beside Mistral's own fields: the two penalties, which Continue sends to every server of this shape, and
+Accepted in addition to Mistral's own fields: the two penalties, which Continue sends to every server of this shape, and
 `min_confidence`, which is ours.
 """
 
@@ -26,7 +26,7 @@ class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prompt: Text
     """All text before the gap."""
     suffix: Text | None = None
-    """All text behind it."""
+    """All text after it."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
@@ -46,7 +46,7 @@ class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class FimUsage(msgspec.Struct):
-    """The engine's count, which is also what is billed."""
+    """The engine's count, which is also billed."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -54,7 +54,7 @@ class FimUsage(msgspec.Struct):
 
 
 class FimMessage(msgspec.Struct):
-    """What stands in the gap."""
+    """The text in the gap."""
 
     content: str
     role: Literal["assistant"] = "assistant"

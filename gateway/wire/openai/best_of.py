@@ -14,21 +14,19 @@ Choice = dict[str, Any]
 
 
 class BestOf(msgspec.Struct, frozen=True):
-    """How the choices of one request are thinned out."""
+    """Selection among the choices of one request."""
 
     tried: int
     """Choices generated for every prompt."""
     kept: int
-    """Of these, how many the client asked for."""
+    """Number of choices that the client requested."""
     report: bool
     """The client wants the log probabilities that the choices are compared by."""
 
     def pick(self, choices: Mapping[int, Choice], output_tokens: Mapping[int, int]) -> list[Choice]:
-        """The best choices of each prompt, best first, numbered anew.
-
-        choices: whole ones by number, prompt by prompt. output_tokens: how many of a choice's log probabilities, from
-        the last on, are generated tokens'; all of them where it is not given.
-        """
+        """The best choices of each prompt, best first, renumbered. choices: whole ones by number, prompt by prompt.
+        output_tokens: number of log probabilities, counted from the end of a choice, that belong to generated tokens;
+        all of them without an entry."""
         picked: list[Choice] = []
         for first in range(0, len(choices), self.tried):
             numbers = sorted(
@@ -44,7 +42,7 @@ class BestOf(msgspec.Struct, frozen=True):
 
 
 def best_of(sampling: Sampling) -> BestOf | None:
-    """None: every choice is answered with."""
+    """None: every choice is returned."""
     return None if sampling.best is None else BestOf(sampling.n, sampling.best, sampling.logprobs is not None)
 
 

@@ -69,8 +69,8 @@ class Collector:
         chat: bool = True,
         service_tier: str | None = None,
     ) -> None:
-        """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s. chat: what it is until the
-        engine says. service_tier: the answer names it; None: it does not."""
+        """best_of: None: all choices are returned. seen, read_error: see `Relay`. chat: the default until the engine's
+        first event. service_tier: named in the response; None: left out."""
         self._service_tier = {} if service_tier is None else {"service_tier": service_tier}
         self._read_error = read_error
         self._best_of = best_of
@@ -86,22 +86,21 @@ class Collector:
         self.text_seen = False
         self.done = False
         self.satisfied = False
-        """It was cut: otherwise clients get all that the engine writes."""
+        """The response was cut: otherwise clients get all of the engine's output."""
         self.error: SlipstreamError | None = None
 
     def cut(self) -> None:
-        """As of `Transcoder`."""
         self.satisfied = not self.finished
 
     @property
     def characters(self) -> int | None:
-        """Of the first choice; None where the best of several are answered with."""
+        """Characters of the first choice; None if the best of several are returned."""
         first = self._choices.get(0)
         return None if first is None or self._best_of is not None else first.characters
 
     @property
     def text(self) -> str | None:
-        """Likewise."""
+        """Text of the first choice; None if the best of several are returned."""
         first = self._choices.get(0)
         return None if first is None or self._best_of is not None else first.text
 
@@ -146,10 +145,10 @@ class Collector:
         )
 
     def _require_comparable(self) -> None:
-        """An engine that leaves log probabilities out would make the best of several any of them."""
+        """Refuse engines without log probabilities: the choice among several would be arbitrary."""
         if self._best_of is not None and self.text_seen and not any(c.has_logprobs for c in self._choices.values()):
             self.error = self.error or UnsupportedField(
-                "'best_of' above 'n' is not available for this model here: its engine tells no log probabilities to "
+                "'best_of' above 'n' is not available for this model here: its engine returns no log probabilities to "
                 "compare the choices by.",
                 param="best_of",
             )

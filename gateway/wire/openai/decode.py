@@ -84,7 +84,7 @@ class Decoder:
                 "out here.",
                 param="model",
             )
-        # a URL holds 64 kB; no model that can be asked for in a body has a name that is cut here
+        # a URL holds 64 kB; no model that can be named in a body has a name that is cut here
         request.model = model if len(model) <= MAX_MODEL_NAME else shortened(model)
         return request
 
@@ -114,8 +114,8 @@ def _leave_out_cache_control(request: ChatRequest) -> None:
 
 
 def _require_objects_as_arguments(request: ChatRequest) -> None:
-    """Engines' templates take a call's `arguments` for an object. Several engines write nothing for a call without any,
-    and clients send back what they were given: nothing, blanks and `null` become `{}`."""
+    """Engines' templates take a call's `arguments` for an object. Several engines write an empty text for a call
+    without any, and clients send it back: empty text, blanks and `null` become `{}`."""
     for param, call in _calls(request):
         if call.function.arguments.strip() in ("", "null"):
             call.function.arguments = "{}"
@@ -130,7 +130,7 @@ def _require_objects_as_arguments(request: ChatRequest) -> None:
 
 
 def _calls(request: ChatRequest) -> Iterator[tuple[str, ToolCall]]:
-    """The calls that the assistant made earlier, each with the name of its arguments in the body."""
+    """The assistant's earlier calls, each with the path of its arguments in the body."""
     for at, message in enumerate(request.messages):
         if isinstance(message, AssistantMessage):
             for number, call in enumerate(message.tool_calls or ()):

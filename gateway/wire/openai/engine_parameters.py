@@ -1,4 +1,4 @@
-"""Parameters of engines' own APIs in a client's body: which the engines of its model take, and with what values.
+"""Parameters of engines' own APIs in a client's body: the ones that its model's engines take, and their values.
 
 The decoder puts fields that the request's struct lacks into `extra_body`, undecoded; here they meet the model's
 engines. A request without any costs nothing.
@@ -23,10 +23,10 @@ JsonObject = dict[str, Any]
 
 
 def engine_parameters(request: Common, target: Target) -> JsonObject | None:
-    """Those of the body that the engines of the model take; None: there are none.
+    """The body's parameters that the model's engines take; None: none.
 
-    Raises a RequestError that names the field: UnsupportedField where they do not take it, InvalidField for a value
-    that it cannot have.
+    Raises a RequestError that names the field: UnsupportedField if they do not take it, InvalidField for an invalid
+    value.
     """
     if not request.extra_body:
         return None
@@ -49,8 +49,8 @@ def template_kwargs(asked: JsonObject | None, effort: str | None, target: Target
     """The variables of the chat template: the model's own, under those of `reasoning_effort`, under the request's,
     which are taken out of `asked`. Raises InvalidField.
 
-    SGLang and vLLM read the effort `none` so too; that it is written out here makes it hold for every version, and
-    the gateway's count the engine's.
+    SGLang and vLLM read the effort `none` in the same way; writing it out here makes it hold for every version, and
+    keeps the gateway's count equal to the engine's.
     """
     variables: dict[str, TemplateValue] = dict(target.model.chat_template_kwargs)
     if effort == NO_EFFORT and CHAT_TEMPLATE_KWARGS in target.capabilities.parameters:
@@ -72,7 +72,7 @@ def _value(name: str, raw: msgspec.Raw, parameter: Parameter) -> Any:
 
 
 def _refusal(name: str, request: Common, target: Target) -> RequestError:
-    """Why a field is not passed on, and what to do."""
+    """The reason for refusing a field, and the next step."""
     if name in type(request).__struct_fields__:
         return UnsupportedField(
             f"Unsupported parameter: 'extra_body.{name}'; write '{name}' at the top of the body.", param=name
@@ -95,7 +95,7 @@ def _refusal(name: str, request: Common, target: Target) -> RequestError:
 
 
 def _require_known_ids(ids: list[int], target: Target) -> None:
-    """An engine that does not check ids would end at one outside of its vocabulary."""
+    """An engine that does not check ids would crash on one outside of its vocabulary."""
     if target.tokenizer is None:
         if ids and not target.capabilities.checks_token_ids:
             raise UnsupportedField(

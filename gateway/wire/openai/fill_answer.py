@@ -12,10 +12,10 @@ from gateway.wire.usage_json import usage_json
 
 
 class CompletionFraming:
-    """Of one request."""
+    """Framing of one request."""
 
     def __init__(self, answer_id: str, model: str, created: int, *, include_usage: bool) -> None:
-        """created: Unix time in seconds. include_usage: a stream ends with what it used."""
+        """created: Unix time in seconds. include_usage: a stream ends with its usage."""
         self._head = completion_head(answer_id, model, created)
         self._include_usage = include_usage
 

@@ -30,7 +30,7 @@ _BOTH = {
     "typical_p": _SAMPLING,
 }
 _IMAGE = (
-    "an image stands in a message's 'content', as a part such as "
+    "an image belongs in a message's 'content', as a part such as "
     '{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.'
 )
 _MESSAGES = 'write \'messages\', such as [{"role": "user", "content": "…"}]'
@@ -91,11 +91,11 @@ IN_CHAT = {
     **dict.fromkeys(_only(CompletionRequest, ChatRequest), f"it belongs to {COMPLETIONS_URL}."),
     **_CHAT,
 }
-"""By the name in a body of a chat completion."""
+"""Advice by the field's name in a body of a chat completion."""
 IN_COMPLETION = {
     **_BOTH,
     **dict.fromkeys(_only(ChatRequest, CompletionRequest), _CHAT_ONLY),
     "max_completion_tokens": _LENGTH,
     **_COMPLETION,
 }
-"""By the name in a body of a completion."""
+"""Advice by the field's name in a body of a completion."""

@@ -30,12 +30,12 @@ from gateway.wire.usage_tracker import UsageTracker
 
 
 class _OpenAiFormat:
-    """What both have in common."""
+    """The common part of both formats."""
 
     stream_headers = EVENT_STREAM
     heartbeat = COMMENT
     id_prefix: str
-    """Of the `id` inside answers."""
+    """Prefix of the `id` inside responses."""
 
     def __init__(self, config: RequestConfig) -> None:
         self._max_whole_logprobs = config.max_whole_logprobs
@@ -103,7 +103,7 @@ class ChatFormat(_OpenAiFormat):
         return self._decoder.chat(body)
 
     async def prepare(self, asked: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-        """As `prepare_chat`, within `require_room`."""
+        """Like `prepare_chat`, within `require_room`."""
         prepared = await prepare_chat(asked, request_id, caller, salt, target)
         require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
         return prepared
@@ -122,7 +122,7 @@ class CompletionFormat(_OpenAiFormat):
     async def prepare(
         self, asked: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
     ) -> Prepared:
-        """As `prepare_completion`, within `require_room`."""
+        """Like `prepare_completion`, within `require_room`."""
         prepared = await prepare_completion(asked, request_id, caller, salt, target)
         if prepared.details is None:
             require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
@@ -145,7 +145,7 @@ class CompletionFormat(_OpenAiFormat):
 
 
 class EngineCompletionFormat(CompletionFormat):
-    """POST /v1/engines/{model}/completions: the path says what the body does not."""
+    """POST /v1/engines/{model}/completions: the model is in the path, not in the body."""
 
     name = "engine_completion"
     _model: str

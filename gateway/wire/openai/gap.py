@@ -20,7 +20,7 @@ DEFAULT_MAX_TOKENS = 16
 
 
 def keeps_rules(gap: Gap | None, request: CompletionRequest, target: Target) -> TypeGuard[Gap]:
-    """Whether the answer is made as one to an editor. Raises RequestError where that is asked for and cannot be."""
+    """Whether editors' stop rules apply. Raises RequestError if the request requires them where they cannot apply."""
     if request.min_confidence and gap is None:
         raise InvalidField(
             "'min_confidence' is for gaps: give 'suffix' too, or a prompt that is laid out for one.",
@@ -46,7 +46,7 @@ async def prepare_gap(
     *,
     include_usage: bool,
 ) -> Prepared:
-    """As an editor's request is prepared, but for OpenAI's default of the output limit. own: parameters of engines, as
+    """Like an editor's request, with OpenAI's default output limit. own: parameters of engines, see
     `Sampling.engine_parameters`."""
     stop = request.stop
     asked = FillRequest(

@@ -33,7 +33,7 @@ OPERATIONS = (
     Operation(
         path=ENGINE_PATH,
         name="create_engine_completion",
-        summary="Generate text by the model in the path, as OpenAI's first clients ask for it.",
+        summary="Generate text by the model in the path, for OpenAI's first clients.",
         body=EngineCompletionRequest,
         answer=TextCompletion,
     ),
@@ -42,7 +42,7 @@ CLIENT_PARAMETER = {
     "name": "x-slipstream-client",
     "in": "header",
     "required": False,
-    "description": "What kind of client asks, where nothing else tells; other names say nothing.",
+    "description": "The kind of client, if no other header identifies it; other names are ignored.",
     "schema": {"type": "string", "examples": [*get_args(ClientFamily)]},
 }
 MODEL_PARAMETER = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}

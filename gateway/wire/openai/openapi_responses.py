@@ -17,7 +17,7 @@ class PromptDetails(msgspec.Struct):
 
 
 class TokenUsage(msgspec.Struct):
-    """The engine's count, which is also what is billed."""
+    """The engine's count, which is also billed."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -26,7 +26,7 @@ class TokenUsage(msgspec.Struct):
 
 
 class ChatAnswerMessage(msgspec.Struct):
-    """What the assistant said, or the tools it wants called."""
+    """The assistant's message, or the tools it wants called."""
 
     role: Literal["assistant"]
     content: str | None = None
@@ -34,7 +34,7 @@ class ChatAnswerMessage(msgspec.Struct):
 
 
 class ChatChoice(msgspec.Struct):
-    """One of `n` answers."""
+    """One of `n` responses."""
 
     index: int
     message: ChatAnswerMessage
@@ -89,7 +89,7 @@ class ModelEntry(msgspec.Struct):
 
 
 class ModelList(msgspec.Struct):
-    """All of them."""
+    """All models that the key may use."""
 
     object: Literal["list"]
     data: list[ModelEntry]

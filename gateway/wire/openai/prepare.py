@@ -1,7 +1,6 @@
 """A typed OpenAI request becomes a Generation: prompt counted and encoded, output limit fixed, tenant's salt set.
 
-Counting and encoding happen here, once: what was reserved, what the journal says and what the engine is told are the
-same numbers.
+Counting and encoding happen here, once: the reservation, the journal and the engine's request have the same numbers.
 """
 
 from __future__ import annotations
@@ -212,8 +211,7 @@ def _running_usage(request: Common) -> bool:
 
 
 def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], target: Target) -> Gap | None:
-    """What is to be filled: the text around `suffix`, or what the client has laid out itself; None: a text is to be
-    continued."""
+    """The gap to fill: the text around `suffix`, or the client's own layout; None: a text is to be continued."""
     text = prompts[0] if len(prompts) == 1 else None
     if request.suffix is not None:
         if not isinstance(text, str):
@@ -227,7 +225,7 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:
-    """One entry per prompt, whichever of the four shapes the client used. Ids that cannot fit are not looked at."""
+    """One entry per prompt, for any of the four shapes. Ids that cannot fit are not checked."""
     prompt = request.prompt
     if isinstance(prompt, str):
         return [prompt]

@@ -9,7 +9,7 @@ _NAMES = ((b"requests", "requests_per_minute"), (b"tokens", "tokens_per_minute")
 
 
 def rate_headers(state: RateLimitStatus) -> Headers:
-    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for what is limited."""
+    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for counters that are limited."""
     headers: Headers = []
     for name, counter in _NAMES:
         found = state.counter(counter)

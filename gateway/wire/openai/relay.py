@@ -1,10 +1,9 @@
 """Turns an engine's event stream into ours, byte for byte where it can.
 
-The relay works in events, not reads: one read may hold half an event or ten. Pure: bytes in, bytes out; who reads
-and who writes is elsewhere. Only the first, the finishing and unusual events are decoded, and all of them when there
-are several choices; on the others, id and model are replaced and running usage is cut out in place. `rewrite_decoded`
-is the slow twin that decodes everything: events of an unfamiliar layout take it, and tests hold the two against each
-other.
+The relay works in events, not reads: one read may hold half an event or ten. Pure: bytes in, bytes out; reading and
+writing happen elsewhere. Only the first, the finishing and unusual events are decoded, and all of them when there are
+several choices; on the others, id and model are replaced and running usage is cut out in place. `rewrite_decoded` is
+the slow twin that decodes everything: events of an unfamiliar layout take it, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _IN_PLACE = (
     (b',"stop_reason":null,"prompt_token_ids":null', b""),
     (b',"token_ids":null', b""),
 )
-"""As they write them in events that finish nothing. No text can hold it: quotes are escaped there."""
+"""As engines write them in events that finish nothing. No text can contain it: quotes are escaped there."""
 _THEIR_THOUGHT, _OUR_THOUGHT = b'"reasoning":', b'"reasoning_content":'
 """The member that holds what a model thinks, as vLLM names it and as clients read it."""
 
@@ -105,9 +104,9 @@ class Relay:
         service_tier: str | None = None,
         running_usage: bool = False,
     ) -> None:
-        """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`.
-        counts_characters: at the price of reading the text of every event. chat: what it is until the engine says.
-        service_tier: every event names it; None: none does. running_usage: every event carries the usage so far."""
+        """seen: collects usage; None creates one. read_error: the dialect's `Driver.error`. counts_characters: costs
+        reading the text of every event. chat: the default until the engine's first event. service_tier: every event
+        names it; None: none does. running_usage: every event carries the usage so far."""
         self._id = response_id
         self._model = model
         self._service_tier = service_tier
@@ -119,7 +118,7 @@ class Relay:
         self._calls: dict[int, Calls] = {}
         """Tool calls by choice, for choices that have made some or have ended."""
         self._compact = False
-        """Whether events may be rewritten in place: their layout is the expected one, and the answer goes on."""
+        """Events may be rewritten in place: their layout is the expected one, and the response goes on."""
         self._finished_choices: set[int] = set()
         self._include_usage = include_usage
         self._running_usage = running_usage
@@ -133,12 +132,12 @@ class Relay:
         self.created = 0
         self.events = 0
         self.text_seen = False
-        """Some generated text, call or reasoning has gone by."""
+        """Some generated text, call or reasoning has passed."""
         self.final: list[bytes] = []
         self.done = False
         """The engine said [DONE]."""
         self.satisfied = False
-        """It was cut: otherwise clients get all that the engine writes."""
+        """The response was cut: otherwise clients get all of the engine's output."""
         self.error: SlipstreamError | None = None
         """The engine reported an error inside its stream."""
 
@@ -158,7 +157,6 @@ class Relay:
         return self._usage.total
 
     def cut(self) -> None:
-        """As of `Transcoder`."""
         if self.finished:
             return
         self.satisfied = True
@@ -180,7 +178,7 @@ class Relay:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def finish(self) -> bytes:
-        """What ends a good stream: the held finish events, usage if the client asked for it, [DONE]."""
+        """The end of a good stream: the held finish events, usage if the client requested it, [DONE]."""
         events = list(self.final)
         usage = self.usage or (Usage() if self.satisfied else None)
         if self._include_usage and usage is not None:
@@ -301,7 +299,8 @@ class Relay:
             broken_off = broken_off or reason in BROKEN_OFF
             if reason or (one.get("delta") or one).get("tool_calls"):
                 choices[place] = self._normalized(one)
-        # a usage event, for ours is made in `finish`; or the last event of an incomplete choice, which an error follows
+        # a usage event, because ours is made in `finish`; or the last event of an incomplete choice, which an error
+        # follows
         if not choices or broken_off:
             return b""
         event = self._rewritten(chunk)
@@ -350,7 +349,7 @@ def rewrite_decoded(
     chunk: dict[str, Any], response_id: str, model: str, include_usage: bool, running: Usage | None = None
 ) -> bytes:
     """One event with our id and model and without running usage: the meaning of the in-place rewrite. running: the
-    usage so far, for clients that asked for it."""
+    usage so far, for clients that requested it."""
     chunk = {**_public(chunk), "id": response_id, "model": model}
     chunk.pop("usage", None)
     chunk["choices"] = [_public(choice) for choice in chunk["choices"]]

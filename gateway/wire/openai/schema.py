@@ -1,8 +1,8 @@
-"""OpenAI's request bodies, as far as they are honoured. The only place that knows OpenAI's request field names.
+"""OpenAI's request bodies, with the honoured fields. The only place that knows OpenAI's request field names.
 
 Three kinds of fields: honoured ones; ones taken and only recorded or without effect here (`user`, `metadata`, …, listed
 in docs/reference/api.md); and ones of OpenAI's API that are refused by name (`UNSUPPORTED_*`), because ignoring them
-would change what the client gets. Anything else is unknown and refused by name too.
+would change the response. Anything else is unknown and refused by name too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LOGIT_BIAS = 300
 MAX_PROMPTS = 64
 MAX_MESSAGES = 10_000
 MAX_PARTS = 10_000
-"""Of one message. A body's shape is bounded as a whole too: gateway/wire/body_shape.py."""
+"""Limit per message. A body's shape is bounded as a whole too: gateway/wire/body_shape.py."""
 MAX_TOOLS = 128
 MAX_CALLS = 128
 MAX_ANNOTATIONS = 1_000
@@ -53,7 +53,7 @@ engines cache every prompt."""
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="text"):
-    """A piece of text."""
+    """A part of text."""
 
     text: Text
     cache_control: CacheControl | None = None
@@ -66,7 +66,7 @@ class RefusalPart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", 
 
 
 class ImageUrl(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Where an image is; only `data:` URLs are taken."""
+    """An image's URL; only `data:` URLs are taken."""
 
     url: str
     detail: Literal["auto", "low", "high"] | None = None
@@ -80,14 +80,14 @@ class ImagePart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, 
 
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
-    """Name and JSON arguments of a call the assistant made."""
+    """Name and JSON arguments of the assistant's call."""
 
     name: Tag
     arguments: Text
 
 
 class ToolCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A call the assistant made earlier."""
+    """The assistant's earlier call."""
 
     id: Tag
     function: FunctionCall
@@ -114,7 +114,7 @@ class DeveloperMessage(
 
 
 class UserMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="user"):
-    """What the user said."""
+    """The user's message."""
 
     content: Text | Annotated[list[TextPart | ImagePart], Meta(max_length=MAX_PARTS)]
     name: Tag | None = None
@@ -124,7 +124,7 @@ class UserMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 class AssistantMessage(
     msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="assistant"
 ):
-    """What the assistant said; takes what our own answers contain, so that clients can append them unchanged."""
+    """The assistant's message; accepts all fields of our own responses, so that clients can append them unchanged."""
 
     content: Text | Annotated[list[TextPart | RefusalPart], Meta(max_length=MAX_PARTS)] | None = None
     name: Tag | None = None
@@ -141,7 +141,7 @@ class AssistantMessage(
 
 
 class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="tool"):
-    """What a tool answered."""
+    """A tool's result."""
 
     content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
     tool_call_id: Tag
@@ -209,7 +209,7 @@ class JsonSchemaFormat(msgspec.Struct, forbid_unknown_fields=True, tag_field="ty
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """How to stream."""
+    """Options of streaming."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -235,8 +235,8 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ignore_eos: bool | None = None
     """Engines' own: as `min_tokens` with the value of the output limit."""
     extra_body: dict[str, msgspec.Raw] | None = None
-    """Other parameters of engines, undecoded (`engine_parameters.py`). The decoder moves those of the body's top here,
-    where clients may put them too: SDKs have an option of this name, which writes them at the top."""
+    """Other parameters of engines, undecoded (`engine_parameters.py`). The decoder moves those at the body's top here.
+    Clients may also send this field itself: SDKs have an option of this name, which writes them at the top."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: Tag | None = None
@@ -282,9 +282,9 @@ class EngineCompletionRequest(CompletionRequest, forbid_unknown_fields=True, kw_
     model: Annotated[str, Meta(max_length=MAX_MODEL_NAME, extra_json_schema={"const": ""})] = ""
     """The path names the model. This field may repeat it; another name is refused."""
     nwo: Tag | None = None
-    """Of Copilot's plugin, a repository's name: taken, without effect."""
+    """Copilot's plugin: a repository's name; accepted, without effect."""
     extra: dict[str, Any] | None = None
-    """Of Copilot's plugin, what it knows of the file: taken, without effect."""
+    """Copilot's plugin: data about the file; accepted, without effect."""
 
 
 UNSUPPORTED_CHAT = frozenset(

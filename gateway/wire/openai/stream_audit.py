@@ -1,4 +1,4 @@
-"""The known stream's dress: the headers and errors of a chat completion, under a name of its own."""
+"""The known stream's wire format: the headers and errors of a chat completion, under its own name."""
 
 from __future__ import annotations
 

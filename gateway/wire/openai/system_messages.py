@@ -1,4 +1,4 @@
-"""Leading system and developer messages as one: chat templates of many models refuse a second.
+"""Merges leading system and developer messages: chat templates of many models refuse a second.
 
 Qwen 3.5 and later, Gemma and others raise on any system message but the first, and clients such as OpenCode send
 several. They are merged for every model: those that take several read the same words in the same order.

@@ -14,7 +14,7 @@ _LENGTH = ("MAX_TOKENS", "max_length", "max_tokens", "model_length")
 
 
 class Call:
-    """A call so far. blank: its arguments are empty or white space so far."""
+    """A call so far. blank: its arguments are empty or white space."""
 
     __slots__ = ("blank", "id", "name")
 

@@ -1,4 +1,4 @@
-"""One choice of a whole answer while it grows, in about as many bytes as it will have on the wire.
+"""One choice of a whole response while it grows, in about as many bytes as on the wire.
 
 A token with 20 alternatives is 9 kB as Python's objects and a tenth of that as JSON.
 """
@@ -15,7 +15,7 @@ from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
 
 
 class JsonArray:
-    """A JSON array made of the items of many, kept as bytes."""
+    """A JSON array concatenated from the items of several, kept as bytes."""
 
     __slots__ = ("_items",)
 
@@ -50,12 +50,12 @@ class WholeChoice:
 
     @property
     def has_logprobs(self) -> bool:
-        """Some event had log probabilities."""
+        """An event had log probabilities."""
         return self._logprobs is not None
 
     @property
     def characters(self) -> int:
-        """Of `text`; a code point is one."""
+        """Characters (code points) of `text`."""
         return len(self.text)
 
     @property
@@ -81,7 +81,7 @@ class WholeChoice:
         self.finish_reason = finish_of(part) or self.finish_reason
 
     def end(self) -> None:
-        """What has come is all of it."""
+        """The choice is complete."""
         self.finish_reason = self.finish_reason or "stop"
 
     def json(self) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Tabby's completion endpoint as a wire format. Its path is OpenAI's too: `has_segments` tells them apart, and the
-answer is one that both read."""
+"""Tabby's completion endpoint as a wire format. Its path is OpenAI's too: `has_segments` tells them apart, and both can
+read the response."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TabbyFormat(FillFormat):
         return await prepare_segments(asked, request_id, caller, salt, target)
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
-        """Nothing asks for it: `stream` is no field of a request."""
+        """Never called: `stream` is no field of a request."""
         return self.collect(request_id, prepared, usage, read_error)
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
@@ -46,7 +46,7 @@ class TabbyFormat(FillFormat):
 
 
 class _Framing:
-    """An answer with what either client needs: Tabby's agent `id` and the choice's `index` and `text`."""
+    """A response for either client: Tabby's agent needs `id` and the choice's `index` and `text`."""
 
     def __init__(self, answer_id: str, model: str) -> None:
         self._id = answer_id

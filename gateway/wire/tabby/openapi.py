@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of Tabby's completions, which share OpenAI's path. `format.py` writes the answers."""
+"""OpenAPI document of Tabby's completions, which share OpenAI's path. `format.py` writes the responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SegmentsChoice(msgspec.Struct):
 
 
 class SegmentsCompletion(msgspec.Struct):
-    """What Tabby's agents read; it has the rest of OpenAI's object too."""
+    """The part that Tabby's agents read; the response has the rest of OpenAI's object too."""
 
     id: str
     choices: list[SegmentsChoice]
@@ -30,7 +30,7 @@ class SegmentsCompletion(msgspec.Struct):
 TABBY_OPERATION = Operation(
     path=TABBY_PATH,
     name="complete_segments",
-    summary="With `segments`: fill a gap, as Tabby's agents ask for it; never streamed.",
+    summary="With `segments`: fill a gap for Tabby's agents; never streamed.",
     body=SegmentsRequest,
     answer=SegmentsCompletion,
 )

@@ -1,4 +1,4 @@
-"""What a Tabby agent knows of a file becomes a gap to fill."""
+"""Converts a Tabby agent's description of a file to a gap."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def prepare_segments(
 
 
 def _file(segments: Segments) -> str:
-    """What requests of one file have in common, as far as a client tells it; no name leaves the gateway."""
+    """The common identity of one file's requests, as far as a client sends it; no name leaves the gateway."""
     if not segments.filepath:
         return ""
     named = f"{segments.git_url or ''}\n{segments.filepath}".encode("utf-8", "surrogatepass")
@@ -47,8 +47,8 @@ def _file(segments: Segments) -> str:
 
 
 def snippets(segments: Segments) -> tuple[Snippet, ...]:
-    """What changes least between two keystrokes comes first, so that it stays in the engine's cache; a text that came
-    before is not said again."""
+    """Parts that change least between two keystrokes come first, so that they stay in the engine's cache; repeated
+    texts are dropped."""
     opened = segments.relevant_snippets_from_recently_opened_files or ()
     changed = segments.relevant_snippets_from_changed_files or ()
     found = [Snippet(one.filepath, one.body) for one in (*opened, *changed, *(segments.declarations or ()))]

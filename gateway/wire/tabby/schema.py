@@ -1,8 +1,8 @@
 """Tabby's request for a completion. The only place that knows its request field names.
 
-What an editor knows about its file and the files around it is in `segments`. Tabby's own server ignores what it does
-not know there, and its agents grow such fields from version to version; they are hints, so they are ignored here too.
-Of the request itself everything unknown is refused by name.
+`segments` describes an editor's file and the files around it. Tabby's own server ignores unknown fields there, and its
+agents grow such fields from version to version; they are hints, so they are ignored here too. Unknown fields of the
+request itself are refused by name.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Declaration(msgspec.Struct):
-    """Where a name near the cursor comes from."""
+    """The declaration of a name near the cursor."""
 
     filepath: Name
     body: Text
 
 
 class RelevantSnippet(msgspec.Struct):
-    """A piece of another file. Its `score` is the client's own and stays unread: they come best first."""
+    """A chunk of another file. Its `score` is the client's own and is not read: the best come first."""
 
     filepath: Name
     body: Text
@@ -42,7 +42,7 @@ RelevantSnippets = Annotated[list[RelevantSnippet], Meta(max_length=MAX_SNIPPETS
 
 
 class Segments(msgspec.Struct):
-    """What stands around the cursor. `edit_history` stays unread."""
+    """The text around the cursor. `edit_history` is not read."""
 
     prefix: Text
     suffix: Text | None = None
@@ -61,7 +61,7 @@ class SegmentsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     segments: Segments
     language: Tag | None = None
-    """As language servers name it; None: unknown."""
+    """The language server's name for it; None: unknown."""
     user: Tag | None = None
     mode: Literal["standard"] | None = None
     """`next_edit_suggestion` is not served."""

@@ -11,7 +11,7 @@ CHECK = "first_event"
 SLOW_MS = 100.0
 FIX = (
     "Look at each hop's own log of times (nginx: $upstream_connect_time, $upstream_header_time, $request_time): a hop "
-    "that connects anew to another region, checks requests elsewhere (a WAF, an auth sub-request), or holds answers."
+    "that connects to another region, checks requests elsewhere (a WAF, an auth sub-request), or holds responses."
 )
 _DURATION = re.compile(r"dur=([0-9.]+)")
 

@@ -1,4 +1,4 @@
-"""Heads of the audit log outside the database: every line stays, and a log that was written anew is found by them."""
+"""Heads of the audit log outside the database: every line stays, and a rewritten log is found by them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_the_first_head_that_is_not_found_again_is_named(
     assert (await verify(connection)).problem is None  # whole in itself: the hashes hold no secret
     for order in (heads, heads[::-1]):
         verdict = await verify(connection, *order)
-        assert (verdict.rows, str(verdict.problem)[:20]) == (3, "row 4 is not the one")
+        assert (verdict.rows, str(verdict.problem)[:32]) == (3, "row 4 differs from the recorded ")
     await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id > 3")
     assert str((await verify(connection, *heads)).problem).startswith(
         "row 4 is missing: the log ends before row 4, which was its head once"

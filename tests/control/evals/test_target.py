@@ -42,7 +42,7 @@ def test_a_pools_engines_have_a_name_of_their_own_for_the_model(pool: str | None
     [
         ("gone", None, "model", "There is no model 'gone'; models: m, code."),
         ("m", "gone", "candidate_pool", "There is no pool 'gone'; pools: old, new, prompts."),
-        ("m", "prompts", "candidate_pool", "computes prompts for other pools and answers nobody"),
+        ("m", "prompts", "candidate_pool", "computes prompts for other pools and serves no clients"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_by_its_field(model: str, pool: str | None, param: str, said: str) -> None:

@@ -61,7 +61,7 @@ async def test_only_what_is_free_passes_a_budget_of_nothing(store: AnyStore, mak
     platform = Platform(make_limiter, store.url)
     gateway = await platform.gateway()
     await platform.reserve(gateway, platform.budget(0), 0)
-    with pytest.raises(InsufficientQuota, match=r"is 0 USD a month .*nothing that has a price is served") as caught:
+    with pytest.raises(InsufficientQuota, match=r"is 0 USD a month .*no request with a price is served") as caught:
         await platform.reserve(gateway, platform.budget(0), 1)
     assert caught.value.limit is not None
     assert (caught.value.limit.counter, caught.value.limit.frees_in_ms) == ("money_micro_per_month", None)

@@ -84,7 +84,7 @@ def test_what_openai_has_and_we_do_not_is_unsupported_not_unknown(decoder: Decod
         (chat, "echo", "; it belongs to POST /v1/completions."),
         (chat, "functions", "is not available on this deployment; write 'tools'."),
         (chat, "function_call", "is not available on this deployment; write 'tool_choice'."),
-        (chat, "image", "; an image stands in a message's 'content', as a part such as {"),
+        (chat, "image", "; an image belongs in a message's 'content', as a part such as {"),
         (chat, "top_k", " taken by the engines of 'm' (driver openai). Leave it out, or have an operator name it in"),
         (chat, "typical_p", "; it belongs to an engine's own API, and this model's engines do not take it. Leave"),
         (completion, "max_new_tokens", "; write 'max_tokens'."),

@@ -23,7 +23,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By each organization's cached share, beside its own before and the others'."""
+    """By each organization's cached share, compared with its own earlier one and the others'."""
     known = shares(evidence)
     if not known:
         return NotEnough(Cause.BROKEN_PREFIX, "no organization has enough requests in both windows")
@@ -32,7 +32,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     if compared:
         broken = [each for each in compared if each.prompts_changed and each.fell]
     else:
-        # by what was cached alone: not while all caches fill, nor where everybody lost theirs
+        # by the cached share alone: not while all caches fill, nor if all organizations lost theirs
         everybody = together(evidence)
         filling = everybody is not None and everybody.fills
         broken = [] if filling or (len(known) > 1 and not whole) else [each for each in known if each.stays_low]

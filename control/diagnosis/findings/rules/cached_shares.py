@@ -1,4 +1,4 @@
-"""What engines had cached of an organization's prompts, now and before: what three rules judge differently.
+"""Cached shares of an organization's prompts, now and before, which three rules judge differently.
 
 Shares are of tokens. `last` is the last third of the window: a cache that fills is better at its end, a prefix that
 broke is not.
@@ -21,11 +21,11 @@ WORTH = 0.3
 FALL = 0.5
 """To half: the alert of the prefix contract (one dynamic token takes 80 % to 10 %)."""
 COLD_FALL, RISE, NEAR = 0.65, 1.3, 0.6
-"""A cache that fills: the first third beside before, the last third beside the first, and beside before."""
+"""A filling cache: its first third compared with before, its last third with the first, and with before."""
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one organization or all, 0 to 1. first, last: thirds of the window; None: too few requests in it."""
+    """Shares of one organization or all, 0 to 1. first, last: thirds of the window; None: too few requests in it."""
 
     label: str
     requests: int
@@ -35,10 +35,10 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     first: float | None
     last: float | None
     cached_tokens: float
-    """Of a request, on average."""
+    """Mean per request."""
     cached_tokens_before: float
     reusable: float | None = None
-    """What engines could have had cached, by the prompts alone; None: they were not compared."""
+    """The share that engines could have cached, by the prompts alone; None: not compared."""
     reusable_before: float | None = None
 
     @property
@@ -52,7 +52,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompts_changed(self) -> bool | None:
-        """They no longer begin as earlier ones did; None: they were not compared."""
+        """Prompts no longer begin like earlier ones; None: not compared."""
         if self.reusable is None or self.reusable_before is None:
             return None
         return self.reusable_before >= WORTH and self.reusable <= FALL * self.reusable_before
@@ -99,7 +99,7 @@ def shares(evidence: Evidence) -> tuple[Shares, ...]:
 
 
 def together(evidence: Evidence) -> Shares | None:
-    """Of all organizations that are in both windows."""
+    """The shares of all organizations that are in both windows."""
     if evidence.before is None:
         return None
     known = {each.organization for each in evidence.before.tenants} & {
@@ -110,7 +110,7 @@ def together(evidence: Evidence) -> Shares | None:
 
 
 def harm(evidence: Evidence, objectives: Objectives) -> Excess | None:
-    """What it costs before the first token; not all of that time, for other phases may have grown beside it."""
+    """Its cost before the first token, without growth of other phases."""
     found = (grown(evidence, measure, objectives, Number.TTFT) for measure in (Measure.PREFILL, Measure.ENGINE_UNSPLIT))
     return max((each for each in found if each is not None), key=lambda each: each.score, default=None)
 

@@ -1,4 +1,4 @@
-"""Tokens come fast on the whole, and stop now and then: somebody's prefill holds up everybody's decoding.
+"""Tokens come fast on the whole, and stop now and then: one request's prefill holds up all decoding.
 
 "Large prefills and smooth decode compete for the same GPU time"; ITL is the gap, TPOT the mean: both are judged.
 """
@@ -13,7 +13,7 @@ from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
 STOPS = 6.0
-"""Typical times of a token. Less is decoding that is slow evenly, and another rule's."""
+"""Typical token times. Smaller pauses mean evenly slow decoding, which is another rule's."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the mean is good; a step that waits for a prefill waits with drafts, too"),
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the gaps are other requests' prefills, which compute bounds"),
@@ -22,7 +22,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By each request's longest gap: where it grew, or is longer than promised."""
+    """By each request's longest gap: it grew, or exceeds its objective."""
     gap = grown(evidence, Measure.LONGEST_GAP, objectives, Number.LONGEST_GAP)
     if gap is not None and gap.now.value(gap.statistic) < STOPS * _typical(evidence, gap.label):
         gap = None

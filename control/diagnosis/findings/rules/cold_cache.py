@@ -1,6 +1,6 @@
 """Caches are cold and filling: replicas have just started. It passes by itself.
 
-Told from prompts that broke by its course: everybody's share is low at first and comes back within the window.
+Its course distinguishes it from broken prompts: all shares are low at first and recover within the window.
 """
 
 from __future__ import annotations

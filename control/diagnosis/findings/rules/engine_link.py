@@ -22,5 +22,5 @@ RULE = OnePhase(
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the phase `engine`, less what the engine tells."""
+    """By the phase `engine`, less the engine's own report."""
     return RULE.judge(evidence, objectives)

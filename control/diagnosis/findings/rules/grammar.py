@@ -33,5 +33,5 @@ RULE = OnePhase(
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By what the engine tells of it."""
+    """By the engine's report."""
     return RULE.judge(evidence, objectives)

@@ -1,7 +1,7 @@
-"""Limits refuse requests. Whoever asks again until it passes feels that as latency; no engine has a part in it.
+"""Limits refuse requests. A client that retries until it passes sees that as latency; no engine is involved.
 
-An organization's fair share of a full pool is such a limit: the router sheds what it asks for beyond. That is what is
-wrong where it is one organization's, however small a part of all requests it is; else it is everybody's wait.
+An organization's fair share of a full pool is such a limit: the router sheds the excess. That is the cause if it is one
+organization's, however small a part of all requests it is; else it is a wait of all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHARE, FEWEST = 0.05, 5
 MONEY = ("insufficient_quota", "request_exceeds_limit")
 """Waiting does not help against these."""
 FLOOD = 0.2
-"""Part of all requests that must have been refused beyond shares, for that to be what is wrong whosever it is."""
+"""Part of all requests that must have been refused beyond shares for that to be the cause in any case."""
 ONES = 0.01
 """The same, where it is one organization's: as much as a queue is found by."""
 WOULD_NOT_HELP = (
@@ -33,7 +33,7 @@ WOULD_NOT_HELP_SHARE = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the share of requests that limits refused, by which rule most, and whose."""
+    """By the share of requests that limits refused, with the main rule and organization."""
     now = evidence.now
     refusals, flood = now.refusals, floods(now)
     if not flood:  # the rule of the queue counts them
@@ -62,9 +62,9 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def floods(window: Window) -> bool:
-    """What was refused beyond shares is somebody's flood, and not everybody's wait in a full pool.
+    """Refusals beyond shares are one organization's flood, and not a wait of all in a full pool.
 
-    Of an organization that is asked about alone it is: what the router tells apart is its own doing.
+    For a single organization's diagnosis they always are: the router separates its own excess.
     """
     most = refused_beyond_shares(window)
     if most is None or most.total < FEWEST:

@@ -27,7 +27,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the prompts' lengths in each tier, where the time to first token has suffered."""
+    """By the prompts' lengths in each tier, if the time to first token has suffered."""
     if evidence.before is None:
         return NotEnough(Cause.LONG_PROMPTS, "there is no window before to compare lengths with")
     pairs = [(now, same(evidence.before.tiers, now)) for now in evidence.now.tiers]

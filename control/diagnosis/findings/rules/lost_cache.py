@@ -1,4 +1,4 @@
-"""Everybody's cached share fell and stays low: caches are too small for what is asked, or requests miss their replica.
+"""All cached shares fell and stay low: caches are too small for the traffic, or requests miss their replica.
 
 The program: "prefix caching alone with round-robin routing gives about 20 % of the achievable benefit."
 """
@@ -12,7 +12,7 @@ from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.rules.cached_shares import harm, shares, together
 
 LEAST_TENANTS = 2
-"""Where prompts are not compared, one alone cannot be told from prompts that broke."""
+"""Without a comparison of prompts, a single tenant looks the same as broken prompts."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.STABLE_PREFIX, "all organizations' prompts did not change at one moment"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),

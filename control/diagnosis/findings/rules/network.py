@@ -1,7 +1,8 @@
-"""Something between the gateway and the client holds events back; the gateway cannot see it, for it reads fast.
+"""Something between the gateway and the client holds events back; the gateway cannot see it, because the proxy reads
+fast.
 
 The program: "often neglected, easy to find 100 ms here"; the anatomy: a buffering proxy can quietly become 200 ms. Only
-an audit of the path (`slipstream audit-stream`) tells, so without one nothing is said.
+an audit of the path (`slipstream audit-stream`) shows it, so without one the rule is silent.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NOT_AUDITED = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By what an audit found that delays events, or lets no client through."""
+    """By an audit's findings that delay events, or keep clients out."""
     audit = evidence.audit
     if audit is None:
         return NotEnough(Cause.NETWORK, NOT_AUDITED)

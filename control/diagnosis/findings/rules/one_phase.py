@@ -23,10 +23,10 @@ class OnePhase(msgspec.Struct, frozen=True):
     questions: tuple[str, ...] = ()
     least: Share = OURS
     not_measured: str = ""
-    """Why nothing is known of it; empty: no such phase was measured."""
+    """Reason for which it is unknown; empty: no such phase was measured."""
 
     def judge(self, evidence: Evidence, objectives: Objectives) -> Verdict:
-        """Whether it grew, or takes most of a TTFT that is missed."""
+        """Whether it grew, or takes most of a missed TTFT."""
         slow = grown(evidence, self.measure, objectives, Number.TTFT, self.least)
         slow = slow or dominating(evidence, self.measure, objectives)
         if slow is None:

@@ -18,7 +18,7 @@ SHARE, FEWEST = 0.01, 5
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What fails such requests. name: for a sentence."""
+    """A part of the platform. name: for a sentence."""
 
     name: str
     phase: Phase
@@ -48,7 +48,7 @@ PARTS = {
 }
 """By error code; any other is a defect."""
 OTHERS = frozenset(engine_failures.CODES) | frozenset(queue.SHED)
-"""Of which other rules judge."""
+"""Codes that other rules judge."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.MORE_REPLICAS, "no engine refused or failed: the same part fails the requests for more of them"),
     WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused by a limit"),

@@ -32,7 +32,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the router's queue and the engine's, and by what was shed for lack of room."""
+    """By the router's queue and the engine's, and by requests shed for lack of room."""
     waited = grown(evidence, Measure.WAIT, objectives, Number.TTFT) or dominating(evidence, Measure.WAIT, objectives)
     shed = told_shed(evidence)
     if waited is None and shed is None:
@@ -55,12 +55,12 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def _score(waited: Excess | None) -> float:
-    # what was shed got no answer at all: as bad as an objective spent twice
+    # a shed request got no response at all: as bad as an objective spent twice
     return 2.0 if waited is None else waited.score
 
 
 def told_shed(evidence: Evidence) -> str | None:
-    """What was refused for lack of room, beyond shares too where that is nobody's flood; None: hardly anything."""
+    """Refusals for lack of room, those beyond shares included unless they are a flood; None: hardly any."""
     now = evidence.now
     over_share = 0 if floods(now) else now.over_share
     count = over_share + sum(failure.count for failure in now.failures if failure.code in SHED)

@@ -1,7 +1,7 @@
-"""The engine takes long before its first event and does not tell whether this request waited or was computed.
+"""The engine takes long before its first event and does not report whether the request waited or was computed.
 
-The anatomy's drill: "dominated by either queue wait or prefill; I would need queue-wait p99 to disambiguate." What
-helps both is proposed first, and what would tell is asked for. Where the engine's own page tells it of all its requests
+The anatomy's drill: "dominated by either queue wait or prefill; I would need queue-wait p99 to disambiguate." Changes
+that help both come first, and the missing measurement is named. If the engine's own page has it for all its requests
 together, and one of the two clearly takes the time, that one is named.
 """
 
@@ -34,7 +34,7 @@ QUESTIONS = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the time until the engine's first event, where nothing splits it."""
+    """By the time until the engine's first event, if it is not split."""
     slow = grown(evidence, Measure.ENGINE_UNSPLIT, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.ENGINE_UNSPLIT, objectives)
     if slow is None:
@@ -60,7 +60,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def _split(means: StageMeans | None, prefill_fixes: tuple[Fix, ...]) -> tuple[Phase, tuple[Fix, ...]]:
-    """What takes the time, and what then helps."""
+    """The stage that takes the time, and its changes."""
     if means is not None and means.queues:
         return Phase.QUEUE, (Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
     if means is not None and means.computes:

@@ -1,4 +1,4 @@
-"""The engine takes running requests' memory back and begins them again. Looked at before anything else.
+"""The engine takes running requests' memory back and restarts them. Checked before all other rules.
 
 The anatomy's tree, branch "both": "if the server is silently restarting requests, every metric is corrupt. Fix this
 before doing anything else." Waits, prefills and gaps of such a window are those of requests that were computed twice.
@@ -14,7 +14,7 @@ from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.untold import retracting_pages
 
 SHARE, FEWEST = 0.01, 3
-"""One request in a hundred begun again is already the p99 of everything."""
+"""One restarted request in a hundred is already the p99 of everything."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.BIGGER_BATCH, "more running requests are what the memory does not suffice for"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "drafts take KV memory, too"),
@@ -24,7 +24,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By how many requests were begun again, and how often by the pages of engines whose answers do not tell."""
+    """By the number of restarted requests, or by the pages of engines whose responses do not report it."""
     known = sum(each.retractions_known for each in evidence.now.tiers)
     retracted = sum(each.retracted for each in evidence.now.tiers)
     pages = retracting_pages(evidence.now)

@@ -21,7 +21,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By how long gateways waited for connections to take more, per organization: one's clients are alike."""
+    """By gateways' waits for connections to accept more, per organization: one's clients are alike."""
     tenants = evidence.now.tenants or evidence.now.tiers
     stalls = {each.label: each.measures.get(Measure.CLIENT_STALL) for each in tenants}
     known = {label: each for label, each in stalls.items() if each is not None and each.n >= LEAST}

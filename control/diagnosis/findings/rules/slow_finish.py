@@ -19,7 +19,7 @@ RULE = OnePhase(
         WouldNotHelp(Fix.SPECULATIVE_DECODING, "the engine had ended"),
         WouldNotHelp(Fix.MORE_REPLICAS, "the engine had ended"),
     ),
-    least=ENGINE,  # a disk's flush: its time is not ours, and nobody waits for it before the text
+    least=ENGINE,  # a disk's flush: its time is not ours, and the text does not wait for it
 )
 
 

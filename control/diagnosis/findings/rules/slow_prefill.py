@@ -26,7 +26,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By what the engine tells of its prefill."""
+    """By the engine's report of its prefill."""
     slow = grown(evidence, Measure.PREFILL, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.PREFILL, objectives)
     if slow is None:
@@ -45,7 +45,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def workload(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Fix, ...]]:
-    """What the prompts are like, and which changes fit that, the best first."""
+    """The prompts' kind, and the changes that fit it, the best first."""
     largest = max(evidence.now.tiers, key=lambda each: each.requests, default=None)
     prompts = None if largest is None else largest.measures.get(Measure.PROMPT_TOKENS)
     if largest is None or prompts is None:

@@ -20,9 +20,9 @@ LEAST = 6
 RATIO, SPENT = 1.5, 0.25
 """Of the others' median, and of the objective."""
 GREW = 0.1
-"""Of the objective: neighbours that much slower than before have the same trouble."""
+"""Part of the objective: neighbours that are slower by as much have the same trouble."""
 ALIKE = 1.5
-"""Prompts computed, less what was cached: by medians."""
+"""Computed prompt tokens, without the cached ones: by medians."""
 MEASURES = ((Measure.TPOT, "a token"), (Measure.PREFILL, "prefill"), (Measure.ENGINE_UNSPLIT, "the first event"))
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the other replicas run the same model as fast as ever"),
@@ -33,7 +33,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By each replica's medians beside those of the rest of its pool."""
+    """By each replica's medians compared with the rest of its pool."""
     pools = list(_pools(evidence.now.replicas))
     if not pools:
         return NotEnough(Cause.SLOW_REPLICA, "no pool has two replicas with enough requests")
