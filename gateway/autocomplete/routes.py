@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from litestar import Controller, HttpMethod, Request, Response, get, post, route
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.handlers import BaseRouteHandler
-from litestar.params import Dependency, FromPath
+from litestar.params import FromPath, SkipValidation
 
 from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
@@ -33,7 +33,7 @@ _EVENT = msgspec.json.Decoder(CompletionEvent)
 _TABBY_EVENT = msgspec.json.Decoder(TabbyEvent)
 KeyedRequest = Request[KeyRecord, Any, State]
 """Its `user` is the key that the guard found."""
-Parts = Annotated[CompletionServices, Dependency(skip_validation=True)]
+Parts = SkipValidation[CompletionServices]
 """Those of the gateway, which has more."""
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
