@@ -14,7 +14,7 @@ from contracts.errors import Conflict, InvalidField
 from control.api.call import AdminCall
 from control.api.moments import moment
 from control.api.pages import page_of
-from control.api.schemas import Body, ModelName, Moment, Page, PageQuery
+from control.api.schemas import Body, LongPageQuery, ModelName, Moment, Page
 from gateway.metering.pricing.price import MAX_MICRO
 from storage.rows import columns_of, equal, fetchrow, record_of
 from storage.tables.metering import prices
@@ -75,7 +75,7 @@ class PriceChanges(Body, frozen=True, kw_only=True):
     valid_until: Moment | None
 
 
-class PriceQuery(PageQuery, frozen=True, kw_only=True):
+class PriceQuery(LongPageQuery, frozen=True, kw_only=True):
     """Filters."""
 
     model: ModelName | None = None

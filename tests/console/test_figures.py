@@ -152,6 +152,7 @@ async def test_a_filter_and_the_period_before_equal_the_ledger(owner: Console, b
     async with books.database() as database:
         now = await sums(database, counted, "model", start, end)
         before = await sums(database, counted, "model", start - (end - start), start)
+    await page.get_by_role("columnheader", name="Requests before").wait_for()  # once its totals are known
     for name, of in now.items():
         row = page.get_by_role("table", name="Usage by group").get_by_role("row", name=name)
         last = await row.get_by_role("cell").last.inner_text()

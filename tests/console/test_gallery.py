@@ -11,16 +11,19 @@ import pytest
 from playwright.async_api import Browser, ViewportSize
 
 from contracts.desired_state import Model, Pool, Replica
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from tests.console.conftest import CHAT_TOKENIZER, TOKEN, first_owner, fleet_of, serving
 from tests.console.furnished import furnish
 from tests.console.gallery import KEPT, page_name, shown
 from tests.console.pages import Console, expect, seen_by
 from tests.console.routes import addresses, routes
-from tests.console.test_playground import REST, TYPED, typed
-from tests.deployment import Deployment
+from tests.console.test_playground import REST, TYPED
+from tests.deployment import ROOT, Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
+CODE_TOKENIZER = str(ROOT / "models" / "slipstream-code")
+"""It fills gaps, as the playground asks at the end of a file too."""
 MOST_BYTES = 8_000_000
 ENTRY = ("/sign-in", "/welcome")
 
@@ -99,7 +102,10 @@ async def shown_all(engines: list[FakeEngineProcess]) -> AsyncIterator[Deploymen
     replicas = tuple(Replica(f"fake-{number}", each.url) for number, each in enumerate(engines))
     pool = Pool("fake", "sglang", replicas, 1_000, max_adapters=4, price_per_replica_hour=2.4)
     chat = Model("fake-chat", Tier.CHAT, "fake", 20_000, tokenizer=CHAT_TOKENIZER, engine_model="fake")
-    code = Model("fake-code", Tier.AUTOCOMPLETE, "fake", 4_096, engine_model="fake")
+    code = Model(
+        "fake-code", Tier.AUTOCOMPLETE, "fake", 4_096, engine_model="fake", tokenizer=CODE_TOKENIZER,
+        fim=FillInTheMiddle(min_confidence=0),
+    )  # fmt: skip
     async with serving(fleet_of([chat, code], [pool])) as running:
         yield running
 
@@ -127,16 +133,15 @@ async def chat(owner: Console, secret: str) -> None:
 
 
 async def complete(owner: Console, secret: str, engines: list[FakeEngineProcess]) -> None:
-    """Ghost text, of engines that know by heart how the file goes on."""
+    """Ghost text."""
+    page = owner.page
     await begin(owner, secret, "fake-code")
-    for engine in engines[1:]:
-        await engine.control(file="\n".join(await lines_of(owner)) + TYPED + REST)
-    await typed(owner, engines[0])
-
-
-async def lines_of(owner: Console) -> list[str]:
-    """What stands in the editor."""
-    return await owner.page.get_by_role("textbox", name="Code").locator(".cm-line").all_text_contents()
+    for engine in engines:
+        await engine.control(texts=[REST], tokens=1)
+    editor = page.get_by_role("textbox", name="Code")
+    await editor.click()
+    await editor.press("Control+End")
+    await page.keyboard.insert_text(TYPED)
 
 
 WIDER = """

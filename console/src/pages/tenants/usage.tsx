@@ -201,8 +201,8 @@ export function Usage() {
           onChange={(event) => set({ compare: event.currentTarget.checked || undefined })}
         />
       </Filters>
-      {now.error ? (
-        <ErrorNotice error={now.error} retry={now.reload} />
+      {now.error || (compared && then.error) ? (
+        <ErrorNotice error={now.error ?? then.error} retry={now.error ? now.reload : then.reload} />
       ) : !now.ready ? (
         <Loading lines={8} />
       ) : (
@@ -243,7 +243,7 @@ export function Usage() {
                 list={now.groups}
                 rowKey={(row) => row.group}
                 csvName={`usage ${period.start.toISOString().slice(0, 10)} by ${by ?? "all"}`}
-                columns={columnsOf(by, compared ? then.groups : null, figure, show, currency)}
+                columns={columnsOf(by, compared && then.ready ? then.groups : null, figure, show, currency)}
                 empty={null}
               />
             </>
