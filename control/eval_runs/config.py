@@ -25,6 +25,9 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time of the nightly evals of every model: minute, hour, day of the month, month and day of the week, as in a
     crontab, in UTC. Empty: never. A night whose moment passes while no worker runs is left out, and so are those of a
     deployment's first six hours."""
+    models: tuple[str, ...] = ()
+    """Models that the schedule asks; empty: all but those on pools of the driver `openai`, whose engines may be another
+    provider's and cost money."""
     slices: tuple[str, ...] = ()
     """Slices of the schedule, for each model those that fit its tier; empty: all."""
     items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 40

@@ -26,6 +26,8 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 ACTOR = Actor.system("slipstream worker")
 YOUNG = timedelta(hours=6)
 """A deployment is asked nothing at night before it is so old: a trial is not disturbed, nor is a test."""
+FOREIGN_DRIVER = "openai"
+"""Its engines may be another provider's, where each question costs money."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """A worker's clock may be so far behind that of the one that schedules."""
 _MOST_DAYS = 4 * 366
@@ -106,6 +108,8 @@ class NightPlanner:
     def _slices(self, state: DesiredState) -> dict[str, tuple[str, ...]]:
         found = {}
         for model in state.models:
+            if not self._asks(state, model):
+                continue
             names = self._slices_of(model)
             try:
                 target_of(state, model.name, None)
@@ -114,6 +118,12 @@ class NightPlanner:
             if names:
                 found[model.name] = names
         return found
+
+    def _asks(self, state: DesiredState, model: Model) -> bool:
+        if self._config.models:
+            return model.name in self._config.models
+        pool = state.pool(model.pool)
+        return pool is None or pool.driver != FOREIGN_DRIVER
 
     def _slices_of(self, model: Model) -> tuple[str, ...]:
         fitting = self._config.chosen_for(model.tier)

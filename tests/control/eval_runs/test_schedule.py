@@ -111,6 +111,20 @@ def test_a_task_that_waited_or_has_a_slow_clock_asks_its_own_night(schedule: str
     assert planner(schedule=schedule).night_at(now.replace(tzinfo=UTC)) == night
 
 
+async def test_models_of_another_provider_are_asked_only_where_they_are_named(connection: Any) -> None:
+    models = (*MODELS, Model("theirs", Tier.CHAT, "hosted", 4_096))
+    pools = (Pool("a", "sglang"), Pool("b", "sglang"), Pool("hosted", "openai"))
+    await connection.execute(
+        "INSERT INTO gateway.desired_states (version, document) VALUES (2, $1)", document.encode(models, pools)
+    )
+    for named, night, asked in [
+        ((), date(2026, 11, 22), {"one", "two", "code"}),
+        (("theirs",), date(2026, 11, 23), {"theirs"}),
+    ]:
+        queued = await planner(slices=("facts", "code_exact"), models=named).queue(connection, night)
+        assert {(await store.run(connection, each)).model for each in queued} == asked
+
+
 async def test_a_young_deployment_is_asked_nothing_and_says_when_its_first_night_is(connection: Any) -> None:
     made: datetime = await connection.fetchval("SELECT min(created_at) FROM gateway.desired_states")
     asked = planner(schedule="0 * * * *")

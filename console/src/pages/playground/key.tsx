@@ -109,7 +109,7 @@ export function KeyCard() {
                 <Link to="/org/$organizationId/projects" params={{ organizationId }}>
                   Make one
                 </Link>
-                , or choose another organization at the top left.
+                , or choose “Organization” at the top left and there another organization.
               </Notice>
             )}
           </form>

@@ -71,7 +71,11 @@ export function firstRequest(origin: string, secret: string, model: { id: string
     model.tier === "chat"
       ? [
           "/v1/chat/completions",
-          { model: model.id, messages: [{ role: "user", content: "Hello" }], stream: true },
+          {
+            model: model.id,
+            messages: [{ role: "user", content: "What is the capital of France?" }],
+            stream: true,
+          },
         ]
       : ["/v1/completions", { model: model.id, prompt: "def add(a, b):\n    return ", max_tokens: 16 }];
   return [

@@ -51,7 +51,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
     },
     {
       quiet: true,
-      done: `Gateways serve ${name.trim()} within seconds.`,
+      done: `${name.trim()} is added. Its row below says within seconds whether its engine answers.`,
       then: onClose,
     },
   );

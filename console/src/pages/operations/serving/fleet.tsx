@@ -127,8 +127,10 @@ function Pools({ pools }: { pools: LivePool[] }) {
             <Link className="primary-cell" to="/operations/fleet/pools/$pool" params={{ pool: pool.name }}>
               {pool.name}
             </Link>
-            <span>{modelsTold(pool.name, models.data ?? [])}</span>
-            <span>{servedTold(serving.data?.data.find((each) => each.pool === pool.name))}</span>
+            {models.data && <span>{modelsTold(pool.name, models.data)}</span>}
+            {serving.data && (
+              <span>{servedTold(serving.data.data.find((each) => each.pool === pool.name))}</span>
+            )}
             <span>{count(pool.queued)} waiting for a place</span>
           </>
         )}
