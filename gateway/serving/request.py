@@ -183,7 +183,6 @@ class InferenceRequest:
 
     @property
     def trace_id(self) -> str | None:
-        """See `Arrival`."""
         return None if self.trace is None else self.trace.id
 
     @property

@@ -36,7 +36,6 @@ class TracedClock(PhaseClock):
         self.marks: list[Mark] = []
 
     def end(self, phase: Phase) -> None:
-        """See `PhaseClock`."""
         began_s = self.total_s
         super().end(phase)
         self.marks.append(Mark(phase, began_s, self.total_s))
