@@ -147,8 +147,8 @@ export interface paths {
         get?: never;
         /**
          * Let a model's cascade answer customers' requests.
-         * @description 409 unless the comparison passed by the cascade's quality margin or a smaller one, and what it compared is what is
-         *     in force and was so ever since it was queued. Whatever changes that later ends the approval.
+         * @description 409 unless the comparison passed by the cascade's quality margin or a smaller one, and the compared pools are in
+         *     force, unchanged since it was queued. A later change of them ends the approval.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -168,13 +168,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List changes with what was expected of them and what they measured, the newest first.
+         * List changes with their expected and measured effects, the newest first.
          * @description Needs `requests.read`. Only for the operating organization.
          */
         get: operations["list_changes"];
         put?: never;
         /**
-         * Note a change and what is expected of it, best before it is made.
+         * Record a change and its expected effect, best before it is made.
          * @description Needs `changes.write`. Only for the operating organization.
          */
         post: operations["create_change"];
@@ -195,7 +195,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Forget a change that was never made.
+         * Delete a change that was never made.
          * @description Needs `changes.write`. Only for the operating organization.
          */
         delete: operations["delete_change"];
@@ -214,8 +214,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Measure what a change did and keep it: traces are forgotten one day.
-         * @description 409 before the window after it is over, and where either window has too few requests for the statistic.
+         * Measure a change's effect and store it: traces are deleted one day.
+         * @description 409 before the window after it has ended, and if either window has too few requests for the statistic.
          *
          *     Needs `changes.write`. Only for the operating organization.
          */
@@ -318,7 +318,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One comparison, with the verdict on each slice as far as it was looked at.
+         * Get a comparison, with the present verdict on each slice.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["get_eval_comparison"];
@@ -378,7 +378,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * When nights were and will be asked, and what is missing.
+         * Get the previous and next nights, and their obstacles.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["get_night_status"];
@@ -422,7 +422,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One run, with how far each slice is and what was answered right.
+         * Get a run, with the progress and score of each slice.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["get_eval_run"];
@@ -444,7 +444,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End a run; what was answered is kept. 409 for one that has ended, and for one of a comparison.
+         * Cancel a run; its answers are kept. 409 for one that has ended, and for one of a comparison.
          * @description Needs `evals.write`. Only for the operating organization.
          */
         post: operations["cancel_eval_run"];
@@ -502,7 +502,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the deployment's slices: those that are made from seeds, and those of its folder of questions.
+         * List the deployment's slices: generated ones, and those of its folder of questions.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["list_eval_slices"];
@@ -522,11 +522,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Which topics have news: server-sent events.
-         * @description Each event is called `news`, and its data name one topic: `{"topic":"usage"}`. What is new is asked of the topic's
-         *     own endpoints. A tenant hears of its own organization alone. After a lost connection with `Last-Event-ID`, all
-         *     topics asked for are named at once when there may have been news in between. The stream ends when the key or session
-         *     does, or may do something else than before, and after some minutes in any case: open another one.
+         * Notify of changed topics by server-sent events.
+         * @description Each event is called `news`, and its data name one topic: `{"topic":"usage"}`. Read the changes from the topic's own
+         *     endpoints. A tenant is notified of its own organization alone. After a lost connection with `Last-Event-ID`, all
+         *     requested topics are named at once if there may have been changes in between. The stream ends with the key or
+         *     session, when its permissions change, and after some minutes in any case: open another one.
          *
          *     Each topic needs the permission of its own endpoints.
          */
@@ -591,8 +591,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Become an earlier version again, as a new one.
-         * @description Splits of releases that have ended since stay ended; a model whose release runs must be as it is.
+         * Return to an earlier version, as a new one.
+         * @description Splits of releases that have ended since stay ended; a model with a running release must not change.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -611,7 +611,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the versions there were, with who made them.
+         * List the versions, with their authors.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["list_fleet_versions"];
@@ -631,7 +631,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One version, and how it differs from another.
+         * Get one version, and its differences from another.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["get_fleet_version"];
@@ -873,9 +873,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Make the one-time link by which a member, who has no account of the console yet, makes one.
-         * @description Who opens it acts as that member: send it to nobody else. A member with an account is not given another password
-         *     this way, by nobody: remove the member and add them again, or have whoever runs the deployment reset it.
+         * Create the one-time link by which a member without a console account creates one.
+         * @description Anyone who opens it acts as that member: send it to no one else. It never resets the password of an existing
+         *     account: remove the member and add them again, or have the deployment's operator reset it.
          *
          *     Needs `members.write`.
          */
@@ -920,7 +920,7 @@ export interface paths {
         get: operations["get_model"];
         /**
          * Add a model, or replace it whole.
-         * @description `name` must be the one in the path. What runs goes on where it is; requests that come later go where it says.
+         * @description `name` must be the one in the path. Running requests finish where they are; later ones use the new definition.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -1051,9 +1051,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How often an organization's completions were accepted, how much of them was kept, and how long they took.
-         * @description Grouped as asked, the newest day first, and then the group with most completions. Of whole hours: `start` is taken
-         *     down and `end` up to one. A completion, and what editors report of it, is in these totals within a minute
+         * Get acceptance, kept characters and latency of an organization's completions.
+         * @description The newest day comes first, and within it the group with most completions. `start` is rounded down and `end` up to a
+         *     whole hour. A completion, and editors' reports about it, are in these totals within a minute
          *     (`worker.completions.roll_up_every_s`).
          *
          *     Needs `usage.read`.
@@ -1097,9 +1097,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Say what makes an organization's requests slow, and what to change; or that too little was measured to say so.
-         * @description A principal of the organization is told of what it can mend itself: limits, prompts, schemas and clients. The way to
-         *     them is measured where they are, by `slipstream audit-stream`.
+         * Diagnose an organization's slow requests, and propose changes; or report that too little was measured.
+         * @description A principal of the organization gets the causes that it can fix itself: limits, prompts, schemas and clients.
+         *     Clients measure their network path themselves, by `slipstream audit-stream`.
          *
          *     Needs `requests.read`.
          */
@@ -1120,9 +1120,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a month (`2026-11`, UTC) costs, by project, key, model, tier and price.
-         * @description Of hours that are over from totals, which `slipstream usage verify` holds against their events, and of this one
-         *     from the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
+         * Get the invoice of a month (`2026-11`, UTC), by project, key, model, tier and price.
+         * @description Past hours come from totals, which `slipstream usage verify` compares with their events, and the current one from
+         *     the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
          *
          *     Needs `usage.read`.
          */
@@ -1184,8 +1184,8 @@ export interface paths {
         };
         /**
          * List the limits of an organization, of its projects and of their keys, those set last first.
-         * @description A request has to pass every rule that concerns it: of its key, its project and its organization, for its tier and
-         *     for all tiers. Rules of keys that are revoked or have expired hold nobody and are left out.
+         * @description A request has to pass every rule of its key, its project and its organization, for its tier and for all tiers. Rules
+         *     of revoked or expired keys have no effect and are left out.
          *
          *     Needs `limits.read`.
          */
@@ -1254,7 +1254,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What of an organization's prompts could be reused, the newest hour first.
+         * List the reusable shares of an organization's prompts, the newest hour first.
          * @description Needs `usage.read`.
          */
         get: operations["list_prefix_shares"];
@@ -1274,7 +1274,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * When the reusable share of an organization's prompts dropped, the newest first.
+         * List drops of the reusable share of an organization's prompts, the newest first.
          * @description Needs `usage.read`.
          */
         get: operations["list_prefix_drops"];
@@ -1316,7 +1316,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What of an organization's prompts could be reused, added up as asked, the newest hour first.
+         * Get the reusable shares of an organization's prompts, added up by group, the newest hour first.
          * @description Needs `usage.read`.
          */
         get: operations["get_prefix_totals"];
@@ -1587,8 +1587,8 @@ export interface paths {
         put: operations["put_pool"];
         post?: never;
         /**
-         * Take a pool away that no model names.
-         * @description What runs there ends by itself. Engines that `slipstream up` started run on, for nobody.
+         * Remove a pool that no model names.
+         * @description Running requests finish. Engines that `slipstream up` started keep running, unused.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -1619,7 +1619,7 @@ export interface paths {
         put: operations["put_replica"];
         post?: never;
         /**
-         * Take a replica away; what runs on it ends by itself.
+         * Remove a replica; running requests finish.
          * @description Needs `fleet.write`. Only for the operating organization.
          */
         delete: operations["delete_replica"];
@@ -1669,9 +1669,9 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Take back a price that has not begun; returns what it would have been.
-         * @description The price that ended where this one was to begin goes on, to the next one after it if there is one, as if this one
-         *     had never been; an end that somebody set stays.
+         * Delete a price that has not begun; returns it.
+         * @description The previous price then continues, up to the next one if there is one, as if this one had never existed; an end that
+         *     an administrator set stays.
          *
          *     Needs `prices.write`. Only for the operating organization.
          */
@@ -1852,7 +1852,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Engines' counters beside the ledger, newest window first.
+         * List engines' counters next to the ledger, newest window first.
          * @description Needs `reconciliation.read`. Only for the operating organization.
          */
         get: operations["list_reconciliations"];
@@ -1878,9 +1878,9 @@ export interface paths {
         get: operations["list_releases"];
         put?: never;
         /**
-         * Start a release. It begins when the model's pool has answered enough requests to be compared with.
-         * @description `warnings` says what is allowed and should be known, such as a candidate on another kind of engine. 409 where the
-         *     model is released or split already.
+         * Start a release. It begins when the model's pool has answered enough requests for a comparison.
+         * @description `warnings` lists allowed but notable facts, such as a candidate on another kind of engine. 409 if the model is
+         *     already released or split.
          *
          *     Needs `releases.write`. Only for the operating organization.
          */
@@ -1899,7 +1899,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get a release with what was found of it so far.
+         * Get a release with its present evidence.
          * @description Needs `releases.read`. Only for the operating organization.
          */
         get: operations["get_release"];
@@ -1943,7 +1943,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Hold a release in its stage. It is judged on, and still rolled back by itself.
+         * Hold a release in its stage. Judging continues, and a rollback still happens by itself.
          * @description Needs `releases.write`. Only for the operating organization.
          */
         post: operations["hold_release"];
@@ -1983,8 +1983,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Let a held release go on by itself.
-         * @description 409 where its budget of evidence is spent and `more_units` grants none: it would be held again at once.
+         * Let a held release continue by itself.
+         * @description 409 if its budget of evidence is spent and `more_units` grants none: it would be held again at once.
          *
          *     Needs `releases.write`. Only for the operating organization.
          */
@@ -2005,8 +2005,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Roll a release back: the candidate is given no session any more, and ends what it has begun.
-         * @description A promoted release too, as long as its model is served as it was left: its model is then the baseline pool's again.
+         * Roll a release back: the candidate gets no more sessions, and finishes running requests.
+         * @description A promoted release too, as long as its model is unchanged since: the baseline pool then serves it again.
          *
          *     Needs `releases.write`. Only for the operating organization.
          */
@@ -2152,7 +2152,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Vote on a pair, once and for good; the answer tells which was the candidate's.
+         * Vote on a pair, once and for good; the response names the candidate's side.
          * @description 409 for a second vote, 404 once the pair's texts were deleted.
          *
          *     Needs `reviews.vote`. Only for the operating organization.
@@ -2329,7 +2329,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Totals beside their events, newest check first.
+         * List totals next to their events, newest check first.
          * @description Needs `reconciliation.read`. Only for the operating organization.
          */
         get: operations["list_usage_verifications"];
@@ -2437,7 +2437,7 @@ export interface components {
     schemas: {
         /**
          * ActorKind
-         * @description Who made a change.
+         * @description Kind of a change's author.
          * @enum {unknown}
          */
         ActorKind: "command" | "member" | "service_account" | "system";
@@ -2488,7 +2488,7 @@ export interface components {
         };
         /**
          * AliasTarget
-         * @description What the alias means from now on.
+         * @description The alias' new target.
          */
         AliasTarget: {
             /** @description text without control characters */
@@ -2506,7 +2506,7 @@ export interface components {
         };
         /**
          * Arm
-         * @description Which side of a comparison a run is.
+         * @description Side of a comparison that a run belongs to.
          * @enum {unknown}
          */
         Arm: "baseline" | "candidate";
@@ -2541,8 +2541,8 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description One change. id: its place in the chain, without gaps over the whole deployment. before, after: the subject as it
-         *         was and as it became; null where there was or is nothing. hash: over this entry and `previous_hash`.
+         * @description One change. id: its position in the chain, without gaps over the whole deployment. before, after: the subject
+         *         before and after; null if it did not or does not exist. hash: over this entry and `previous_hash`.
          */
         AuditEntry: {
             action: string;
@@ -2563,7 +2563,7 @@ export interface components {
         };
         /**
          * AutocompleteGroup
-         * @description By what completions are told apart.
+         * @description Columns that completions are grouped by.
          * @enum {unknown}
          */
         AutocompleteGroup: "client" | "day" | "language" | "model" | "project";
@@ -2626,7 +2626,7 @@ export interface components {
          * BurntRequests
          * @description Bad requests of one organization and model that went to one pool and broke the objective in the same way.
          *
-         *         pool: null for requests that were placed on no engine, and for readers who are no operators. what: the error code,
+         *         pool: null for requests that were placed on no engine, and for readers other than operators. what: the error code,
          *         or `late_first_token`, `slow_tokens` or `long_gap`.
          */
         BurntRequests: {
@@ -2695,7 +2695,7 @@ export interface components {
         };
         /**
          * Change
-         * @description What to do. told: as a sentence.
+         * @description A change to make. told: as a sentence.
          */
         Change: {
             fix: components["schemas"]["Fix"];
@@ -2709,7 +2709,7 @@ export interface components {
         Choice: "both" | "left" | "neither" | "right" | "skip";
         /**
          * ClearCause
-         * @description A cause that was looked for and is below its threshold. threshold: from where on it is named.
+         * @description A checked cause below its threshold. threshold: from which it is named.
          */
         ClearCause: {
             cause: components["schemas"]["control.diagnosis.findings.finding.Cause"];
@@ -2717,7 +2717,7 @@ export interface components {
         };
         /**
          * Comparison
-         * @description A comparison. decision: null until it is done. verdict: by slice, what was found so far, with its numbers.
+         * @description A comparison. decision: null until it is done. verdict: by slice, the present result, with its numbers.
          */
         Comparison: {
             baseline_pool: string;
@@ -2742,8 +2742,8 @@ export interface components {
         };
         /**
          * CompletionText
-         * @description A gap that was filled. request_id: as of the requests and of what editors report. prefix: its last 2,000
-         *         characters; suffix, completion: their first 2,000; completion is null where the answer was passed on unread.
+         * @description A gap that was filled. request_id: the same as in requests and in editors' reports. prefix: its last 2,000
+         *         characters; suffix, completion: their first 2,000; completion is null if the response was passed on undecoded.
          */
         CompletionText: {
             completion: string | null;
@@ -2790,8 +2790,8 @@ export interface components {
         };
         /**
          * CreatedPrice
-         * @description The price that was made. warning: what is probably wrong with it, null for nothing: a price may be set before
-         *         its model is served, so a name that is not served is taken and said to be none.
+         * @description The created price. warning: a probable mistake, or null: a price may be set before its model is served, so an
+         *         unserved name is accepted with a warning.
          */
         CreatedPrice: {
             cache_write_micro: number;
@@ -2809,7 +2809,7 @@ export interface components {
         };
         /**
          * Deleted
-         * @description What is gone.
+         * @description A deleted object.
          */
         Deleted: {
             /**
@@ -2864,18 +2864,19 @@ export interface components {
         DeliveryState: "delivered" | "failed" | "pending";
         /**
          * DeploymentGroup
-         * @description By what totals of the deployment are told apart.
+         * @description Columns that the deployment's totals are grouped by.
          * @enum {unknown}
          */
         DeploymentGroup: "length" | "model" | "organization" | "pool" | "project" | "side" | "tier";
         /**
          * DiagnosisOf
-         * @description What to do first, what then, and what need not be done.
+         * @description The first cause to fix, further ones, and those without need for action. second: independent problems, to be
+         *         checked again once the first is fixed; explained: consequences of the first; questions: missing measurements that
+         *         would help; burning: alerts of objectives that fire at the moment, the fastest first, with the requests that burnt
+         *         the budget.
          *
-         *         second: problems of their own, to be looked at again once the first is mended; explained: what the first makes look
-         *         ill; questions: what was not measured and would tell more; burning: alerts of objectives that fire at the moment,
-         *         the fastest first, with the requests that burnt the budget. Without a finding the outcome is `burning` while an
-         *         alert fires, else `nothing_found`, or `not_enough_evidence` where too little was measured to say so.
+         *         Without a finding the outcome is `burning` while an alert fires, else `nothing_found`, or `not_enough_evidence` if
+         *         too little was measured.
          */
         DiagnosisOf: {
             before_end: string;
@@ -2898,7 +2899,7 @@ export interface components {
         };
         /**
          * ErrorBody
-         * @description What an error response or an error event carries.
+         * @description Contents of an error response or an error event.
          */
         ErrorBody: {
             error: components["schemas"]["ErrorDetail"];
@@ -2928,7 +2929,7 @@ export interface components {
         };
         /**
          * EvalItem
-         * @description An item of a run as it was answered. score: 0 to 1. error_code: of the refusal that stands for the answer.
+         * @description An answered item of a run. score: 0 to 1. error_code: of the refusal in the answer's place.
          */
         EvalItem: {
             answer: string;
@@ -2964,8 +2965,8 @@ export interface components {
         };
         /**
          * EvalSlice
-         * @description about: what it asks. tier: of the models that can be asked it. goal: the share of right answers it is to reach; 0
-         *         where nobody has set one. items: how many there are; null where each seed makes one.
+         * @description about: its subject. tier: of the models that it fits. goal: required share of right answers; 0 without one.
+         *         items: their number; null if each seed makes one.
          */
         EvalSlice: {
             about: string;
@@ -2976,13 +2977,13 @@ export interface components {
         };
         /**
          * Event
-         * @description What can happen to one.
+         * @description Event of a release.
          * @enum {unknown}
          */
         Event: "advance" | "begin" | "fail" | "hold" | "lost" | "observe" | "promote" | "resume" | "roll_back" | "start" | "undecided";
         /**
          * EventType
-         * @description What can be told.
+         * @description Types of events.
          * @enum {unknown}
          */
         EventType: "budget.exhausted" | "budget.threshold_reached" | "evals.night_failed" | "prefix.share_dropped" | "webhook.test";
@@ -3081,7 +3082,7 @@ export interface components {
         };
         /**
          * Fix
-         * @description A change. Whether it helps depends on the phase: that is a rule's to say.
+         * @description A change. The rule decides whether it helps in its phase.
          * @enum {unknown}
          */
         Fix: "admission_control" | "await_budgets" | "bigger_batch" | "bring_back_engines" | "cache_aware_routing" | "cascade" | "check_placement" | "chunked_prefill" | "drain_replica" | "faster_attention" | "kv_quantization" | "less_before_text" | "more_compilers" | "more_connections" | "more_gateways" | "more_kv_memory" | "more_replicas" | "pace_requests" | "prefix_caching" | "prompt_budget" | "raise_limit" | "read_faster" | "repair_adapter" | "repair_counters" | "repair_engine" | "repair_engine_link" | "repair_journal" | "repair_key_lookup" | "repair_path" | "repair_router" | "report_defect" | "restore_counters" | "restore_database" | "restore_journal" | "restore_router" | "roll_gateways" | "same_schema" | "smaller_batch" | "speculative_decoding" | "stable_prefix" | "warm_up" | "weight_quantization";
@@ -3099,9 +3100,10 @@ export interface components {
         };
         /**
          * FleetEdit
-         * @description What an edit did. version: the fleet's from now on; previous_version: before, the same where nothing differs.
+         * @description Result of an edit. version: the fleet's from now on; previous_version: before, the same without differences.
+         *         differences: a line each.
          *
-         *         differences: a line each. Gateways take a version up within seconds; `GET /fleet` says which have.
+         *         Gateways take a version up within seconds; `GET /fleet` says which have.
          */
         FleetEdit: {
             differences: string[];
@@ -3127,7 +3129,7 @@ export interface components {
         };
         /**
          * FleetStanding
-         * @description The version in force, and what every gateway that ran within a day makes of it.
+         * @description The version in force, and its state at every gateway that ran within a day.
          */
         FleetStanding: {
             gateways: components["schemas"]["GatewayReport"][];
@@ -3135,8 +3137,8 @@ export interface components {
         };
         /**
          * FleetVersion
-         * @description One version. action: what made it, `seed` for the settings; actor: who. Both are null in those of releases in
-         *         which only settings made them.
+         * @description One version. action: the operation, `seed` for the settings; actor: its author. Both are null in versions of
+         *         earlier releases, where only settings made them.
          */
         FleetVersion: {
             action: string | null;
@@ -3159,8 +3161,9 @@ export interface components {
         };
         /**
          * GatewayReport
-         * @description One gateway. version: by which it serves; 0: none yet. refused_version, refusal: one it cannot take up, and why;
-         *         it tries again until it can, or a newer one comes. silent: it has told nothing for a while, so it is probably gone.
+         * @description One gateway. version: in force there; 0: none yet. refused_version, refusal: a version that it cannot take up,
+         *         and the reason; it retries until it can, or a newer one comes. silent: it has sent no report for a while, so it is
+         *         probably gone.
          */
         GatewayReport: {
             instance: string;
@@ -3172,7 +3175,7 @@ export interface components {
         };
         /**
          * GoodputGroup
-         * @description By what totals are told apart.
+         * @description Columns that totals are grouped by.
          * @enum {unknown}
          */
         GoodputGroup: "length" | "model" | "project" | "tier";
@@ -3209,7 +3212,7 @@ export interface components {
         };
         /**
          * Group
-         * @description By what totals are told apart.
+         * @description Columns that totals are grouped by.
          * @enum {unknown}
          */
         Group: "adapter" | "key" | "model" | "organization" | "project" | "tier";
@@ -3233,11 +3236,9 @@ export interface components {
         };
         /**
          * InvoiceLine
-         * @description One price of one key. Rates are in micro-units for a million tokens; null: there was no price.
-         *
-         *         amount_micro is the sum of the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro
-         *         is the rates times the tokens, rounded nowhere; rounding_micro, what rounding added to it or took: at most half a
-         *         micro-unit for each request.
+         * @description One price of one key. Rates are in micro-units for a million tokens; null: no price. amount_micro is the sum of
+         *         the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro is the rates times the
+         *         tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request.
          */
         InvoiceLine: {
             amount_micro: number;
@@ -3300,7 +3301,7 @@ export interface components {
         };
         /**
          * KeyState
-         * @description Whether a key opens anything.
+         * @description State of a key.
          * @enum {unknown}
          */
         KeyState: "active" | "expired" | "revoked";
@@ -3324,19 +3325,18 @@ export interface components {
         };
         /**
          * Latency
-         * @description Where it ran and how its tokens came; null: not measured, or the engine does not tell.
+         * @description Engine and token timing of a request; null: not measured, or not reported by the engine.
          *
          *         pool, replica_id, side: of the last attempt that was given an engine. canary: it ran on its model's canary. side: of
          *         the model's split, null where it was not split; release: whose split it was, of a request that counts for one. Only
-         *         the operating organization is told these five; they are null for tenants, who could else choose whom a release
-         *         tries its candidate on.
-         *         prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384 and more.
-         *         ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
-         *         that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
-         *         how many were longer than that. client_stall_ms: while the client's connection took no more.
+         *         the operating organization sees these five; they are null for tenants, who could otherwise choose the traffic that a
+         *         release tries its candidate on. prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384
+         *         and more. ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of
+         *         an answer that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens;
+         *         gaps_over_100ms: how many were longer than that. client_stall_ms: while the client's connection took no more.
          *         engine_queue_ms, engine_prefill_ms, engine_grammar_ms: parts of the phase `engine`, as the engine tells them; the
-         *         last until the grammar that the output must keep was compiled. retractions: how often it
-         *         took the request's memory back and began again.
+         *         last until the grammar that the output must keep was compiled. retractions: how often it took the request's memory
+         *         back and began again.
          */
         Latency: {
             attempts: number;
@@ -3368,7 +3368,7 @@ export interface components {
         LengthClass: "long" | "medium" | "short";
         /**
          * Level
-         * @description Where in the hierarchy a rule stands.
+         * @description Level of a rule in the hierarchy.
          * @enum {unknown}
          */
         Level: "key" | "organization" | "project";
@@ -3424,7 +3424,7 @@ export interface components {
         };
         /**
          * Limits
-         * @description What one rule allows. None: not limited. A key that may do nothing is revoked, not given a limit of 0.
+         * @description Limits of one rule. None: not limited. To block a key, revoke it; a limit of 0 does not exist.
          */
         Limits: {
             /** @default null */
@@ -3575,7 +3575,7 @@ export interface components {
         };
         /**
          * Metric
-         * @description What a change is to move.
+         * @description The measure that a change is to move.
          * @enum {unknown}
          */
         Metric: "longest_gap" | "tpot" | "ttft";
@@ -3611,7 +3611,7 @@ export interface components {
         };
         /**
          * ModelNight
-         * @description A model's newest night as far as it is. decision: null until it is judged.
+         * @description A model's newest night so far. decision: null until it is judged.
          */
         ModelNight: {
             answered: number;
@@ -3626,7 +3626,7 @@ export interface components {
         };
         /**
          * ModelPrice
-         * @description Rates in millionths of the deployment's currency for a million tokens. valid_until: null for ever.
+         * @description Rates in millionths of the deployment's currency for a million tokens. valid_until: null: without end.
          *
          *         served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
          */
@@ -3692,8 +3692,8 @@ export interface components {
         };
         /**
          * NewComparison
-         * @description Both pools are asked the same items. budget_items: most of each slice, of either pool. rule: by what it is
-         *         decided; the defaults unless given. first_seed: as of a run.
+         * @description Both pools get the same items. budget_items: limit of each slice, for either pool. rule: for the decision; the
+         *         defaults unless given. first_seed: see a run's.
          */
         NewComparison: {
             /** @description text without control characters */
@@ -3912,8 +3912,8 @@ export interface components {
         };
         /**
          * NightPlan
-         * @description What workers of the queue `evals` are set to. schedule: as in a crontab, in UTC; empty: never. previous_at,
-         *         next_at: its moments before and after the report. items: of each slice. slices: by model.
+         * @description Settings of workers of the queue `evals`. schedule: as in a crontab, in UTC; empty: never. previous_at, next_at:
+         *         its times before and after the report. items: of each slice. slices: by model.
          */
         NightPlan: {
             automatic_rollback: boolean;
@@ -4003,7 +4003,7 @@ export interface components {
         };
         /**
          * Outcome
-         * @description How a diagnosis came out.
+         * @description Outcome of a diagnosis.
          * @enum {unknown}
          */
         Outcome: "burning" | "found" | "not_enough_evidence" | "nothing_found";
@@ -4485,7 +4485,7 @@ export interface components {
         };
         /**
          * Part
-         * @description Of a prompt, in the order in which they are compared.
+         * @description Parts of a prompt, in the order in which they are compared.
          * @enum {unknown}
          */
         Part: "message" | "system" | "tools";
@@ -4507,13 +4507,13 @@ export interface components {
         };
         /**
          * Permission
-         * @description One thing a role may do. Every endpoint of the admin API names the one it needs.
+         * @description One permission of a role. Every endpoint of the admin API names the one it needs.
          * @enum {unknown}
          */
         Permission: "admin_keys.read" | "admin_keys.write" | "audit.read" | "changes.write" | "evals.read" | "evals.write" | "fleet.read" | "fleet.write" | "keys.read" | "keys.write" | "limits.read" | "limits.write" | "members.read" | "members.write" | "organization.read" | "organization.write" | "prices.read" | "prices.write" | "projects.read" | "projects.write" | "prompts.read" | "reconciliation.read" | "releases.read" | "releases.write" | "requests.read" | "reviews.vote" | "usage.read" | "webhooks.read" | "webhooks.write";
         /**
          * Phase
-         * @description Where a request's time is lost.
+         * @description The phase that loses a request's time.
          * @enum {unknown}
          */
         Phase: "arrival" | "client" | "decode" | "engine" | "first_token" | "gateway" | "grammar" | "limit" | "network" | "prefill" | "queue" | "queue_or_prefill" | "route" | "stream";
@@ -4648,7 +4648,7 @@ export interface components {
         Position: "left" | "right";
         /**
          * PrefixBucket
-         * @description How time is cut.
+         * @description Division of time.
          * @enum {unknown}
          */
         PrefixBucket: "all" | "hour";
@@ -4656,8 +4656,8 @@ export interface components {
          * PrefixDrop
          * @description The reusable share of all the organization's prompts fell to half of what was usual, or less.
          *
-         *         The other fields say where most was lost; they are null when it was no more than before in any template. ended_at:
-         *         when the share was nearly what it had been, or had become the usual.
+         *         The other fields name the main loss; they are null when no template lost more than before. ended_at: when the share
+         *         was nearly back, or had become the usual.
          */
         PrefixDrop: {
             began_at: string;
@@ -4675,17 +4675,16 @@ export interface components {
         };
         /**
          * PrefixGroup
-         * @description By what sums are told apart.
+         * @description Columns that sums are grouped by.
          * @enum {unknown}
          */
         PrefixGroup: "cause" | "endpoint" | "model" | "part" | "template";
         /**
          * PrefixShare
-         * @description Requests of one hour and one template whose prompts had the same cause to be no further reusable.
-         *
-         *         template: what groups requests: the project, the endpoint, the model, the tools' names and how the system prompt
-         *         opens; `others` for what is beyond the first templates of a tenant. part: where the prompts first differ; empty
-         *         where the cause is of none. differing_token: the earliest place of such a difference.
+         * @description Requests of one hour and one template whose prompts' reuse ended for the same cause. template: a group of
+         *         requests: by project, endpoint, model, tools' names and the system prompt's opening; `others` beyond the first
+         *         templates of a tenant. part: where the prompts first differ; empty if the cause has none. differing_token: the
+         *         earliest position of such a difference.
          */
         PrefixShare: {
             cached_tokens: number;
@@ -4702,8 +4701,8 @@ export interface components {
         };
         /**
          * PrefixText
-         * @description What two prompts say where they first differ, up to 200 characters of each. earlier: null where no more than its
-         *         digest was kept.
+         * @description Texts of two prompts where they first differ, up to 200 characters of each. earlier: null if only its digest was
+         *         kept.
          */
         PrefixText: {
             cause: components["schemas"]["gateway.prefixes.difference.Cause"];
@@ -4742,7 +4741,7 @@ export interface components {
         };
         /**
          * PrincipalKind
-         * @description Who acts.
+         * @description Kind of an acting principal.
          * @enum {unknown}
          */
         PrincipalKind: "member" | "service_account";
@@ -4819,11 +4818,11 @@ export interface components {
         };
         /**
          * ReleaseDetail
-         * @description A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
+         * @description A release with its policy and its present evidence. verdict: the judge's last; null before its first.
          *         more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
          *         sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
-         *         than evidence, in order. warnings: what should be known of its pools before its evidence is believed, such as that
-         *         the candidate runs another kind of engine.
+         *         than evidence, in order. warnings: about its pools, for reading its evidence, such as a candidate with another kind
+         *         of engine.
          */
         ReleaseDetail: {
             baseline_pool: string;
@@ -4876,7 +4875,7 @@ export interface components {
         };
         /**
          * ReleaseResumption
-         * @description more_units: sessions that its budget of evidence grows by; needed where that is spent, else 0.
+         * @description more_units: sessions that are added to its budget of evidence; required if that is spent, else 0.
          */
         ReleaseResumption: {
             /** @default 0 */
@@ -4949,24 +4948,26 @@ export interface components {
         };
         /**
          * ReplicaWeight
-         * @description Share of load relative to the pool's other replicas; 0 drains: what runs there ends by itself.
+         * @description Share of load relative to the pool's other replicas; 0 drains: running requests finish.
          */
         ReplicaWeight: {
             weight: number;
         };
         /**
          * RequestDetail
-         * @description All that is known. rule: the limit that refused; counters: where the counters stood; both null when no limit did.
+         * @description All recorded data. rule: the limit that refused; counters: their state at that moment; both null when no limit
+         *         did.
          *
          *         phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
-         *         this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: nobody has spans of it.
+         *         this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: there are no spans of
+         *         it.
          *
          *         over_share: of a request refused for lack of room, whether its organization asked for more than its share of the
          *         pool, without which there would have been room; null: not refused so.
          *
          *         service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
          *
-         *         latency: how its tokens came; null where no record was kept of it.
+         *         latency: token timing; null without a record.
          */
         RequestDetail: {
             amount_micro: number;
@@ -5023,7 +5024,7 @@ export interface components {
         };
         /**
          * Review
-         * @description A pair to be reviewed: one question, two answers, of which nobody tells which is the candidate's.
+         * @description A pair for review: one question, two answers, without the candidate's side.
          */
         Review: {
             /** Format: uuid */
@@ -5064,20 +5065,20 @@ export interface components {
         };
         /**
          * Role
-         * @description What a member or service account is in its organization.
+         * @description Role of a member or service account in its organization.
          * @enum {unknown}
          */
         Role: "admin" | "billing" | "developer" | "owner" | "viewer";
         /**
          * Rollback
-         * @description Which version to become again.
+         * @description The version to return to.
          */
         Rollback: {
             version: number;
         };
         /**
          * Rotation
-         * @description How to change over to a new secret.
+         * @description Change to a new secret.
          */
         Rotation: {
             /** @default false */
@@ -5087,7 +5088,7 @@ export interface components {
         };
         /**
          * Rule
-         * @description By what a comparison is decided, in every slice.
+         * @description Rule of a comparison's decision, for every slice.
          */
         Rule: {
             /** @default 0.05 */
@@ -5214,7 +5215,7 @@ export interface components {
         };
         /**
          * ServingGroup
-         * @description By what figures are told apart.
+         * @description Columns that figures are grouped by.
          * @enum {unknown}
          */
         ServingGroup: "model" | "pool" | "tier";
@@ -5240,11 +5241,11 @@ export interface components {
         /**
          * ShadowSums
          * @description Of one release, model and stage. release: empty: none made the split. stage_share: the candidate's part of the
-         *         sessions in that stage, 0 in the shadow stage; null: it was not noted. Shares are of the pairs they can be told of:
-         *         JSON where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed:
-         *         the customer's own engine did. agreed: part of the longer text before the first difference. length, ttft,
-         *         tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their caches,
-         *         within a tenth of the prompt.
+         *         sessions in that stage, 0 in the shadow stage; null: it was not recorded. Shares are of the pairs that they are
+         *         defined for: JSON where it was asked for, calls of tools where either side made one, refusals of all compared.
+         *         baseline_failed: the customer's own engine did. agreed: part of the longer text before the first difference. length,
+         *         ttft, tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their
+         *         caches, within a tenth of the prompt.
          */
         ShadowSums: {
             agreed: components["schemas"]["Estimate"];
@@ -5278,8 +5279,8 @@ export interface components {
         Side: "baseline" | "candidate" | "control";
         /**
          * SliceProgress
-         * @description A slice of a run. score_sum: the scores of what was answered, added up. goal: null until the slice was begun.
-         *         refused_items: of the answered items that are kept, those that the model could not take.
+         * @description A slice of a run. score_sum: sum of the answers' scores. goal: null until the slice was begun. refused_items: of
+         *         the stored answered items, those that the model refused.
          */
         SliceProgress: {
             about: string | null;
@@ -5312,7 +5313,7 @@ export interface components {
         /**
          * SliceScore
          * @description A slice of a run that has ended. score: share of right answers, 0 to 1, with a 95 % interval that counts
-         *         templates, not items, as independent; without one once items were forgotten. goal: what the slice asks for.
+         *         templates, not items, as independent; without one once items were deleted. goal: the slice's requirement.
          */
         SliceScore: {
             answered: number;
@@ -5370,7 +5371,7 @@ export interface components {
         };
         /**
          * StageEvidence
-         * @description What a stage has consumed: steps, and the requests of both arms in them.
+         * @description Evidence used by a stage: steps, and the requests of both arms in them.
          */
         StageEvidence: {
             requests: number;
@@ -5391,7 +5392,7 @@ export interface components {
         Statistic: "p50" | "p95" | "p99";
         /**
          * Status
-         * @description Of a run or a comparison.
+         * @description Status of a run or a comparison.
          * @enum {unknown}
          */
         Status: "cancelled" | "done" | "failed" | "queued" | "running";
@@ -5434,7 +5435,7 @@ export interface components {
         };
         /**
          * UsageEvent
-         * @description One attempt, as the ledger has it for ever. pool, engine, driver: null for tenants.
+         * @description One attempt, as the ledger keeps it forever. pool, engine, driver: null for tenants.
          */
         UsageEvent: {
             accepted_draft_tokens: number;
@@ -5473,11 +5474,10 @@ export interface components {
         };
         /**
          * UsageTotals
-         * @description What was billed of requests that arrived in one hour or on one day (UTC). What it is not grouped by is null.
-         *
-         *         prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: guessed
-         *         ahead by engines that tell of it, and accepted_draft_tokens those of them that were right; they are part of no other
-         *         count. amount_micro: millionths of the deployment's currency.
+         * @description Billed usage of requests that arrived in one hour or on one day (UTC). Fields outside of the grouping are null.
+         *         prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: drafted
+         *         by engines that report it, and accepted_draft_tokens the accepted ones of these; they are part of no other count.
+         *         amount_micro: millionths of the deployment's currency.
          */
         UsageTotals: {
             accepted_draft_tokens: number;
@@ -5504,7 +5504,7 @@ export interface components {
         };
         /**
          * UsageVerification
-         * @description Totals held against their events, for days from `from_day` up to, not including, `until_day`.
+         * @description Comparison of totals with their events, for days from `from_day` up to, not including, `until_day`.
          */
         UsageVerification: {
             checked_at: string;
@@ -5519,7 +5519,7 @@ export interface components {
         };
         /**
          * UselessChange
-         * @description What is often done and would not help here.
+         * @description A usual change that would not help here.
          */
         UselessChange: {
             fix: components["schemas"]["Fix"];
@@ -5581,13 +5581,13 @@ export interface components {
         };
         /**
          * Bucket
-         * @description How time is cut.
+         * @description Division of time.
          * @enum {unknown}
          */
         "control.billing.usage.Bucket": "all" | "day" | "hour";
         /**
          * Cause
-         * @description What a rule can find; each is the name of a file in `rules`.
+         * @description A cause that a rule can find; each is the name of a file in `rules`.
          * @enum {unknown}
          */
         "control.diagnosis.findings.finding.Cause": "broken_prefix" | "choppy_decode" | "cold_cache" | "engine_failures" | "engine_link" | "grammar" | "limits" | "long_prompts" | "lost_cache" | "network" | "platform_failures" | "queue" | "queue_or_prefill" | "retractions" | "slow_arrival" | "slow_client" | "slow_decode" | "slow_finish" | "slow_first_token" | "slow_limiter" | "slow_prefill" | "slow_replica" | "slow_router";
@@ -5605,13 +5605,13 @@ export interface components {
         "control.slo.slo.Bucket": "all" | "day" | "hour" | "minute";
         /**
          * Cause
-         * @description Why no more of a prompt was reusable, as far as digests and lengths tell.
+         * @description Cause for which no more of a prompt was reusable, as far as digests and lengths show.
          * @enum {unknown}
          */
         "gateway.prefixes.difference.Cause": "continued" | "date" | "elsewhere" | "first" | "history_trimmed" | "identifier" | "message_changed" | "messages_reordered" | "new_text" | "system_prompt_changed" | "system_prompt_varies" | "timestamp" | "too_short" | "tools_changed" | "tools_reordered" | "value" | "whole";
         /**
          * Decision
-         * @description What a comparison found. Inconclusive is no pass: its budget ended before anything could be said.
+         * @description Result of a comparison. Inconclusive is no pass: its budget ended before a decision.
          * @enum {unknown}
          */
         "storage.tables.evals.Decision": "fail" | "inconclusive" | "pass";
