@@ -53,7 +53,6 @@ SGLANG: Mapping[str, Parameter] = MappingProxyType(
         "skip_special_tokens": _FLAG,
         "no_stop_trim": _FLAG,
         "separate_reasoning": _CHAT_FLAG,
-        "stream_reasoning": _CHAT_FLAG,
     }
 )
 TENSORRT_LLM: Mapping[str, Parameter] = MappingProxyType(

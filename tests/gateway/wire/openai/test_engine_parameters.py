@@ -235,7 +235,7 @@ async def test_a_variable_makes_no_control_token() -> None:
 @pytest.mark.parametrize("value", [b'{"a": "\xff"}', b'{"\xff": 1}'])
 async def test_bytes_that_are_no_text_are_the_clients_mistake(value: bytes) -> None:
     asked = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": %b}' % value
-    with pytest.raises(InvalidField, match="not UTF-8") as refused:
+    with pytest.raises(InvalidField, match="not valid JSON in UTF-8") as refused:
         await prepare_chat(DECODER.chat(asked), "req_1", CALLER, "salt", target(None, "sglang"))
     assert refused.value.param == "chat_template_kwargs"
 
