@@ -11,9 +11,13 @@ import { Measured } from "./measured";
 import { ModelField, useAbout, useModels } from "./models";
 import { SameCall } from "./same-call";
 
-const FIRST = `def mean(values: list[float]) -> float:
-    """The arithmetic mean."""
-    return sum(values) / `;
+/** The shipped code model is sure enough of its end. */
+const FIRST = `class Stack:
+    def __init__(self) -> None:
+        self.items = []
+
+    def push(self, item) -> None:
+        self.items.`;
 /** As the language server has them (tools/lsp/config.py). */
 const PAUSE_MS = 75;
 const MAX_TOKENS = 128;
