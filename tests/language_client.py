@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -124,7 +126,7 @@ async def editor_on(
         made.messages.put_nowait(params.message)
 
     async with asyncio.timeout(GUARD_S):
-        await client.start_io(*command, cwd=folder, env=dict(environment))
+        await client.start_io(*command, cwd=folder, env=dict(environment), start_new_session=True)
         process = client._server
         assert process is not None
         made.process = process
@@ -140,5 +142,5 @@ async def editor_on(
             yield made
         finally:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # the wheel's node is a program that starts node
             await client.stop()  # type: ignore[no-untyped-call]

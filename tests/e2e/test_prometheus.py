@@ -23,6 +23,7 @@ LINES = "".join(f"value_{number} = {number}\n" for number in range(60))
 SILENT = {
     # what a deployment has only once something has happened that does not happen here
     "slipstream_client_stall_seconds",  # nobody stopped reading
+    "slipstream_eval_night_slice_failed",  # no night of evals found a slice worse
     "slipstream_release_blind_seconds",  # nothing was released
     "slipstream_release_ended_timestamp_seconds",
     "slipstream_release_stage_began_timestamp_seconds",

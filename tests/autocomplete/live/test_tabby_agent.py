@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ async def agent_on(platform: SlowPlatform, home: Path) -> AsyncIterator[Call]:
     server reports no events; this does."""
     process = await asyncio.create_subprocess_exec(
         require_node(), AGENT, "--stdio", cwd=home, env=environment_of(platform, home),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
@@ -92,7 +93,8 @@ async def agent_on(platform: SlowPlatform, home: Path) -> AsyncIterator[Call]:
     try:
         yield call
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the wheel's node is a program that starts node
         await process.wait()
 
 
