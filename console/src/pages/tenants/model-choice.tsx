@@ -18,7 +18,7 @@ export function useModelNames(): string[] {
     enabled: can("prices.read"),
     queryFn: () =>
       readChoices((cursor) =>
-        read(api.GET("/admin/v1/prices", { params: { query: { limit: 100, cursor } } })),
+        read(api.GET("/admin/v1/prices", { params: { query: { limit: 1000, cursor } } })),
       ),
   });
   const names = [

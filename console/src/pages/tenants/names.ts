@@ -13,7 +13,7 @@ export function useProjects(organizationId: string) {
       readChoices((cursor) =>
         read(
           api.GET("/admin/v1/organizations/{organization_id}/projects", {
-            params: { path: { organization_id: organizationId }, query: { limit: 100, cursor } },
+            params: { path: { organization_id: organizationId }, query: { limit: 1000, cursor } },
           }),
         ),
       ),

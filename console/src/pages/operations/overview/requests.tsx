@@ -17,7 +17,7 @@ function useOrganizationNames() {
     staleTime: STALE_MS,
     queryFn: async () => {
       const all = await readAll((cursor) =>
-        read(api.GET("/admin/v1/organizations", { params: { query: { limit: 100, cursor } } })),
+        read(api.GET("/admin/v1/organizations", { params: { query: { limit: 1000, cursor } } })),
       );
       return Object.fromEntries(all.map((each) => [each.id, each.name]));
     },
