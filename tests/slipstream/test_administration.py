@@ -140,8 +140,8 @@ async def test_a_deployment_is_administered_from_the_command_line(
         )  # fmt: skip
         whole = await shell.must("audit", "verify")
         head = whole.rpartition("head ")[2]
-        assert whole.startswith(f"whole: 10 rows, no head was noted yet in {data_folder / 'audit'} (rows cut off")
-        assert re.search(r"unseen\); head 10:[0-9a-f]{64}$", whole)
+        assert whole.startswith(f"whole: 10 rows, no head was noted yet in {data_folder / 'audit'} (a log cut off")
+        assert re.search(r"unnoticed\); head 10:[0-9a-f]{64}$", whole)
         assert (await verify(connection)).problem is None
         await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id = 10")
         cut = await shell.run("audit", "verify", "--head", head)
