@@ -243,8 +243,8 @@ OF_STRUCT: dict[tuple[str, str], Any] = {
     ("BurningObjective", "bad"): 39,
     ("BurningObjective", "looked_at"): 39,
     ("BurningObjective", "told"): (
-        "39 of 458 requests of chat, short prompts (8.52%) broke the objective in 1h: the error budget burns more than "
-        "14.4 times too fast, over 1h and still over 5m."
+        "39 of 458 requests of chat, short prompts (8.52%) broke the objective in 1h: the error budget burns at more "
+        "than 14.4 times the allowed rate, over 1h and still over 5m."
     ),
     ("ClearCause", "threshold"): "5% of the requests, and 5 requests",
     ("DiagnosisOf", "sampled_share"): 0.0625,

@@ -79,7 +79,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 
 @admin_keys.command()
 @deployment_options
-@click.argument("which")
+@click.argument("which", metavar="KEY")
 def revoke(deployment: Deployment, which: str) -> None:
     """Revoke the admin key WHICH (its id, its sk-slip-admin-… as in the list, or its name), for good and at once."""
     from control.api.call import AdminCall

@@ -112,7 +112,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 
 @keys.command()
 @deployment_options
-@click.argument("which")
+@click.argument("which", metavar="KEY")
 def revoke(deployment: Deployment, which: str) -> None:
     """Revoke the key WHICH (its id, its sk-slip-… as in the list, or its name), for good, everywhere within 1 s."""
     from control.tenants.keys import revoke_key
@@ -132,7 +132,7 @@ def revoke(deployment: Deployment, which: str) -> None:
     "--overlap-hours", type=click.FloatRange(0, 720), default=24, show_default=True, help="How long the old one opens."
 )
 @click.option("--end-previous", is_flag=True, help="End the secret of an earlier rotation that still opens.")
-@click.argument("which")
+@click.argument("which", metavar="KEY")
 def rotate(deployment: Deployment, overlap_hours: float, end_previous: bool, which: str) -> None:
     """Give the key WHICH (its id, its sk-slip-… as in the list, or its name) a new secret and print it; the old one
     opens until the end of the overlap."""

@@ -133,8 +133,8 @@ def _print(told: Told, *, explain: bool) -> None:
     for each in told.slo.objectives:
         for pair in each.burning[:1]:  # the fastest; slower ones are seldom news beside it
             print(
-                f"{_class(each)}: the budget burns more than {pair.threshold:g} times too fast, over {pair.long} and "
-                f"still over {pair.short}"
+                f"{_class(each)}: the budget burns at more than {pair.threshold:g} times the allowed rate, "
+                f"over {pair.long} and still over {pair.short}"
             )
     print()
     print("\n".join(table(HEAD, rows)))

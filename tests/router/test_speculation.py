@@ -304,7 +304,11 @@ def test_a_record_crosses_the_control_service_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("driver", "said"),
-    [("vllm", "the driver vllm cannot switch it"), ("openai", "the driver openai cannot switch it"), ("embedded", "as each engine")],
+    [
+        ("vllm", "the driver vllm cannot switch it"),
+        ("openai", "the driver openai cannot switch it"),
+        ("embedded", "as each engine"),
+    ],
 )
 def test_of_a_pool_that_nobody_governs_it_is_said_why(driver: str, said: str) -> None:
     state = governed(driver)

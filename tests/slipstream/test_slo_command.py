@@ -100,7 +100,7 @@ async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str
     assert code == 1, "an alert"
     assert told.startswith("1 of 6 error budgets burn too fast (objectives version 1")
     assert told.splitlines()[1].startswith("`slipstream diagnose")
-    assert "chat short: the budget burns more than 14.4 times too fast, over 1h and still over 5m" in told
+    assert "chat short: the budget burns at more than 14.4 times the allowed rate, over 1h and still over 5m" in told
     assert [line for line in told.splitlines() if len(line) > 100] == []
     await connection.close()
 

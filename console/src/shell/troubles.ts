@@ -73,7 +73,7 @@ function poolTrouble(pool: Schemas["LivePool"]): Trouble[] {
 function budgetTrouble(objective: Schemas["ObjectiveStanding"]): Trouble[] {
   const [fastest] = objective.burning;
   if (!fastest) return [];
-  const text = `The error budget of ${objective.tier}, ${objective.length} prompts burns more than ${fastest.threshold} times too fast, over the last ${fastest.long} and the last ${fastest.short}.`;
+  const text = `The error budget of ${objective.tier}, ${objective.length} prompts burns at more than ${fastest.threshold} times the allowed rate, over the last ${fastest.long} and the last ${fastest.short}.`;
   return [{ tone: "bad", text, place: "/operations/slo" }];
 }
 

@@ -267,8 +267,8 @@ class Burning(msgspec.Struct, frozen=True, kw_only=True):
         share = self.bad / self.counted if self.counted else 0.0
         return (
             f"{self.bad:,} of {self.counted:,} requests of {self.label} prompts ({share:.2%}) broke the objective in "
-            f"{self.long}: the error budget burns more than {self.threshold:g} times too fast, over {self.long} and "
-            f"still over {self.short}."
+            f"{self.long}: the error budget burns at more than {self.threshold:g} times the allowed rate, "
+            f"over {self.long} and still over {self.short}."
         )
 
 

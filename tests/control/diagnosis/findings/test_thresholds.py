@@ -41,6 +41,6 @@ def test_an_alert_without_a_cause_is_an_outcome_of_its_own() -> None:
 
 def test_an_alert_says_how_many_requests_broke_the_objective() -> None:
     assert ALERT.told == (
-        "39 of 458 requests of chat, short prompts (8.52%) broke the objective in 1h: the error budget burns more than "
-        "14.4 times too fast, over 1h and still over 5m."
+        "39 of 458 requests of chat, short prompts (8.52%) broke the objective in 1h: the error budget burns at more "
+        "than 14.4 times the allowed rate, over 1h and still over 5m."
     )
