@@ -142,7 +142,9 @@ async def test_log_probabilities(chat: openai.AsyncOpenAI, code: openai.AsyncOpe
     assert content.content is not None
     assert [entry.token for entry in content.content] == ["The", " capital"]
     assert content.content[0].top_logprobs[0].token == "The"
-    completion = await code.completions.create(model="slipstream-code", prompt="import os", logprobs=3, max_tokens=2)
+    completion = await code.completions.create(
+        model="slipstream-code", prompt="import os", temperature=0, logprobs=3, max_tokens=2
+    )
     assert completion.choices[0].logprobs is not None
     assert completion.choices[0].logprobs.top_logprobs is not None
     assert len(completion.choices[0].logprobs.top_logprobs[0]) == 3
