@@ -134,7 +134,13 @@ BOARD = Board(
             title="Worse slices",
             description="Slices that the last night of evals found worse than before, by model and change.",
             unit="short",
-            queries=(Query("slipstream_eval_night_slice_failed", "{{model}} {{slice}} {{change}}"),),
+            queries=(
+                Query(
+                    "slipstream_eval_night_slice_failed",
+                    "{{model}} {{slice}} {{change}}",
+                    quiet="no slice was found worse",
+                ),
+            ),
             alerts=("evals/NightlySliceIsWorse",),
         ),
         Panel(
