@@ -21,7 +21,6 @@ import msgspec
 from contracts.dated_request_id import arrived_at_s
 from contracts.errors import JournalUnavailable, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.generation import BACKGROUND_PRIORITY, Caller
-from contracts.lease import Engine
 from contracts.phases import Phase, PhaseClock
 from contracts.prefix import PrefixChain
 from contracts.replica_state import ReplicaState
@@ -30,9 +29,9 @@ from gateway.auth.key_record import KeyRecord
 from gateway.http.response import ResponseWriter
 from gateway.limits.levels import Levels
 from gateway.serving.attempt import Attempt
+from gateway.serving.idle_replica_work import IdleReplicaWork
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.nobody import nobody
-from gateway.serving.observers import RequestObserver
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.shadow.allowance import ShadowAllowance
 from gateway.shadow.answer import Answer, AnswerReader
@@ -86,12 +85,13 @@ class Shadow(NamedTuple):
     """Numbers from 0 up to 1: for the choice of a replica, and of pairs for review."""
 
 
-class ShadowCopies(RequestObserver):
+class ShadowCopies(IdleReplicaWork[str]):
     """Copies of one gateway. compute: runs an attempt on an engine, with its books."""
 
     def __init__(
         self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, shadow: Shadow
     ) -> None:
+        super().__init__()
         self._compute = compute
         self._idle_timeouts = idle_timeouts
         self._config = shadow.config
@@ -103,16 +103,6 @@ class ShadowCopies(RequestObserver):
         self._allowance = ShadowAllowance(shadow.config.per_minute)
         self._listened: Counter[str] = Counter()
         """Samples by organization."""
-        self._by_replica: dict[str, tuple[str, asyncio.Task[None]]] = {}
-        """By replica, with its pool; copies that give way are removed."""
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def stop(self) -> None:
-        """Cancel running copies; their books are closed when this returns."""
-        for replica_id in list(self._by_replica):
-            self._give_way(replica_id)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
 
     def arrived(self, request: InferenceRequest) -> None:
         """A request has come. If it will go to the candidate, copies are in its way there; if it is to be copied, its
@@ -125,10 +115,7 @@ class ShadowCopies(RequestObserver):
             return
         side = side_of(model, request.prepared.unit)
         if side is Side.CANDIDATE:
-            for replica_id in [one for one, (pool, _) in self._by_replica.items() if pool == canary.pool]:
-                self._give_way(
-                    replica_id
-                )  # before the request for a slot: this one may be all that the request waits for
+            self._give_way_of(canary.pool)  # before the request for a slot: theirs may be all that it waits for
             return
         if side is Side.CONTROL or generation.choices > 1 or request.prepared.warm_up:
             return
@@ -161,16 +148,6 @@ class ShadowCopies(RequestObserver):
             sample.error_code = error.code
             sample.pool = attempt.engine.pool
 
-    def placed(self, attempt: Attempt, engine: Engine) -> None:
-        """A copy on the same replica gives way."""
-        if engine.replica_id in self._by_replica:
-            self._give_way(engine.replica_id)
-
-    def _give_way(self, replica_id: str) -> None:
-        """Cancelled once only: a second time would interrupt its books."""
-        _, task = self._by_replica.pop(replica_id)
-        task.cancel()
-
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """A request is over, and its client has the whole response. Never raises: the request's own books are
         closed."""
@@ -196,10 +173,7 @@ class ShadowCopies(RequestObserver):
             return
         self._allowance.take(organization_id)
         replica_id = free[int(self._draw() * len(free))]
-        task = asyncio.create_task(self._run(request, sample, replica_id), name="shadow")
-        self._by_replica[replica_id] = sample.canary.pool, task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._begin(replica_id, sample.canary.pool, self._run(request, sample, replica_id), "shadow")
 
     async def _run(self, served: InferenceRequest, sample: Sample, replica_id: str) -> None:
         outcome: CopyOutcome = "failed"
@@ -214,9 +188,7 @@ class ShadowCopies(RequestObserver):
         except Exception:
             logger.exception("the copy of request %s failed", served.request_id)
         finally:
-            known = self._by_replica.get(replica_id)
-            if known is not None and known[1] is asyncio.current_task():
-                del self._by_replica[replica_id]
+            self._over(replica_id)
             self._metrics.copied(served.model, outcome)
 
     async def _copy(self, served: InferenceRequest, sample: Sample, replica_id: str) -> CopyOutcome:
@@ -278,9 +250,8 @@ class ShadowCopies(RequestObserver):
             priority=BACKGROUND_PRIORITY,
             cache_salt=self._sampler.cache_salt(served.generation.cache_salt),
         )
-        chain = PrefixChain(
-            prepared.chain.kind, b""
-        )  # the router must not route other requests by copies' cache contents
+        # the router must not route other requests by copies' cache contents
+        chain = PrefixChain(prepared.chain.kind, b"")
         prepared = msgspec.structs.replace(prepared, generation=generation, session="", unit=0, file=b"", chain=chain)
         copy = InferenceRequest(arrival, NOBODYS, served.target, prepared)
         copy.endpoint = ENDPOINT

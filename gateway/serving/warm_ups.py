@@ -13,15 +13,14 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from contracts.errors import Overloaded, RouterUnavailable, SlipstreamError
-from contracts.lease import Engine
 from contracts.prefix import BLOCK_TOKENS
 from contracts.usage import Usage
 from gateway.observability.file_metrics import FileMetrics
 from gateway.serving.attempt import Attempt
 from gateway.serving.file_history import shared_blocks
+from gateway.serving.idle_replica_work import IdleReplicaWork
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.nobody import nobody
-from gateway.serving.observers import RequestObserver
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.warm_up_allowance import WarmUpAllowance
 from gateway.wire.fill.next_line import next_line, worth_computing
@@ -33,40 +32,22 @@ ENDPOINT = "warm_up"
 """Its name in journals and ledger."""
 
 
-class WarmUps(RequestObserver):
+class WarmUps(IdleReplicaWork[bytes]):
     """Prefetches of one gateway. compute: has an engine compute an attempt's prompt, with its books."""
 
     def __init__(
         self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, metrics: FileMetrics
     ) -> None:
+        super().__init__()
         self._compute = compute
         self._idle_timeouts = idle_timeouts
         self._metrics = metrics
-        self._by_replica: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
-        """By replica, with the file; prefetches that give way are removed."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._allowance = WarmUpAllowance()
-
-    async def stop(self) -> None:
-        """Cancel running prefetches; their books are closed when this returns."""
-        for replica_id in list(self._by_replica):
-            self._give_way(replica_id)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
 
     def arrived(self, request: InferenceRequest) -> None:
         """A customer's request ends the warm-up of its file: that delays it, or computes the same prompt."""
-        file_id = request.prepared.file
-        if not file_id or request.purpose is not None:
-            return
-        for replica_id, (file, _) in list(self._by_replica.items()):
-            if file == file_id:
-                self._give_way(replica_id)
-
-    def placed(self, attempt: Attempt, engine: Engine) -> None:
-        """A warm-up on the same replica gives way."""
-        if engine.replica_id in self._by_replica:
-            self._give_way(engine.replica_id)
+        if request.prepared.file and request.purpose is None:
+            self._give_way_of(request.prepared.file)
 
     def attempted(self, attempt: Attempt) -> None:
         """A billed attempt pays for warm-ups of the same key."""
@@ -81,15 +62,8 @@ class WarmUps(RequestObserver):
         text = attempt.transcoder.text
         if text is None or engine.replica_id in self._by_replica:
             return
-        task = asyncio.create_task(self._run(request, text, engine.replica_id), name="warm-up")
-        self._by_replica[engine.replica_id] = request.prepared.file, task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _give_way(self, replica_id: str) -> None:
-        """Cancelled once only: a second time would interrupt its books."""
-        _, task = self._by_replica.pop(replica_id)
-        task.cancel()
+        work = self._run(request, text, engine.replica_id)
+        self._begin(engine.replica_id, request.prepared.file, work, "warm-up")
 
     async def _run(self, served: InferenceRequest, text: str, replica_id: str) -> None:
         model, outcome = served.model, "failed"
@@ -107,9 +81,7 @@ class WarmUps(RequestObserver):
         except Exception:
             logger.exception("warm-up after request %s failed", served.request_id)
         finally:
-            known = self._by_replica.get(replica_id)
-            if known is not None and known[1] is asyncio.current_task():
-                del self._by_replica[replica_id]
+            self._over(replica_id)
             self._metrics.warmed_up(model, outcome)
 
     async def _compute_next_line(self, served: InferenceRequest, text: str, replica_id: str) -> None:
