@@ -34,6 +34,11 @@ def record_of(kind: type[ItemT], row: asyncpg.Record) -> ItemT:
     return msgspec.convert(dict(row), kind)
 
 
+def json_of(value: Any) -> Any:
+    """A JSON column's value: connections of the admin API decode it by themselves, those of workers do not."""
+    return msgspec.json.decode(value) if isinstance(value, str) else value
+
+
 def equal(column: ColumnElement[Any], value: object | None) -> ColumnElement[bool]:
     """A list filter: the column has the value, if one is given."""
     return true() if value is None else column == value

@@ -39,7 +39,7 @@ _EARLIER = """
 SELECT id, night, version::text AS version FROM evals.runs
  WHERE model = $1 AND night < $2 AND status = 'done' AND version IS NOT NULL ORDER BY night DESC LIMIT $3
 """
-_OF_RUN = "SELECT night, version::text AS version FROM evals.runs WHERE id = $1"
+_VERSION = "SELECT version::text FROM evals.runs WHERE id = $1"
 _ITEMS = """
 SELECT items.run_id, items.slice, slice_version_id::text AS slice_version,
        array_agg(seed) AS seeds, array_agg(cluster) AS clusters, array_agg(score) AS scores
@@ -163,12 +163,10 @@ class NightJudge:
 async def _nights(connection: Connection, run: Run, rule: NightRule) -> list[Night]:
     """The run's night and those before it that ended, as far back as the rule looks, the oldest first."""
     most = rule.history_nights + rule.version_nights + max(rule.windows)
-    of_run = await connection.fetchrow(_OF_RUN, run.id)
-    assert of_run is not None
-    earlier = await connection.fetch(_EARLIER, run.model, run.night, most)
-    ids = {run.id: (of_run["night"], of_run["version"])} | {
-        row["id"]: (row["night"], row["version"]) for row in earlier
-    }
+    assert run.night is not None
+    ids: dict[UUID, tuple[date, str | None]] = {run.id: (run.night, await connection.fetchval(_VERSION, run.id))}
+    for row in await connection.fetch(_EARLIER, run.model, run.night, most):
+        ids[row["id"]] = row["night"], row["version"]
     slices: dict[UUID, dict[str, SliceNight]] = {each: {} for each in ids}
     for row in await connection.fetch(_ITEMS, list(ids)):
         scored = zip(row["seeds"], row["clusters"], row["scores"], strict=True)

@@ -14,7 +14,7 @@ from sqlalchemy import case, func, select
 
 from control.releases.machine import State
 from control.releases.tables import releases
-from storage.rows import columns_of, fetch, fetchrow, record_of
+from storage.rows import columns_of, fetch, fetchrow, json_of, record_of
 from storage.tables.evals import Decision, Status, night_plan, nights, runs
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -140,11 +140,8 @@ async def newest_by_model(connection: Connection, models: Collection[str]) -> li
 
 
 def night_of(row: asyncpg.Record) -> EvalNight:
-    """A row of `NIGHTS`. Connections of the admin API decode JSON by themselves, those of workers do not."""
-    slices = row["slices"]
-    return msgspec.convert(
-        dict(row) | {"slices": msgspec.json.decode(slices) if isinstance(slices, str) else slices}, EvalNight
-    )
+    """A row of `NIGHTS`."""
+    return msgspec.convert(dict(row) | {"slices": json_of(row["slices"])}, EvalNight)
 
 
 async def report(
@@ -165,11 +162,7 @@ async def report(
 async def status(connection: Connection) -> NightStatus:
     """The previous and next nights, and their obstacles."""
     row = await fetchrow(connection, select(*columns_of(NightPlan, night_plan)))
-    plan = None
-    if row is not None:
-        slices = row["slices"]
-        decoded = msgspec.json.decode(slices) if isinstance(slices, str) else slices
-        plan = msgspec.convert(dict(row) | {"slices": decoded}, NightPlan)
+    plan = None if row is None else msgspec.convert(dict(row) | {"slices": json_of(row["slices"])}, NightPlan)
     last = [record_of(ModelNight, row) for row in await connection.fetch(LAST)]
     now: datetime = await connection.fetchval("SELECT now()")
     is_working: bool = await connection.fetchval(_IS_WORKING)

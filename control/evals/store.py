@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, func, or_, select
 
 from contracts.errors import Conflict, NotFound
 from control.slices.bounds import MOST_ITEMS, Items, Margin
-from storage.rows import columns_of, fetchrow, record_of
+from storage.rows import columns_of, fetchrow, json_of, record_of
 from storage.tables.evals import ENDED, Arm, Decision, Status, comparisons, items, model_versions, run_slices, runs
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -281,9 +281,7 @@ async def comparison(connection: Connection, comparison_id: UUID) -> Comparison:
     row = await fetchrow(connection, COMPARISONS.where(comparisons.c.id == comparison_id))
     if row is None:
         raise NotFound(f"There is no comparison {comparison_id}.")
-    # connections of the admin API decode JSON by themselves, those of workers do not
-    texts = {name: row[name] for name in ("rule", "verdict") if isinstance(row[name], str)}
-    return msgspec.convert(dict(row) | {name: msgspec.json.decode(text) for name, text in texts.items()}, Comparison)
+    return msgspec.convert(dict(row) | {name: json_of(row[name]) for name in ("rule", "verdict")}, Comparison)
 
 
 async def cancel_run(connection: Connection, run_id: UUID) -> Run:
