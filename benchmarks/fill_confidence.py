@@ -20,7 +20,6 @@ as often as `--exact` asks. The figures of the other half say what it does. With
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gzip
 import hashlib
 import importlib.metadata
@@ -32,21 +31,19 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from benchmarks.fill_layouts import Line, own_files
+from benchmarks.fill_layouts import Line, completed, own_files, prompt_of
 from benchmarks.needs import missing
 from contracts.desired_state import Model
-from contracts.generation import TextPrompt, Tier
+from contracts.generation import Tier
 from engines.drivers.embedded import EmbeddedDriver
 from engines.embedded.engine import Engine
-from engines.embedded.request import Request, Sampling
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.fill.confidence import Confidence
-from gateway.wire.fill.layout import lay_out
 from gateway.wire.gap import Gap
 from gateway.wire.prepared import Target
 from tools.training.greedy import engine_of
-from tools.training.line_scores import MOST_TOKENS, Cursor, draw
+from tools.training.line_scores import Cursor, draw
 
 ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "tools/training/data/slipstream-code.tsv.gz"
@@ -168,26 +165,15 @@ class Asker:
 
     def ask(self, lines: Sequence[Line]) -> list[Row]:
         """Complete each line, greedily, to its end."""
-        prompts = [self._prompt(line) for line in lines]
-        sampling = Sampling(
-            max_tokens=MOST_TOKENS,
-            temperature=0.0,
-            stop=("\n",),
-            stop_ids=frozenset(self._tokenizer.end_ids),
-            logprobs=0,
-        )
+        gaps = (Gap(line.cursor.before, line.cursor.after, (), line.file) for line in lines)
+        prompts = [prompt_of(gap, self._target) for gap in gaps]
         texts = [""] * len(lines)
         judged = [Confidence(0.0, prompt.begins_with) for prompt in prompts]
-        for number, asked in enumerate(prompts):
-            opening = self._tokenizer.opening(asked.begins_with) if asked.begins_with else None
-            ids = tuple(id_ for id_ in asked.prompts[0] if isinstance(id_, int))
-            self._engine.submit(Request(str(number), (ids,), sampling, opening=opening))
-        while self._engine.busy:
-            for delta in self._engine.step():
-                number = int(delta.rid)
-                texts[number] += delta.text
-                told = [(self._tokenizer.token_text(each.id), each.logprob) for each in delta.logprobs]
-                judged[number].add({"tokens": [text for text, _ in told], "token_logprobs": [nats for _, nats in told]})
+        for delta in completed(self._engine, self._tokenizer, prompts, logprobs=0):
+            number = int(delta.rid)
+            texts[number] += delta.text
+            told = [(self._tokenizer.token_text(each.id), each.logprob) for each in delta.logprobs]
+            judged[number].add({"tokens": [text for text, _ in told], "token_logprobs": [nats for _, nats in told]})
         return [
             Row(
                 line.number,
@@ -198,12 +184,6 @@ class Asker:
             )
             for line, text, confidence in zip(lines, texts, judged, strict=True)
         ]
-
-    def _prompt(self, line: Line) -> TextPrompt:
-        gap = Gap(line.cursor.before, line.cursor.after, (), line.file)
-        laid_out = asyncio.run(lay_out(gap, MOST_TOKENS, MOST_TOKENS, self._target, ""))
-        assert isinstance(laid_out.counted.prompt, TextPrompt)
-        return laid_out.counted.prompt
 
 
 def read(path: Path | None) -> list[Row]:

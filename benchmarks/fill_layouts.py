@@ -28,7 +28,7 @@ import asyncio
 import copy
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import TextPrompt, Tier
 from engines.drivers.embedded import EmbeddedDriver
 from engines.embedded.engine import Engine
+from engines.embedded.output import Delta
 from engines.embedded.request import Request, Sampling
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
@@ -189,6 +190,32 @@ def own_files() -> dict[str, str]:
     return {name: text for name, text in texts.items() if text.count("\n") >= LEAST_LINES}
 
 
+def prompt_of(gap: Gap, target: Target) -> TextPrompt:
+    """The prompt that the gateway would send for a gap."""
+    laid_out = asyncio.run(lay_out(gap, MOST_TOKENS, MOST_TOKENS, target, ""))
+    assert isinstance(laid_out.counted.prompt, TextPrompt)
+    return laid_out.counted.prompt
+
+
+def completed(
+    engine: Engine, tokenizer: Tokenizer, prompts: Sequence[TextPrompt], logprobs: int | None = None
+) -> Iterator[Delta]:
+    """Greedy completions up to the end of a line; a delta's `rid` is its prompt's number."""
+    sampling = Sampling(
+        max_tokens=MOST_TOKENS,
+        temperature=0.0,
+        stop=("\n",),
+        stop_ids=frozenset(tokenizer.end_ids),
+        logprobs=logprobs,
+    )
+    for number, prompt in enumerate(prompts):
+        opening = tokenizer.opening(prompt.begins_with) if prompt.begins_with else None
+        ids = tuple(id_ for id_ in prompt.prompts[0] if isinstance(id_, int))
+        engine.submit(Request(str(number), (ids,), sampling, opening=opening))
+    while engine.busy:
+        yield from engine.step()
+
+
 class Asker:
     """One engine, asked in any way."""
 
@@ -202,23 +229,13 @@ class Asker:
     def prompt(self, way: Way, line: Line) -> TextPrompt:
         """What the gateway would send."""
         gap = Gap(line.cursor.before, line.cursor.after, line.snippets if way.files else (), line.file)
-        laid_out = asyncio.run(lay_out(gap, MOST_TOKENS, MOST_TOKENS, self._target(way), ""))
-        assert isinstance(laid_out.counted.prompt, TextPrompt)
-        return laid_out.counted.prompt
+        return prompt_of(gap, self._target(way))
 
     def complete(self, prompts: Sequence[TextPrompt]) -> list[str]:
         """Greedily, up to the end of a line."""
         texts = [""] * len(prompts)
-        sampling = Sampling(
-            max_tokens=MOST_TOKENS, temperature=0.0, stop=("\n",), stop_ids=frozenset(self._tokenizer.end_ids)
-        )
-        for number, asked in enumerate(prompts):
-            opening = self._tokenizer.opening(asked.begins_with) if asked.begins_with else None
-            ids = tuple(id_ for id_ in asked.prompts[0] if isinstance(id_, int))
-            self._engine.submit(Request(str(number), (ids,), sampling, opening=opening))
-        while self._engine.busy:
-            for delta in self._engine.step():
-                texts[int(delta.rid)] += delta.text
+        for delta in completed(self._engine, self._tokenizer, prompts):
+            texts[int(delta.rid)] += delta.text
         return texts
 
     def _target(self, way: Way) -> Target:
