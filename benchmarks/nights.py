@@ -4,7 +4,7 @@
 
 The shipped chat model answers 160 items of each of 12 slices on the embedded engine: sound, with each of the seeded
 defects (`tools.quantization.defects`), and four times at temperature 1. A night is a choice among those answers: a
-panel of four parts of 40 items, drawn anew for each repeat, of which a night asks one, as `evals.items` and
+panel of four parts of 40 items, drawn again for each repeat, of which a night asks one, as `evals.items` and
 `control.evals.store.panel_seed` have it.
 
 Broken: eight sound nights, then up to three of a defect, once as a version that is recorded and once as one that is

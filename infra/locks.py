@@ -47,7 +47,7 @@ LOCKS = (
 
 
 def main() -> None:
-    """Write every lock anew. Raises CalledProcessError when a resolution or a download fails."""
+    """Rewrite every lock. Raises CalledProcessError when a resolution or a download fails."""
     for lock in LOCKS:
         text = _resolved(lock.extras)
         if lock.cpu:

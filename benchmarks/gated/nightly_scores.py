@@ -45,7 +45,7 @@ class Kept(msgspec.Struct):
 def scores(asking: Asking, defects: Sequence[Defect], file: Path | None, say: Callable[[str], None]) -> Kept:
     """Ask what is missing. file: where scores are kept between runs; None: nowhere. say: prints progress.
 
-    A file of another asking is started anew.
+    A file with the scores of other items is replaced.
     """
     kept = _read(file, asking)
     for what, fill in _missing(kept, defects):

@@ -143,8 +143,8 @@ class Tokenizer:
         check: Check | None = None,
         variables: Mapping[str, TemplateValue] | None = None,
     ) -> list[int]:
-        """The ids of a conversation with the assistant's turn opened. check: as of `ChatTemplate.prepared`. variables:
-        as of `ChatTemplate.render`.
+        """The ids of a conversation with the assistant's turn opened. check: see `ChatTemplate.prepared`. variables:
+        see `ChatTemplate.render`.
 
         Equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless user text
         holds a control string, which stays text here. Raises UnsupportedField when the model has no chat template,

@@ -1,4 +1,4 @@
-"""Writes `infra/grafana/dashboards` anew from the boards. Run it from the project's root."""
+"""Rewrites `infra/grafana/dashboards` from the boards. Run it from the project's root."""
 
 from __future__ import annotations
 

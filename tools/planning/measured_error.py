@@ -2,7 +2,7 @@
 was.
 
 Published: the modelled node against its vendors' figures, one (lowest, highest) error for each kind of replica they
-published for; `tests/engines/performance/test_published_figures.py` computes all of them anew and holds these bounds to
+published for; `tests/engines/performance/test_published_figures.py` recomputes all of them and holds these bounds to
 a percent, both ways. Formula: this package's closed forms against the modelled engine, played through step by step
 (`tests/tools/planning/test_against_modelled_engine.py`, the same way). `MODELLED_ENGINE` and `WHOLE_FLEET` are typed in
 from runs that no test repeats: each says where and when.
@@ -53,7 +53,7 @@ LONG_ANSWER_TOKENS = 200
 
 
 class TypedIn(msgspec.Struct, frozen=True):
-    """An error that no test computes anew."""
+    """An error that no test recomputes."""
 
     error: Bounds
     source: str

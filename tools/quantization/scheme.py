@@ -98,12 +98,12 @@ def int8_steps(x: Tensor, *axes: int) -> Tensor:
 
 
 def int8_keys_and_values(heads: Tensor) -> Tensor:
-    """heads: as of `Rounding`."""
+    """heads: see `Rounding`."""
     return narrow_kv.decode(narrow_kv.encode(heads, narrow_kv.CODES["int8"]), torch.float32)
 
 
 def fp8_keys_and_values(heads: Tensor) -> Tensor:
-    """heads: as of `Rounding`."""
+    """heads: see `Rounding`."""
     return narrow_kv.decode(narrow_kv.encode(heads, narrow_kv.CODES["fp8"]), torch.float32)
 
 

@@ -55,7 +55,7 @@ export function Chart({
     [times, series, kind],
   );
   const plot = useRef<uPlot | null>(null);
-  // what is told under the pointer is of the newest values; the plot is not made anew for them
+  // the text under the pointer has the newest values; the plot is not rebuilt for them
   const newest = useRef({ series, times, format });
   newest.current = { series, times, format };
   // biome-ignore lint/correctness/useExhaustiveDependencies: new values are given to the plot below, without another plot

@@ -166,7 +166,7 @@ class Controller:
     async def _judged(
         self, connection: asyncpg.Connection[Any], release: Release, secret: str
     ) -> tuple[Release | None, Known | None]:
-        """A step by the judge's verdict, and what is known behind it. secret: as of `Draw`."""
+        """A step by the judge's verdict, and what is known behind it. secret: see `Draw`."""
         assert release.watermark is not None
         end = await evidence.horizon(connection)
         if end < release.watermark:

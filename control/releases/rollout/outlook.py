@@ -90,7 +90,7 @@ def least_coins(one: Evidence) -> int:
 
 def least_good(one: Evidence, sessions: int, margin: float) -> int:
     """How many more sessions of both arms make a proof of a rate enough, if none of their first requests has the fault.
-    sessions: so far. margin: as of `Policy`."""
+    sessions: so far. margin: see `Policy`."""
     compensation = Decimal(repr(margin)) / 2
     good = max(sessions - one.candidate - one.control, 0)
 
