@@ -46,7 +46,7 @@ class WarmUps(IdleReplicaWork[bytes]):
 
     def arrived(self, request: InferenceRequest) -> None:
         """A customer's request ends the warm-up of its file: that delays it, or computes the same prompt."""
-        if request.prepared.file and request.purpose is None:
+        if self._by_replica and request.prepared.file and request.purpose is None:
             self._give_way_of(request.prepared.file)
 
     def attempted(self, attempt: Attempt) -> None:
