@@ -29,7 +29,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.http.response import ResponseWriter
 from gateway.limits.levels import Levels
 from gateway.serving.attempt import Attempt
-from gateway.serving.idle_replica_work import IdleReplicaWork
+from gateway.serving.background import IdleReplicaWork
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.nobody import nobody
 from gateway.serving.request import Arrival, InferenceRequest

@@ -17,8 +17,8 @@ from contracts.prefix import BLOCK_TOKENS
 from contracts.usage import Usage
 from gateway.observability.file_metrics import FileMetrics
 from gateway.serving.attempt import Attempt
+from gateway.serving.background import IdleReplicaWork
 from gateway.serving.file_history import shared_blocks
-from gateway.serving.idle_replica_work import IdleReplicaWork
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.nobody import nobody
 from gateway.serving.request import Arrival, InferenceRequest
