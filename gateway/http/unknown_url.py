@@ -21,7 +21,6 @@ NOT_SERVED = {
     "files": "Files are",
     "fine_tuning": "Fine-tuning is",
     "images": "Images are",
-    "messages": "Anthropic's Messages API is",
     "moderations": "Moderation is",
     "realtime": "OpenAI's Realtime API is",
     "rerank": "Reranking is",
