@@ -49,11 +49,11 @@ from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
-    MESSAGES_PATH: (MessagesFormat, Scope.CHAT),
     COMPLETION_PATH: (CompletionFormat, Scope.COMPLETIONS),
     FIM_PATH: (FimFormat, Scope.COMPLETIONS),
     INFILL_PATH: (InfillFormat, Scope.COMPLETIONS),
     LLAMA_COMPLETION_PATH: (LlamaCompletionFormat, Scope.COMPLETIONS),
+    MESSAGES_PATH: (MessagesFormat, Scope.CHAT),
 }
 """The wire format of each inference path, and the scope that a key needs for it."""
 COUNTS: Mapping[str, tuple[Callable[[RequestConfig], CountingFormat[Any]], Scope]] = {

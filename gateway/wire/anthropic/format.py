@@ -40,7 +40,7 @@ class _AnthropicFormat:
     async def prepare(
         self, asked: CountTokensRequest, request_id: str, caller: Caller, salt: str, target: Target
     ) -> Prepared:
-        """See `prepare_messages`."""
+        """Prepared like a chat completion. Raises a RequestError that names the field."""
         return await prepare_messages(asked, request_id, caller, salt, target)
 
     def headers(self, request_id: str) -> Headers:
