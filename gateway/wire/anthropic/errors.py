@@ -32,12 +32,12 @@ class AnthropicErrorDetail(msgspec.Struct):
     message: str
 
 
-class AnthropicError(msgspec.Struct):
+class AnthropicError(msgspec.Struct, kw_only=True):
     """Contents of an error response or an error event."""
 
+    type: Literal["error"] = "error"
     error: AnthropicErrorDetail
     request_id: str
-    type: Literal["error"] = "error"
 
 
 def error_status(error: SlipstreamError) -> int:
@@ -52,7 +52,7 @@ def error_body(error: SlipstreamError, request_id: str) -> bytes:
     """The JSON of a refusal."""
     status = error_status(error)
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return msgspec.json.encode(AnthropicError(AnthropicErrorDetail(kind, _message(error)), request_id))
+    return msgspec.json.encode(AnthropicError(error=AnthropicErrorDetail(kind, _message(error)), request_id=request_id))
 
 
 def _message(error: SlipstreamError) -> str:

@@ -67,6 +67,7 @@ class ToolUseBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type",
     cache_control: CacheControl | None = None
     caller: dict[str, Any] | None = None
     """Of an answer that is sent back; without effect."""
+    toolset_name: None = None
 
 
 class ToolResultBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="tool_result"):
@@ -76,6 +77,7 @@ class ToolResultBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="typ
     content: Text | Annotated[list[TextBlock | ImageBlock], Meta(max_length=MAX_PARTS)] | None = None
     is_error: bool | None = None
     cache_control: CacheControl | None = None
+    toolset_name: None = None
 
 
 class ThinkingBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="thinking"):
@@ -128,6 +130,7 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["custom"] | None = None
     strict: bool | None = None
     cache_control: CacheControl | None = None
+    allowed_callers: Annotated[list[Literal["direct"]], Meta(max_length=1)] | None = None
     defer_loading: Literal[False] | None = None
     eager_input_streaming: bool | None = None
     """Without effect: arguments are sent as the engine writes them."""
@@ -233,7 +236,7 @@ class MessagesRequest(CountTokensRequest, forbid_unknown_fields=True, kw_only=Tr
     service_tier: Literal["auto", "standard_only"] | None = None
 
 
-UNSUPPORTED = frozenset({"container", "inference_geo", "mcp_servers", "speed"})
+UNSUPPORTED = frozenset({"container", "diagnostics", "inference_geo", "mcp_servers", "speed"})
 """Anthropic's, and refused: each would change the answer or the bill if it were ignored."""
 WITHOUT_EFFECT = {"mcp_servers": (b"[]",), "speed": (b'"standard"',)}
 """Values with which these fields do nothing."""
