@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.wire.anthropic.errors import BILLING, OVERLOADED, AnthropicError
+from gateway.wire.anthropic.errors import OVERLOADED, AnthropicError
 from gateway.wire.anthropic.schema import CountTokensRequest, MessagesRequest
 from gateway.wire.operation import Operation
 
@@ -73,10 +73,7 @@ class TokenCount(msgspec.Struct):
     input_tokens: int
 
 
-_REFUSALS = {
-    BILLING: "The budget is exhausted.",
-    OVERLOADED: "Our load, not your limit: try again after `Retry-After`.",
-}
+_REFUSALS = {OVERLOADED: "Our load, not your limit: try again after `Retry-After`."}
 ANTHROPIC_OPERATIONS = (
     Operation(
         path=MESSAGES_PATH,
