@@ -28,27 +28,21 @@ class EngineStream:
         self._transport = transport
         self._origin = origin
         self._loop = asyncio.get_running_loop()
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._ended = False
+        self.pieces: list[bytes] = []
+        """Chunks of the body that `take` has. Who adds one adds its size, and calls `changed` once the whole read is
+        parsed."""
+        self.unread_bytes = 0
+        """Bytes that `take` has."""
+        self.over = False
+        """Nothing more will arrive; `read` reports whether the end was clean."""
         self._error: EngineFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
 
     @property
-    def unread_bytes(self) -> int:
-        """Bytes that `take` has."""
-        return self._size
-
-    @property
     def paused(self) -> bool:
         """Reading from the engine is paused, because its bytes are not read."""
         return self._paused
-
-    @property
-    def over(self) -> bool:
-        """Nothing more will arrive; `read` reports whether the end was clean."""
-        return self._ended or self._error is not None
 
     async def responded(self) -> None:
         """Return when the status is known. Raises EngineFailed. Cancelling loses nothing."""
@@ -63,49 +57,49 @@ class EngineStream:
         Raises EngineFailed when the response was cut short or is not HTTP, after everything before the cut was read.
         One caller at a time; cancelling loses nothing.
         """
-        while not self._pieces:
+        while not self.pieces:
             if self._error is not None:
                 raise self._error
-            if self._ended:
+            if self.over:
                 return b""
             await self._change()
         return self.take()
 
     def take(self) -> bytes:
         """All bytes that came since the last call, perhaps none."""
-        pieces = self._pieces
+        pieces = self.pieces
         if not pieces:
             return b""
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._pieces = []
-        self._size = 0
-        self._resume()
+        pieces.clear()
+        self.unread_bytes = 0
+        if self._paused:
+            self._resume()
         return data
 
     def close(self) -> None:
         """Stop here: a response that has not ended loses its connection, which stops the engine. Idempotent."""
-        if not self._ended and self._error is None:
+        if not self.over:
             self.fail("closed by us")
             self._transport.abort()
 
-    def feed(self, data: bytes) -> None:
-        """A chunk of the body arrived; `changed` follows once the whole read is parsed."""
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > BUFFER_BYTES and not self._paused:
+    def pause(self) -> None:
+        """Read no more from the engine until `take`."""
+        if not self._paused:
             self._paused = True
             if not self._transport.is_closing():
                 self._transport.pause_reading()
 
     def end(self) -> None:
         """The body is complete; `changed` follows."""
-        self._ended = True
+        self.over = True
         self._resume()
 
     def fail(self, reason: str) -> None:
         """The rest of the response will not arrive."""
-        if self._ended or self._error is not None:
+        if self.over:
             return
+        self.over = True
         self._error = EngineFailed(
             f"The engine failed: {reason}.", retry_after_s=RETRY_AFTER_S, detail=self._origin.place
         )

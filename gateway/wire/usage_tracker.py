@@ -70,6 +70,11 @@ class UsageTracker:
         if len(self._unread) >= UNREAD_USAGES:
             self._read()
 
+    def texts(self, insides: list[bytes]) -> None:
+        """Events of the only choice without a usage, by their texts; see `Delivered.texts`."""
+        self.final = False
+        self.delivered.texts(insides)
+
     def chunk(self, chunk: dict[str, Any]) -> None:
         """An event that may carry usage, or SGLang's and vLLM's additional figures. Raises EngineFailed for an invalid
         usage. A choice that was not requested counts nothing: an engine could invent them without end."""
