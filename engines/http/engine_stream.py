@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from contracts.errors import EngineFailed
+from contracts.errors import EngineFailed, EngineTimeout
 from engines.http.origin import Origin
 
 BUFFER_BYTES = 1 << 20
@@ -38,18 +38,30 @@ class EngineStream:
         self._error: EngineFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
+        self._late = False
+        """The response's head did not come in time."""
 
     @property
     def paused(self) -> bool:
         """Reading from the engine is paused, because its bytes are not read."""
         return self._paused
 
-    async def responded(self) -> None:
-        """Return when the status is known. Raises EngineFailed. Cancelling loses nothing."""
-        while not self.status:
-            if self._error is not None:
-                raise self._error
-            await self._change()
+    async def responded(self, timeout_s: float) -> None:
+        """Return when the status is known. Raises EngineFailed, and EngineTimeout after `timeout_s`. Cancelling loses
+        nothing."""
+        if self.status:
+            return
+        self._late = False
+        timer = self._loop.call_later(timeout_s, self._give_up)
+        try:
+            while not self.status:
+                if self._error is not None:
+                    raise self._error
+                if self._late:
+                    raise silent(self._origin, timeout_s)
+                await self._change()
+        finally:
+            timer.cancel()
 
     async def read(self) -> bytes:
         """All bytes that came since the last call, waiting for at least one; b"" at the clean end.
@@ -118,9 +130,21 @@ class EngineStream:
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
+    def _give_up(self) -> None:
+        self._late = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
     async def _change(self) -> None:
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
+
+
+def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
+    """The error when nothing arrived within `timeout_s`."""
+    return EngineTimeout(
+        f"The engine did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S, detail=origin.place
+    )
