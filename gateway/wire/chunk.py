@@ -85,8 +85,9 @@ def decoded(payload: bytes) -> dict[str, Any]:
 
 def require_asked(chunk: dict[str, Any], choices: int) -> None:
     """Raise EngineFailed for a choice that the request did not ask for."""
-    if any(int(choice.get("index") or 0) >= choices for choice in chunk.get("choices") or ()):
-        raise EngineFailed("The engine wrote a choice that was not requested.")
+    for choice in chunk.get("choices") or ():
+        if int(choice.get("index") or 0) >= choices:
+            raise EngineFailed("The engine wrote a choice that was not requested.")
 
 
 def created_of(chunk: dict[str, Any]) -> int:
@@ -112,7 +113,10 @@ def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
     """(choice, the model's text) for every choice that an event extends: text, reasoning, refusal, calls."""
     for choice in chunk.get("choices") or ():
         delta = with_one_thought(choice.get("delta") or {})
-        text = str(choice.get("text") or "") + "".join([str(delta[name]) for name in TEXTS if delta.get(name)])
+        text = str(choice.get("text") or "")
+        for name in TEXTS:
+            if written := delta.get(name):
+                text += str(written)
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             text += f"{function.get('name') or ''}{function.get('arguments') or ''}"

@@ -52,13 +52,14 @@ class Delivered:
         if self._size > UNREAD_BYTES:
             self._read()
 
-    def chunk(self, chunk: dict[str, Any]) -> None:
-        """Add a decoded event."""
-        for index, text in texts_of(chunk):
-            self._unread.append((index, text))
-            self._size += len(text)
+    def chunk(self, chunk: dict[str, Any]) -> bool:
+        """Add a decoded event; whether it has a text."""
+        texts = list(texts_of(chunk))
+        self._unread += texts
+        self._size += sum([len(text) for _, text in texts])
         if self._size > UNREAD_BYTES:
             self._read()
+        return bool(texts)
 
     @property
     def events(self) -> int:
