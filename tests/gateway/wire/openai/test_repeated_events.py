@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.wire.chunk import Event, decode_event
 from gateway.wire.openai import collect as collecting
 from gateway.wire.openai import relay as relaying
 from gateway.wire.openai.collect import Collector
@@ -44,7 +45,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
         delta: dict[str, Any] = {name: draw(TEXTS)}
         if draw(st.integers(0, 6)) == 0:
             delta["tool_calls"] = [{"index": 0, "id": "c", "type": "function", "function": {"name": "f"}}]
-        more = draw(
+        more: dict[str, Any] = draw(
             st.sampled_from([{}] * 6 + [{"usage": None}, {"usage": {"prompt_tokens": 3, "completion_tokens": 9}}])
         )
         events.append(event({"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}, **more))
@@ -102,8 +103,12 @@ def test_a_whole_answer(reads: list[bytes]) -> None:
 
 def test_usual_events_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
-    decode = relaying.decode_event
-    monkeypatch.setattr(relaying, "decode_event", lambda payload: decoded.append(payload) or decode(payload))
+
+    def counted(payload: bytes) -> Event:
+        decoded.append(payload)
+        return decode_event(payload)
+
+    monkeypatch.setattr(relaying, "decode_event", counted)
     usual = [event({"index": 0, "delta": {"content": f"w{n}"}, "finish_reason": None}) for n in range(100)]
     made = Relay("ours", "model", 1, include_usage=False)
     sent = b"".join(map(made.feed, usual))
