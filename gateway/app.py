@@ -19,6 +19,9 @@ from gateway.http.loop_shares import LoopShares
 from gateway.http.pace import Pace
 from gateway.http.page_origins import checked_origins
 from gateway.http.routing import routes
+from gateway.responses.endpoint import InputTokensEndpoint, ResponsesEndpoint
+from gateway.responses.openapi import with_responses
+from gateway.responses.routes import ResponsesController
 from gateway.routes import (
     ModelsController,
     SystemController,
@@ -40,6 +43,7 @@ from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
 from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
 from gateway.wire.openai.stream_audit import StreamAuditFormat
+from gateway.wire.responses.openapi import INPUT_TOKENS_PATH, RESPONSES_OPERATION, RESPONSES_PATH
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
@@ -56,7 +60,11 @@ BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]
     TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
-SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH}, "/v1/models": "GET"}
+SERVED = {
+    **{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH},
+    RESPONSES_PATH: "POST",
+    "/v1/models": "GET",
+}
 """Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
 OpenAI's."""
 
@@ -72,6 +80,8 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         )
         for path, (wire_format, scope) in INFERENCE.items()
     }
+    stored = services, services.responses, max_body_bytes, requests, shares, room
+    endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
     engine_format = EngineCompletionFormat(requests)
 
     def engine_endpoint(model: str) -> InferenceEndpoint[Any]:
@@ -89,6 +99,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             SystemController,
             CompletionEventsController,
             TabbyController,
+            ResponsesController,
             front_page,
             stream_audit_route(stream_audit),
             document_route("/openapi.json", lambda: _document(config)),
@@ -119,5 +130,5 @@ def _none(_: str) -> bool:
 
 
 def _document(config: GatewayConfig) -> bytes:
-    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
-    return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)
+    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION]
+    return with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)

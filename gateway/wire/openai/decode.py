@@ -59,10 +59,15 @@ class Decoder:
                 message.reasoning = None
         if body.find(b'"cache_control"') >= 0:
             _leave_out_cache_control(request)
-        self._require_plain_arguments(request)
-        _require_objects_as_arguments(request)
+        self.require_arguments(request)
         _require_token_ids(request)
         return request
+
+    def require_arguments(self, request: ChatRequest) -> None:
+        """Check the arguments of earlier calls, and write empty ones as `{}`. Raises a RequestError that names the
+        field."""
+        self._require_plain_arguments(request)
+        _require_objects_as_arguments(request)
 
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
