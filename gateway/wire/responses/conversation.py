@@ -26,18 +26,18 @@ from gateway.wire.openai.schema import (
 from gateway.wire.openai.schema import FunctionCall as ChatFunction
 from gateway.wire.openai.schema import Message as ChatMessage
 from gateway.wire.responses.schema import (
-    CustomToolCall,
-    CustomToolCallOutput,
-    FunctionCall,
-    FunctionCallOutput,
+    CustomToolCallItem,
+    CustomToolCallOutputItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
     InputImage,
     InputText,
     Item,
     ItemReference,
-    Message,
+    MessageItem,
     OutputText,
     Part,
-    Reasoning,
+    ReasoningItem,
     Refusal,
 )
 from gateway.wire.responses.sealed import opened
@@ -68,15 +68,15 @@ class Conversation:
         self._add(SystemMessage(text), "instructions")
 
     def extend(self, items: Iterable[tuple[str, Item]]) -> None:
-        """Add items, each with its path in the request. Raises a RequestError that names it."""
+        """Add items, each with its path in the request. Raises a RequestError that names it, or an empty `input`."""
         for path, item in items:
-            if isinstance(item, Message):
+            if isinstance(item, MessageItem):
                 self._message(item, path)
-            elif isinstance(item, Reasoning):
+            elif isinstance(item, ReasoningItem):
                 self._reason(item, path)
-            elif isinstance(item, FunctionCall):
+            elif isinstance(item, FunctionCallItem):
                 self._call(item.call_id, function_name(item.name, item.namespace), item.arguments, path)
-            elif isinstance(item, CustomToolCall):
+            elif isinstance(item, CustomToolCallItem):
                 self._call(item.call_id, function_name(item.name, item.namespace), arguments_of(item.input), path)
             elif isinstance(item, ItemReference):
                 raise NotFound(
@@ -85,6 +85,8 @@ class Conversation:
                 )
             else:
                 self._add(ToolMessage(_result(item, path), item.call_id), path)
+        if not self.messages:
+            raise InvalidField("'input' is empty: send at least one message, or a text.", param="input")
         if len(self.messages) > MAX_MESSAGES:
             raise InvalidField(
                 f"The conversation has {len(self.messages)} messages; at most {MAX_MESSAGES} are allowed.",
@@ -107,7 +109,7 @@ class Conversation:
         self._sources.append(Source(path, []))
         self._turn = message if isinstance(message, AssistantMessage) else None
 
-    def _message(self, item: Message, path: str) -> None:
+    def _message(self, item: MessageItem, path: str) -> None:
         if item.role == "user":
             self._add(UserMessage(_user_content(item.content, f"{path}.content")), path)
         elif item.role == "assistant":
@@ -122,7 +124,7 @@ class Conversation:
         else:
             turn.content = f"{turn.content or ''}{text}"
 
-    def _reason(self, item: Reasoning, path: str) -> None:
+    def _reason(self, item: ReasoningItem, path: str) -> None:
         if item.content is not None:
             text = "".join(part.text for part in item.content)
         elif item.encrypted_content is not None:
@@ -195,7 +197,7 @@ def _text(content: str | list[Part], path: str) -> str:
     )
 
 
-def _result(item: FunctionCallOutput | CustomToolCallOutput, path: str) -> str | list[TextPart]:
+def _result(item: FunctionCallOutputItem | CustomToolCallOutputItem, path: str) -> str | list[TextPart]:
     if isinstance(item.output, str):
         return item.output
     parts: list[TextPart] = []

@@ -33,6 +33,7 @@ WITHOUT = {
 }
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_NULL = msgspec.Raw(b"null")
 RequestT = TypeVar("RequestT", bound=CountedRequest)
 
 
@@ -84,7 +85,7 @@ def _with_type(item: msgspec.Raw) -> dict[str, msgspec.Raw] | msgspec.Raw:
         fields = _decode_fields(item)
     except msgspec.ValidationError:
         return item  # not an object: the body's own decoder names its number
-    kept = {name: value for name, value in fields.items() if value != b"null"}
+    kept = {name: value for name, value in fields.items() if value != _NULL}
     if "type" not in kept:
         kind = b'"message"' if "role" in kept or "content" in kept else b'"item_reference"'
         kept = {"type": msgspec.Raw(kind), **kept}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,10 @@ from gateway.wire.responses.conversation import Conversation
 from gateway.wire.responses.schema import (
     CountedRequest,
     Item,
-    JsonObjectFormat,
-    JsonSchemaFormat,
-    Message,
+    MessageItem,
+    NamedToolChoice,
     ResponsesRequest,
-    ToolChoice,
+    SchemaFormat,
 )
 from gateway.wire.responses.tools import ToolNames, chat_tools, function_name
 
@@ -59,7 +59,9 @@ class Details(msgspec.Struct, frozen=True):
 
 def items_of(request: CountedRequest) -> tuple[Item, ...]:
     """The request's own items."""
-    return (Message(role="user", content=request.input),) if isinstance(request.input, str) else tuple(request.input)
+    return (
+        (MessageItem(role="user", content=request.input),) if isinstance(request.input, str) else tuple(request.input)
+    )
 
 
 async def prepare_response(
@@ -74,9 +76,9 @@ async def prepare_response(
     conversation = Conversation()
     if asked.request.instructions:
         conversation.instruct(asked.request.instructions)
-    conversation.extend(("previous_response_id", item) for item in asked.history)
-    whole = isinstance(asked.request.input, str)
-    conversation.extend(("input" if whole else f"input[{at}]", item) for at, item in enumerate(asked.items))
+    path = "input" if isinstance(asked.request.input, str) else "input[{}]"
+    own = ((path.format(at), item) for at, item in enumerate(asked.items))
+    conversation.extend(itertools.chain((("previous_response_id", item) for item in asked.history), own))
     tools, names = chat_tools(asked.request.tools or ())
     request = _chat_request(asked.request, conversation.messages, tools)
     try:
@@ -101,7 +103,7 @@ def _chat_request(request: ResponsesRequest, messages: list[chat.Message], tools
         temperature=request.temperature,
         top_p=request.top_p,
         tools=tools or None,
-        tool_choice=_choice(choice) if isinstance(choice, ToolChoice) else choice,
+        tool_choice=_choice(choice) if isinstance(choice, NamedToolChoice) else choice,
         parallel_tool_calls=request.parallel_tool_calls,
         response_format=_response_format(request),
         reasoning_effort=None if request.reasoning is None else request.reasoning.effort,
@@ -113,14 +115,14 @@ def _chat_request(request: ResponsesRequest, messages: list[chat.Message], tools
     )
 
 
-def _choice(choice: ToolChoice) -> chat.NamedTool:
+def _choice(choice: NamedToolChoice) -> chat.NamedTool:
     return chat.NamedTool("function", chat.NamedFunction(function_name(choice.name, choice.namespace)))
 
 
 def _response_format(request: CountedRequest) -> Any:
     given = None if request.text is None else request.text.format
-    if isinstance(given, JsonObjectFormat):
-        return chat.JsonObjectFormat()
-    if isinstance(given, JsonSchemaFormat):
+    if isinstance(given, chat.JsonObjectFormat):
+        return given
+    if isinstance(given, SchemaFormat):
         return chat.JsonSchemaFormat(chat.JsonSchema(given.name, given.schema_, given.description, given.strict))
     return None

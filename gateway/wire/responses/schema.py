@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from gateway.wire.openai.schema import MAX_MODEL_NAME, Metadata, Positive, Tag, Temperature, Text, TopP
+from gateway.wire.openai.schema import (
+    MAX_MODEL_NAME,
+    JsonObjectFormat,
+    Metadata,
+    Positive,
+    Tag,
+    Temperature,
+    Text,
+    TextFormat,
+    TopP,
+)
 
 MAX_ITEMS = 10_000
 MAX_PARTS = 10_000
@@ -79,7 +89,7 @@ Part: TypeAlias = InputText | InputImage | OutputText | Refusal
 OutputPart: TypeAlias = InputText | InputImage
 
 
-class Message(
+class MessageItem(
     msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="message"
 ):
     """A message. `type` may be left out."""
@@ -91,7 +101,7 @@ class Message(
     phase: Tag | None = None
 
 
-class FunctionCall(
+class FunctionCallItem(
     msgspec.Struct,
     forbid_unknown_fields=True,
     omit_defaults=True,
@@ -112,7 +122,7 @@ class FunctionCall(
     async_: bool | None = None
 
 
-class FunctionCallOutput(
+class FunctionCallOutputItem(
     msgspec.Struct,
     forbid_unknown_fields=True,
     omit_defaults=True,
@@ -131,7 +141,7 @@ class FunctionCallOutput(
     caller: Note | None = None
 
 
-class CustomToolCall(
+class CustomToolCallItem(
     msgspec.Struct,
     forbid_unknown_fields=True,
     omit_defaults=True,
@@ -152,7 +162,7 @@ class CustomToolCall(
     async_: bool | None = None
 
 
-class CustomToolCallOutput(
+class CustomToolCallOutputItem(
     msgspec.Struct,
     forbid_unknown_fields=True,
     omit_defaults=True,
@@ -170,7 +180,7 @@ class CustomToolCallOutput(
     caller: Note | None = None
 
 
-class Reasoning(
+class ReasoningItem(
     msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="reasoning"
 ):
     """What the model thought before its answer. `encrypted_content` is ours, see `sealed.py`."""
@@ -189,7 +199,13 @@ class ItemReference(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"
 
 
 Item: TypeAlias = (
-    Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning | ItemReference
+    MessageItem
+    | FunctionCallItem
+    | FunctionCallOutputItem
+    | CustomToolCallItem
+    | CustomToolCallOutputItem
+    | ReasoningItem
+    | ItemReference
 )
 
 
@@ -259,7 +275,7 @@ class WebSearchTool(
 Tool: TypeAlias = FunctionTool | CustomTool | NamespaceTool | WebSearchTool
 
 
-class ToolChoice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class NamedToolChoice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Forces one tool."""
 
     type: Literal["function", "custom"]
@@ -267,15 +283,7 @@ class ToolChoice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True,
     namespace: Tag | None = None
 
 
-class PlainFormat(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
-    """Free text."""
-
-
-class JsonObjectFormat(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="json_object"):
-    """Any JSON object."""
-
-
-class JsonSchemaFormat(
+class SchemaFormat(
     msgspec.Struct,
     forbid_unknown_fields=True,
     omit_defaults=True,
@@ -292,10 +300,10 @@ class JsonSchemaFormat(
     strict: bool | None = None
 
 
-class TextConfig(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class ResponseText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """The form of the text. `verbosity`: only OpenAI's default is taken, models here know no other."""
 
-    format: PlainFormat | JsonObjectFormat | JsonSchemaFormat | None = None
+    format: TextFormat | JsonObjectFormat | SchemaFormat | None = None
     verbosity: Literal["medium"] | None = None
 
 
@@ -308,7 +316,7 @@ class ReasoningConfig(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     context: Literal["auto", "all_turns"] | None = None
 
 
-class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+class ResponseStreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """Options of streaming."""
 
     include_obfuscation: Literal[False] | None = None
@@ -335,9 +343,9 @@ class CountedRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     instructions: Text | None = None
     previous_response_id: Tag | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    text: TextConfig | None = None
+    text: ResponseText | None = None
     reasoning: ReasoningConfig | None = None
     truncation: Literal["auto", "disabled"] | None = None
     """`auto` is refused: it would cut the prompt in silence."""
@@ -358,7 +366,7 @@ class ResponsesRequest(CountedRequest, forbid_unknown_fields=True, kw_only=True)
     store: bool | None = None
     """The response is stored only if it is true."""
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ResponseStreamOptions | None = None
     background: bool | None = None
     """True is refused: responses in the background are not available."""
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None

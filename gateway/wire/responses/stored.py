@@ -9,25 +9,25 @@ from msgspec.structs import replace
 
 from contracts.request_id import RESPONSE_PREFIX
 from gateway.wire.responses.schema import (
-    CustomToolCall,
-    CustomToolCallOutput,
-    FunctionCall,
-    FunctionCallOutput,
+    CustomToolCallItem,
+    CustomToolCallOutputItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
     InputText,
     Item,
     ItemReference,
-    Message,
+    MessageItem,
     OutputText,
-    Reasoning,
+    ReasoningItem,
 )
 
 _PREFIXES: dict[type, str] = {
-    Message: "msg",
-    FunctionCall: "fc",
-    FunctionCallOutput: "fco",
-    CustomToolCall: "ctc",
-    CustomToolCallOutput: "cto",
-    Reasoning: "rs",
+    MessageItem: "msg",
+    FunctionCallItem: "fc",
+    FunctionCallOutputItem: "fco",
+    CustomToolCallItem: "ctc",
+    CustomToolCallOutputItem: "cto",
+    ReasoningItem: "rs",
 }
 
 
@@ -50,7 +50,7 @@ def _listed(item: Item, key: str) -> Item:
     if isinstance(item, ItemReference):
         return item
     item = replace(item, id=item.id or f"{_PREFIXES[type(item)]}_{key}", status=item.status or "completed")
-    if isinstance(item, Message) and isinstance(item.content, str):
+    if isinstance(item, MessageItem) and isinstance(item.content, str):
         text = item.content
         part = OutputText(text=text, annotations=[]) if item.role == "assistant" else InputText(text=text)
         return replace(item, content=[part])

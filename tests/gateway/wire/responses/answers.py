@@ -48,14 +48,14 @@ async def prepared(target: Target = TARGET, **fields: Any) -> Prepared:
     return await FORMAT.prepare(asked, "req_0123", CALLER, "salt", target)
 
 
-async def answer(*, stream: bool, **fields: Any) -> Answer:
+async def answer(*, streams: bool, **fields: Any) -> Answer:
     """The transcoder of a request with these fields."""
-    return Answer(RESPONSE_ID, await prepared(**fields), UsageTracker(1), engine_error, stream=stream)
+    return Answer(RESPONSE_ID, await prepared(**fields), UsageTracker(1), engine_error, stream=streams)
 
 
 async def streamed(events: Sequence[bytes], **fields: Any) -> bytes:
     """A whole stream."""
-    made = await answer(stream=True, **fields)
+    made = await answer(streams=True, **fields)
     sent = b"".join(made.feed(each) for each in events)
     assert made.complete
     return sent + made.finish()
@@ -63,8 +63,8 @@ async def streamed(events: Sequence[bytes], **fields: Any) -> bytes:
 
 async def whole(events: Sequence[bytes], **fields: Any) -> Json:
     """A whole body."""
-    made = await answer(stream=False, **fields)
-    assert not any([made.feed(each) for each in events])
+    made = await answer(streams=False, **fields)
+    assert b"".join([made.feed(each) for each in events]) == b""
     body: Json = msgspec.json.decode(made.finish())
     return body
 
@@ -72,7 +72,8 @@ async def whole(events: Sequence[bytes], **fields: Any) -> Json:
 def client(body: bytes, kind: str = "text/event-stream") -> openai.OpenAI:
     """An SDK's client whose server has only this answer."""
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=body, headers={"content-type": kind}))
-    return openai.OpenAI(api_key="k", base_url="http://slip", http_client=httpx.Client(transport=transport))
+    http_client: Any = httpx.Client(transport=transport)
+    return openai.OpenAI(api_key="k", base_url="http://slip", http_client=http_client)
 
 
 def read(body: bytes) -> list[ResponseStreamEvent]:

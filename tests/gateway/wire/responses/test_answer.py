@@ -114,7 +114,7 @@ async def test_a_cut_response_is_incomplete_and_never_completed(
 
 
 async def test_a_failed_stream_ends_with_what_came_so_far_and_the_next_number() -> None:
-    made = await answer(stream=True)
+    made = await answer(streams=True)
     sent = made.feed(event({"content": "Par"}))
     events = read(sent + made.failed(EngineFailed("The engine broke off.")))
     assert [one.sequence_number for one in events] == list(range(len(events)))
@@ -125,7 +125,7 @@ async def test_a_failed_stream_ends_with_what_came_so_far_and_the_next_number() 
 
 
 async def test_a_response_that_cannot_be_stored_fails_although_its_end_was_written() -> None:
-    made = await answer(stream=True, store=True)
+    made = await answer(streams=True, store=True)
     sent = made.feed(event({"content": "Paris"}) + event({}, "stop", usage=USED))
     made.finish()
     events = read(sent + made.failed(ResponsesUnavailable("The store is away.")))
@@ -166,7 +166,7 @@ async def test_every_stream_adds_up_to_the_whole_body(parts: list[tuple[str, str
     begun: list[int] = []
     ended: list[int] = []
     for one in events:
-        at = one.get("output_index")
+        at = one.get("output_index", -1)
         if one["type"] == "response.output_item.added":
             begun.append(at)
         elif one["type"] == "response.output_item.done":
