@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -108,3 +109,13 @@ async def test_they_are_gone_after_the_retention_and_with_their_organization(
     assert await ids(pool, other) == ["other"]
     with pytest.raises(ResponsesUnavailable):
         await store.keep(caller, "of nobody", None, ONE)
+
+
+async def test_a_database_that_is_away_is_an_error_at_once(data_folder: Path) -> None:
+    pool = await lazy_pool(f"postgresql://nobody@/none?host={data_folder}", size=1, connect_timeout_s=5)
+    store, caller = ResponseStore(pool), Caller(str(uuid4()), str(uuid4()), "k")
+    for attempt in (store.keep(caller, "1", None, ONE), store.get(caller, "1"), store.history(caller, "1")):
+        with pytest.raises(ResponsesUnavailable) as refused:
+            await attempt
+        assert refused.value.retry_after_s
+    pool.terminate()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import openai
 import pytest
 
+from tests.database import as_owner
+from tests.deployment import ROOT
 from tests.gateway.slow_platform import SlowPlatform
 
 HI = 'mock:{"tokens":2}'
@@ -139,11 +145,23 @@ async def test_no_other_project_finds_it(client: openai.AsyncOpenAI, platform: S
     assert await _rows(platform, made.id) == 1
 
 
+@contextlib.asynccontextmanager
+async def without_store(platform: SlowPlatform) -> AsyncIterator[None]:
+    """The table is away; a database that is away altogether would take the keys with it."""
+    owner = await asyncpg.connect(as_owner(platform.database_url))
+    await owner.execute("ALTER TABLE gateway.responses RENAME TO responses_away")
+    try:
+        yield
+    finally:
+        await owner.execute("ALTER TABLE gateway.responses_away RENAME TO responses")
+        await owner.close()
+
+
 async def test_a_store_that_is_away_is_an_error_and_no_other_request_needs_it(
     client: openai.AsyncOpenAI, platform: SlowPlatform
 ) -> None:
     made = await _create(client, store=True)
-    async with platform.links["postgres"].down():
+    async with without_store(platform):
         assert (await _create(client)).status == "completed"
         for attempt in (
             _create(client, previous_response_id=made.id),
@@ -198,3 +216,18 @@ async def test_a_response_is_metered_like_any_other(client: openai.AsyncOpenAI, 
         usage.output_tokens,
     )
     assert raw.headers["x-ratelimit-limit-requests"]
+
+
+async def test_the_guides_example_runs(platform: SlowPlatform, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "guides" / "responses.md").read_text()
+    [example] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    for word, own in (
+        ("http://127.0.0.1:8000", platform.url),
+        ("sk-slip-…", platform.key),
+        ("slipstream-chat", "wide"),
+        ("Count to three.", HI.replace('"', '\\"')),
+    ):
+        assert word in example
+        example = example.replace(word, own)
+    await asyncio.to_thread(exec, example, {})
+    assert "t0 t1" in capsys.readouterr().out
