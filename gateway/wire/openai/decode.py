@@ -59,7 +59,8 @@ class Decoder:
                 message.reasoning = None
         if body.find(b'"cache_control"') >= 0:
             _leave_out_cache_control(request)
-        self.require_arguments(request)
+        self._require_plain_arguments(request)
+        _require_objects_as_arguments(request)
         _require_token_ids(request)
         return request
 

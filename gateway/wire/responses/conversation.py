@@ -44,7 +44,7 @@ from gateway.wire.responses.sealed import opened
 from gateway.wire.responses.tools import arguments_of, function_name
 
 PartT = TypeVar("PartT", TextPart, TextPart | ImagePart)
-_PATH = re.compile(r"messages\[(\d+)\](?:\.tool_calls\[(\d+)\])?(?:\.function\b)?")
+_PATH = re.compile(r"messages\[(\d{1,6})\](?:\.tool_calls\[(\d{1,6})\])?(?:\.function\b)?")
 
 
 class Source(NamedTuple):
@@ -98,11 +98,14 @@ class Conversation:
         return _PATH.sub(self._path, text)
 
     def _path(self, found: re.Match[str]) -> str:
-        at = int(found[1])
+        """The item's path, in place of that of a message. An error may quote a client's text, which names anything."""
+        at, number = int(found[1]), None if found[2] is None else int(found[2])
         if at >= len(self._sources):
-            return "input"
+            return found[0]
         source = self._sources[at]
-        return source.path if found[2] is None else source.calls[int(found[2])]
+        if number is None:
+            return source.path
+        return source.calls[number] if number < len(source.calls) else found[0]
 
     def _add(self, message: ChatMessage, path: str) -> None:
         self.messages.append(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ _FIELDS = {
     "messages": "input",
 }
 """This API's names of a chat request's fields."""
+_NAMES = re.compile(r"\b(?:max_completion_tokens|max_tokens|response_format|reasoning_effort)\b")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ async def prepare_response(
         require_arguments(request)
         prepared = await prepare_chat(request, request_id, caller, salt, target)
     except RequestError as error:
-        error.message = conversation.path_of(error.message)
+        error.message = _NAMES.sub(lambda found: _FIELDS[found[0]], conversation.path_of(error.message))
         if error.param is not None:
             error.param = _FIELDS.get(error.param) or conversation.path_of(error.param)
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -204,6 +205,7 @@ async def test_settings_are_those_of_a_chat() -> None:
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"seed": 1}, "seed"),
         ({"surprise": 1}, "surprise"),
+        ({"top_k": "quoted"}, "top_k"),
         ({"max_output_tokens": 200_000, "input": "x"}, "max_output_tokens"),
     ],
 )  # fmt: skip
@@ -217,6 +219,15 @@ async def test_what_is_not_served_is_refused_by_name(fields: Json, param: str) -
         await prepared(target, **fields)
     assert refused.value.param == param
     assert "messages[" not in refused.value.message
+    assert not re.search(
+        r"\bmax_tokens|max_completion_tokens|response_format", refused.value.message.replace(f"'{param}'", "")
+    )
+
+
+async def test_an_error_that_quotes_a_path_is_still_an_error() -> None:
+    for quoted in ("messages[7].content", "messages[0].tool_calls[9].function", "messages[99999999999]"):
+        with pytest.raises(RequestError, match="top_k"):
+            await prepared(top_k=quoted)
 
 
 @pytest.mark.parametrize(
