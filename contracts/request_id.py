@@ -6,8 +6,9 @@ from __future__ import annotations
 
 CHAT_PREFIX = "chatcmpl-"
 COMPLETION_PREFIX = "cmpl-"
+MESSAGE_PREFIX = "msg_"
 RESPONSE_PREFIX = "resp_"
-ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX, RESPONSE_PREFIX)
+ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX)
 
 
 def answer_id(prefix: str, request_id: str) -> str:

@@ -32,10 +32,13 @@ from gateway.routes import (
 from gateway.services import MountedApp, Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
+from gateway.serving.token_count import TokenCountEndpoint
 from gateway.stream_audit.endpoint import StreamAuditEndpoint
 from gateway.stream_audit.openapi import with_stream_audit
+from gateway.wire.anthropic.format import CountTokensFormat, MessagesFormat
+from gateway.wire.anthropic.openapi import ANTHROPIC_OPERATIONS, COUNT_TOKENS_PATH, MESSAGES_PATH
 from gateway.wire.config import RequestConfig
-from gateway.wire.format import WireFormat
+from gateway.wire.format import CountingFormat, WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
 from gateway.wire.llama_cpp.openapi import INFILL_PATH, LLAMA_COMPLETION_PATH, LLAMA_CPP_OPERATIONS
 from gateway.wire.mistral.format import FimFormat
@@ -54,14 +57,19 @@ INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]
     FIM_PATH: (FimFormat, Scope.COMPLETIONS),
     INFILL_PATH: (InfillFormat, Scope.COMPLETIONS),
     LLAMA_COMPLETION_PATH: (LlamaCompletionFormat, Scope.COMPLETIONS),
+    MESSAGES_PATH: (MessagesFormat, Scope.CHAT),
 }
 """The wire format of each inference path, and the scope that a key needs for it."""
+COUNTS: Mapping[str, tuple[Callable[[RequestConfig], CountingFormat[Any]], Scope]] = {
+    COUNT_TOKENS_PATH: (CountTokensFormat, Scope.CHAT),
+}
+"""The same of each path that counts a prompt."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
     TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
 SERVED = {
-    **{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH},
+    **{path: "POST" for path in (*INFERENCE, *COUNTS) if path != LLAMA_COMPLETION_PATH},
     RESPONSES_PATH: "POST",
     "/v1/models": "GET",
 }
@@ -74,11 +82,15 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
     max_body_bytes, requests = config.max_body_bytes, config.requests
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     others = {path: [(is_theirs, wire_format(requests))] for path, (is_theirs, wire_format) in BY_BODY.items()}
-    endpoints = {
+    endpoints: dict[str, InferenceEndpoint[Any]] = {
         path: InferenceEndpoint(
             services, wire_format(requests), scope, max_body_bytes, requests, shares, room, others.get(path, [])
         )
         for path, (wire_format, scope) in INFERENCE.items()
+    }
+    endpoints |= {
+        path: TokenCountEndpoint(services, wire_format(requests), scope, max_body_bytes, requests, shares, room)
+        for path, (wire_format, scope) in COUNTS.items()
     }
     stored = services, services.responses, max_body_bytes, requests, shares, room
     endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
@@ -130,5 +142,5 @@ def _none(_: str) -> bool:
 
 
 def _document(config: GatewayConfig) -> bytes:
-    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION]
+    operations = [*ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION]
     return with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)

@@ -10,7 +10,7 @@ from gateway.wire.errors import ErrorBody
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """POST of a path that generates text."""
+    """POST of a path that generates text, or counts it."""
 
     path: str
     """`{name}` stands for a segment that the client chooses."""
@@ -23,3 +23,5 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of an unstreamed response."""
     error: type = ErrorBody
     """The shape of a refusal."""
+    streamed: bool = True
+    """A response may be a stream of events."""

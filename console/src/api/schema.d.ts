@@ -5749,6 +5749,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -5781,6 +5782,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -5838,6 +5840,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -6428,6 +6431,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description Send the same key again to get the first answer again, for 24 hours. */
@@ -6932,6 +6936,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -6964,6 +6969,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8042,6 +8048,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8074,6 +8081,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8125,6 +8133,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8158,6 +8167,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8187,6 +8197,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */

@@ -41,8 +41,10 @@ from gateway.wire.prepared import Prepared, Target, output_limit, prepared
 from gateway.wire.text_prompt import counted_texts
 
 
-async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-    """Raises RequestError naming the field; ContextTooLong when it cannot fit."""
+async def prepare_chat(
+    request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target, *, lowered: bool = False
+) -> Prepared:
+    """lowered: see `output_limit`. Raises RequestError naming the field; ContextTooLong when it cannot fit."""
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidField("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
     if request.store:
@@ -73,7 +75,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
     counted = await counted_chat(prompt, target, caller.organization_id)
     asked = request.max_completion_tokens or request.max_tokens
     param = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
-    max_tokens = output_limit(asked, target.model.default_max_tokens, counted.tokens, target, param)
+    max_tokens = output_limit(asked, target.model.default_max_tokens, counted.tokens, target, param, lowered=lowered)
     return prepared(
         counted,
         _sampling(request, max_tokens, (request.top_logprobs or 0) if request.logprobs else None, target, own),

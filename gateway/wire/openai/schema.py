@@ -86,13 +86,13 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
     arguments: Text
 
 
-class ToolCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The assistant's earlier call."""
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
+    """The assistant's earlier call. Its type is always sent on: engines may require it."""
 
     id: Tag
     function: FunctionCall
     type: Literal["function"] = "function"
-    index: Annotated[int, Meta(ge=0, lt=MAX_CALLS)] | None = None
+    index: Annotated[int, Meta(ge=0, lt=MAX_CALLS)] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SystemMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="system"):

@@ -80,6 +80,13 @@ class WholeChoice:
             self._add_logprobs(part["logprobs"])
         self.finish_reason = finish_of(part) or self.finish_reason
 
+    def extend(self, name: str, insides: list[bytes]) -> None:
+        """Add to a text, or to the text, what events had inside the quotes of their JSON strings."""
+        inside = b"".join(insides)
+        if b"\\" in inside:
+            inside = msgspec.json.decode(b'"%b"' % inside, type=str).encode()
+        self._texts.setdefault(name, bytearray()).extend(inside)
+
     def end(self) -> None:
         """The choice is complete."""
         self.finish_reason = self.finish_reason or "stop"
