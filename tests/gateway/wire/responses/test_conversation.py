@@ -33,7 +33,10 @@ def said(text: str) -> Json:
 
 
 def called(*calls: tuple[str, str, str]) -> list[Json]:
-    return [{"id": id_, "function": {"name": name, "arguments": arguments}} for id_, name, arguments in calls]
+    return [
+        {"id": id_, "function": {"name": name, "arguments": arguments}, "type": "function"}
+        for id_, name, arguments in calls
+    ]
 
 
 async def messages(items: Any, **fields: Any) -> list[Json]:
