@@ -15,12 +15,14 @@ from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import (
+    LESSONS,
     ReadError,
     UnreadableEvent,
     decoded,
     error_in,
     finish_of,
     has_text,
+    learned,
     require_asked,
     with_one_thought,
 )
@@ -32,6 +34,8 @@ from gateway.wire.responses.prepare import Details
 from gateway.wire.responses.schema import ENCRYPTED
 from gateway.wire.usage_tracker import UsageTracker
 
+MEMBERS = {"reasoning": "reasoning_content", "message": "content"}
+"""The member of an engine's event by which an item grows."""
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Reasons of incomplete responses, by finish reason."""
 
@@ -66,6 +70,9 @@ class Answer:
         self._calls = Calls()
         self._made: list[GrowingCall] = []
         self._reason: str | None = None
+        self._lessons = LESSONS
+        self._before = self._between = b""
+        """What surrounds the number of a usual event and its text."""
         self.response = b""
         self.events = 0
         self.text_seen = False
@@ -85,14 +92,20 @@ class Answer:
 
     def cut(self) -> None:
         self.satisfied = not self.finished
+        self._splitter.repeated = None
 
     def feed(self, data: bytes) -> bytes:
         """Client bytes for the engine bytes; b"" when there is nothing to send yet. Raises UnreadableEvent."""
         out: list[bytes] = []
         try:
-            for payload in self._splitter.feed(data):
-                if payload != b"[DONE]":
+            for payload in self._splitter.runs(data):
+                if isinstance(payload, list):
+                    self._run(payload, out)
+                elif payload != b"[DONE]":
+                    self._splitter.repeated = None
                     self._chunk(decoded(payload), out)
+                    if self._lessons:
+                        self._learn(payload)
         except EngineFailed as failure:
             raise UnreadableEvent(failure, b"".join(out)) from None
         return out[0] if len(out) == 1 else b"".join(out)
@@ -148,6 +161,31 @@ class Answer:
             if reason is not None:
                 self._reason = openai_reason(reason, calls=bool(self._made))
 
+    def _learn(self, payload: bytes) -> None:
+        """Have the splitter recognize the events that differ from this one in their text only, and only extend the item
+        that grows."""
+        item = self._open
+        if item is None or item.refused or self.finished or self.satisfied or self.error is not None:
+            return
+        if (usual := learned(payload)) is None or MEMBERS[item.kind] != usual[0]:
+            return
+        self._lessons -= 1
+        self._splitter.repeated = usual[1]
+        kind = _delta_of(item).encode()
+        self._before = b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind, kind)
+        self._between = b',%b,"delta":"' % msgspec.json.encode(_place_of(item))[1:-1]
+
+    def _run(self, insides: list[bytes], out: list[bytes]) -> None:
+        """Usual events, by their texts: the insides of JSON strings."""
+        assert self._open is not None
+        self.events += len(insides)
+        self._usage.texts(insides)
+        self._open.grow(insides)
+        if self._stream:
+            before, between, number = self._before, self._between, self._sequence
+            self._sequence += len(insides)
+            out += [b'%b%d%b%b"}\n\n' % (before, at, between, text) for at, text in enumerate(insides, number)]
+
     def _begin(self, out: list[bytes]) -> None:
         self._settings = settings(self._id, int(time.time()), self._prepared)
         if self._stream:
@@ -157,17 +195,11 @@ class Answer:
 
     def _grow(self, delta: dict[str, Any], out: list[bytes]) -> None:
         if thought := delta.get("reasoning_content"):
-            item = self._growing("reasoning", out)
-            item.grow(_text(thought))
-            self._delta("response.reasoning_text.delta", item, thought, out)
+            self._grow_text(self._growing("reasoning", out), thought, out)
         if content := delta.get("content"):
-            item = self._growing("message", out)
-            item.grow(_text(content))
-            self._delta("response.output_text.delta", item, content, out, logprobs=[])
+            self._grow_text(self._growing("message", out), content, out)
         if refusal := delta.get("refusal"):
-            item = self._growing("message", out, refused=True)
-            item.grow(_text(refusal))
-            self._delta("response.refusal.delta", item, refusal, out)
+            self._grow_text(self._growing("message", out, refused=True), refusal, out)
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             arguments = function.get("arguments") or ""
@@ -241,8 +273,11 @@ class Answer:
             self._emit("response.function_call_arguments.done", out, **told, name=name, arguments=text)
         self._emit("response.output_item.done", out, output_index=item.index, item=self._json(item, status))
 
-    def _delta(self, kind: str, item: Growing, delta: str, out: list[bytes], **more: Any) -> None:
-        self._emit(kind, out, item_id=item.id, output_index=item.index, content_index=0, delta=delta, **more)
+    def _grow_text(self, item: Growing, text: object, out: list[bytes]) -> None:
+        if not isinstance(text, str):
+            raise EngineFailed("The engine sent something else than text where text belongs.")
+        item.grow(text)
+        self._emit(_delta_of(item), out, **_place_of(item), delta=text)
 
     def _part(self, what: str, item: Growing, out: list[bytes]) -> None:
         part = item.part("" if what == "added" else item.text)
@@ -266,7 +301,14 @@ class Answer:
         return b"".join((b"event: ", kind.encode(), b"\ndata: ", event, b"\n\n"))
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise EngineFailed("The engine sent something else than text where text belongs.")
-    return value
+def _delta_of(item: Growing) -> str:
+    """The type of the event by which the item's text grows."""
+    if item.kind == "reasoning":
+        return "response.reasoning_text.delta"
+    return "response.refusal.delta" if item.refused else "response.output_text.delta"
+
+
+def _place_of(item: Growing) -> dict[str, Any]:
+    """Where the text grows."""
+    place = {"item_id": item.id, "output_index": item.index, "content_index": 0}
+    return {**place, "logprobs": []} if item.kind == "message" and not item.refused else place

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from gateway.wire.responses.sealed import sealed
 from gateway.wire.responses.tools import Named, input_of
 
 Kind: TypeAlias = Literal["reasoning", "message", "call"]
+_decode_text = msgspec.json.Decoder(str).decode
 ID_PREFIXES: dict[Kind, str] = {"reasoning": "rs_", "message": "msg_", "call": "fc_"}
 CUSTOM_PREFIX = "ctc_"
 
@@ -24,16 +27,19 @@ class Growing:
         self.closed = False
         self.refused = False
         """Its text is a refusal."""
-        self._text: list[str] = []
+        self._text: list[str | list[bytes]] = []
 
     @property
     def text(self) -> str:
         """Its text so far."""
-        if len(self._text) > 1:
-            self._text = ["".join(self._text)]
-        return self._text[0] if self._text else ""
+        text = "".join(
+            [part if isinstance(part, str) else _decode_text(b'"%b"' % b"".join(part)) for part in self._text]
+        )
+        self._text = [text]
+        return text
 
-    def grow(self, text: str) -> None:
+    def grow(self, text: str | list[bytes]) -> None:
+        """text: also as the insides of JSON strings, undecoded."""
         self._text.append(text)
 
     def part(self, text: str) -> dict[str, Any]:

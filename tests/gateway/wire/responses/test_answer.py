@@ -147,8 +147,13 @@ def _delta(kind: str, text: str, number: int) -> Json:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["content", "reasoning_content", "refusal", "call"]), st.text(max_size=3)),
-        max_size=12,
+        st.tuples(
+            st.sampled_from(
+                ["content", "content", "content", "reasoning_content", "reasoning_content", "refusal", "call"]
+            ),
+            st.text(max_size=3),
+        ),
+        max_size=16,
     ),
     st.sampled_from(["stop", "length"]),
     st.integers(1, 40),
