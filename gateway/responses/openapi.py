@@ -42,7 +42,7 @@ class InputTokens(msgspec.Struct):
 
 
 class DeletedResponse(msgspec.Struct):
-    """What was deleted."""
+    """A deleted response."""
 
     id: str
     object: Literal["response"]

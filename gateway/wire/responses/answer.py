@@ -72,7 +72,7 @@ class Answer:
         self._reason: str | None = None
         self._lessons = LESSONS
         self._before = self._between = b""
-        """What surrounds the number of a usual event and its text."""
+        """The bytes of a usual event before its number, and between that and its text."""
         self.response = b""
         self.events = 0
         self.text_seen = False

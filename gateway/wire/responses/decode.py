@@ -25,7 +25,7 @@ ADVICE: Mapping[str, str] = {
     "reasoning_effort": "write 'reasoning' with 'effort'.",
     "response_format": "write 'text' with 'format'.",
 }
-"""What to write instead of a field that clients know from elsewhere."""
+"""The next step, by the name of a field that clients know from elsewhere."""
 WITHOUT = {
     **WITHOUT_EFFECT,
     "moderation": (b"null",),

@@ -43,7 +43,7 @@ class ResponseError(msgspec.Struct):
 
 
 class IncompleteDetails(msgspec.Struct):
-    """Why the response was cut."""
+    """The reason of a response that was cut."""
 
     reason: Literal["max_output_tokens", "content_filter"]
 
@@ -58,7 +58,7 @@ class Response(msgspec.Struct):
     status: Literal["in_progress", "completed", "incomplete", "failed"]
     output: list[dict[str, Any]]
     store: bool
-    """Whether it was stored: only if the request had `store`: true."""
+    """True if the response was stored: only for a request with `store`: true."""
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
     previous_response_id: str | None = None

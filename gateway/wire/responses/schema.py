@@ -183,7 +183,7 @@ class CustomToolCallOutputItem(
 class ReasoningItem(
     msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="reasoning"
 ):
-    """What the model thought before its answer. `encrypted_content` is ours, see `sealed.py`."""
+    """The model's reasoning before its answer. `encrypted_content` is ours, see `sealed.py`."""
 
     id: Tag | None = None
     summary: Annotated[list[SummaryText], Meta(max_length=MAX_PARTS)] = []
@@ -308,7 +308,7 @@ class ResponseText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class ReasoningConfig(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """How long the model thinks. `summary` has no effect: a response holds the reasoning itself."""
+    """The length of the model's reasoning. `summary` has no effect: a response holds the reasoning itself."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
