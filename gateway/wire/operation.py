@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -23,5 +25,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of an unstreamed response."""
     error: type = ErrorBody
     """The shape of a refusal."""
+    refusals: Mapping[int, str] = MappingProxyType({})
+    """Statuses that no other API has, with their meaning."""
     streamed: bool = True
     """A response may be a stream of events."""

@@ -115,6 +115,8 @@ class MessageReader:
         self._reason: str | None = None
         """The engine's finish reason."""
         self._stop_sequence: str | None = None
+        self._refused = False
+        """The model has refused, in a text of its own."""
         self.events = 0
         self.text_seen = False
         self.satisfied = False
@@ -195,6 +197,7 @@ class MessageReader:
             thought = delta.reasoning
         if thought:
             self._thought(thought)
+        self._refused = self._refused or bool(delta.refusal)
         for text in (delta.content, delta.refusal):
             if text:
                 if self._kind != "text":
@@ -251,6 +254,8 @@ class MessageReader:
         reason = _REASONS[openai_reason(self._reason or "stop", calls=bool(self._calls.begun))]
         if reason == "max_tokens" and self._details.lowered:
             reason = "model_context_window_exceeded"
+        if reason == "end_turn" and self._refused:
+            reason = "refusal"
         stop = self._stop_sequence if reason == "end_turn" else None
         return Ending("stop_sequence" if stop is not None else reason, stop, self._details.edits)
 

@@ -1,5 +1,4 @@
-"""Refusals as Anthropic writes them. Its types are few, and its statuses are those of its own documentation: 529 is our
-load, 402 an exhausted budget."""
+"""Refusals as Anthropic writes them: its types are few, and our load has the status 529."""
 
 from __future__ import annotations
 
@@ -10,11 +9,10 @@ import msgspec
 from contracts.errors import ContextTooLong, InsufficientQuota, SlipstreamError
 from gateway.wire.errors import status_of
 
-OVERLOADED, BILLING = 529, 402
+OVERLOADED = 529
 TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
-    BILLING: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     409: "invalid_request_error",
@@ -42,8 +40,6 @@ class AnthropicError(msgspec.Struct, kw_only=True):
 
 def error_status(error: SlipstreamError) -> int:
     """The HTTP status of a refusal."""
-    if isinstance(error, InsufficientQuota):
-        return BILLING
     status = status_of(error)
     return OVERLOADED if status == 503 else status
 
@@ -52,6 +48,8 @@ def error_body(error: SlipstreamError, request_id: str) -> bytes:
     """The JSON of a refusal."""
     status = error_status(error)
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    if isinstance(error, InsufficientQuota):
+        kind = "billing_error"
     return msgspec.json.encode(AnthropicError(error=AnthropicErrorDetail(kind, _message(error)), request_id=request_id))
 
 

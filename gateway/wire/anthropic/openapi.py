@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.wire.anthropic.errors import AnthropicError
+from gateway.wire.anthropic.errors import OVERLOADED, AnthropicError
 from gateway.wire.anthropic.schema import CountTokensRequest, MessagesRequest
 from gateway.wire.operation import Operation
 
@@ -73,6 +73,7 @@ class TokenCount(msgspec.Struct):
     input_tokens: int
 
 
+_REFUSALS = {OVERLOADED: "Our load, not your limit: try again after `Retry-After`."}
 ANTHROPIC_OPERATIONS = (
     Operation(
         path=MESSAGES_PATH,
@@ -81,6 +82,7 @@ ANTHROPIC_OPERATIONS = (
         body=MessagesRequest,
         answer=AnthropicMessage,
         error=AnthropicError,
+        refusals=_REFUSALS,
     ),
     Operation(
         path=COUNT_TOKENS_PATH,
@@ -89,6 +91,7 @@ ANTHROPIC_OPERATIONS = (
         body=CountTokensRequest,
         answer=TokenCount,
         error=AnthropicError,
+        refusals=_REFUSALS,
         streamed=False,
     ),
 )

@@ -19,7 +19,7 @@ ErrorT = TypeVar("ErrorT", bound=RequestError)
 
 
 class AnswerDetails(msgspec.Struct, frozen=True):
-    """What an answer's form depends on."""
+    """The details that the form of an answer depends on."""
 
     lowered: bool = False
     """The output limit is the room in the model's context, not the request's `max_tokens`."""

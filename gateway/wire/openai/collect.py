@@ -77,9 +77,11 @@ class Collector:
         read_error: ReadError = engine_error,
         chat: bool = True,
         service_tier: str | None = None,
+        forced_call: bool = False,
     ) -> None:
         """best_of: None: all choices are returned. seen, read_error: see `Relay`. chat: the default until the engine's
-        first event. service_tier: named in the response; None: left out."""
+        first event. service_tier: named in the response; None: left out. forced_call: see `openai_reason`."""
+        self._forced_call = forced_call
         self._service_tier = {} if service_tier is None else {"service_tier": service_tier}
         self._read_error = read_error
         self._best_of = best_of
@@ -209,5 +211,5 @@ class Collector:
 
     def _choice(self, index: int) -> WholeChoice:
         if index not in self._choices:
-            self._choices[index] = WholeChoice(index, chat=self._chat)
+            self._choices[index] = WholeChoice(index, chat=self._chat, forced_call=self._forced_call)
         return self._choices[index]

@@ -13,6 +13,7 @@ import msgspec
 from contracts.engine_parameters import NO_EFFORT
 from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
+from contracts.misfit import shortened
 from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import rendered_gap
@@ -30,6 +31,7 @@ from gateway.wire.openai.schema import (
     DeveloperMessage,
     ImagePart,
     Message,
+    NamedTool,
     RefusalPart,
     StreamOptions,
     TextFormat,
@@ -54,6 +56,8 @@ async def prepare_chat(
             "Give 'max_completion_tokens' or the older 'max_tokens', not both.", param="max_completion_tokens"
         )
     choice: Any = request.tool_choice
+    if choice is not None and choice not in ("auto", "none"):
+        _require_tool(request)
     own = None if request.extra_body is None else engine_parameters(request, target)
     variables = None
     if own is not None or target.model.chat_template_kwargs or request.reasoning_effort == NO_EFFORT:
@@ -153,6 +157,18 @@ def _message(message: Message, index: int) -> dict[str, Any]:
     if isinstance(message, DeveloperMessage):
         built["role"] = "system"
     return built
+
+
+def _require_tool(request: ChatRequest) -> None:
+    """Raises InvalidField when the tool that must be called is not among the tools."""
+    if not request.tools:
+        raise InvalidField("'tool_choice' requires a call, and there are no 'tools'.", param="tool_choice")
+    if isinstance(request.tool_choice, NamedTool):
+        name = request.tool_choice.function.name
+        if all(tool.function.name != name for tool in request.tools):
+            raise InvalidField(
+                f"'tool_choice' names {shortened(repr(name))}, which is not among the 'tools'.", param="tool_choice"
+            )
 
 
 def _with_refusal_as_text(message: AssistantMessage) -> AssistantMessage:

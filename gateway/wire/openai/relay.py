@@ -72,6 +72,7 @@ class Relay:
         "_choices",
         "_compact",
         "_finished_choices",
+        "_forced_call",
         "_id",
         "_ids",
         "_include_usage",
@@ -110,10 +111,12 @@ class Relay:
         chat: bool = True,
         service_tier: str | None = None,
         running_usage: bool = False,
+        forced_call: bool = False,
     ) -> None:
         """seen: collects usage; None creates one. read_error: the dialect's `Driver.error`. counts_characters: costs
         reading the text of every event. chat: the default until the engine's first event. service_tier: every event
-        names it; None: none does. running_usage: every event carries the usage so far."""
+        names it; None: none does. running_usage: every event carries the usage so far. forced_call: see
+        `openai_reason`."""
         self._id = response_id
         self._model = model
         self._service_tier = service_tier
@@ -131,6 +134,7 @@ class Relay:
         self._lessons = LESSONS
         """How often a usual event may still be learned."""
         self._finished_choices: set[int] = set()
+        self._forced_call = forced_call
         self._include_usage = include_usage
         self._running_usage = running_usage
         self._object = "chat.completion.chunk" if chat else "text_completion"
@@ -356,7 +360,7 @@ class Relay:
             pieces.append({**piece, "index": number})
         if reason is not None:
             self._finished_choices.add(index)
-            reason = openai_reason(reason, calls=bool(calls.begun))
+            reason = openai_reason(reason, calls=bool(calls.begun), forced=self._forced_call)
             choice = {**choice, "finish_reason": reason}
             pieces += [
                 {"index": number, "function": {"arguments": NO_ARGUMENTS}} for number in calls.without_arguments(reason)

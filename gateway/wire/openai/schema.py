@@ -143,7 +143,8 @@ class AssistantMessage(
 class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="tool"):
     """A tool's result."""
 
-    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)] | None
+    """Null of a tool that returns nothing; the decoder makes it empty."""
     tool_call_id: Tag
     name: Tag | None = None
     cache_control: CacheControl | None = None

@@ -91,7 +91,7 @@ async def test_a_stream_that_breaks_off_ends_with_anthropics_error() -> None:
     [
         (Overloaded("full", retry_after_s=3), 529, "overloaded_error"),
         (RateLimited("slow down", retry_after_s=3), 429, "rate_limit_error"),
-        (InsufficientQuota("no credit", retry_after_s=3), 402, "billing_error"),
+        (InsufficientQuota("no credit", retry_after_s=3), 429, "billing_error"),
     ],
 )
 async def test_a_refusal_has_anthropics_status_type_and_delay(error: Any, status: int, kind: str) -> None:

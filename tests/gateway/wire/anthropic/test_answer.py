@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engines.drivers.error_bodies import engine_error
 from gateway.wire.chunk import UnreadableEvent
@@ -195,6 +200,11 @@ async def test_a_client_that_asked_for_edits_hears_that_there_were_none() -> Non
     assert events_of(streamed(prepared, *data))[-2]["context_management"] == {"applied_edits": []}
 
 
+async def test_a_refusal_is_text_with_its_reason() -> None:
+    message = both(await prepare(), ROLE, chunk({"refusal": "I will not."}), chunk({}, "stop"), USAGE)
+    assert (message["content"], message["stop_reason"]) == ([{"type": "text", "text": "I will not."}], "refusal")
+
+
 async def test_an_empty_answer_is_a_whole_message() -> None:
     assert both(await prepare(), ROLE, chunk({}, "stop"), USAGE)["content"] == []
 
@@ -225,3 +235,43 @@ async def test_texts_by_the_byte_are_the_same() -> None:
     prepared = await prepare()
     bytes_of_it = [data[at : at + 1] for at in range(len(data))]
     assert streamed(prepared, *bytes_of_it) == streamed(prepared, data)
+
+
+Piece = tuple[str, str]
+
+
+@functools.cache
+def prepared_once() -> Prepared:
+    return asyncio.run(prepare(tools=[TOOL]))
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
+PIECES = st.lists(st.tuples(st.sampled_from(["content", "reasoning_content", "first", "second"]), TEXTS), max_size=12)
+
+
+@given(pieces=PIECES, cuts=st.lists(st.integers(0, 4_000), max_size=6), finish=st.sampled_from(["stop", "length"]))
+@settings(max_examples=60, deadline=None)
+def test_whatever_an_engine_writes_a_stream_and_a_whole_answer_agree(
+    pieces: list[Piece], cuts: list[int], finish: str
+) -> None:
+    """And nothing of it is lost or doubled, wherever its bytes are cut. `first` and `second` are two calls."""
+    prepared = prepared_once()
+    events = [ROLE]
+    written = {"content": "", "reasoning_content": ""}
+    calls: dict[str, int] = {}
+    for kind, words in pieces:
+        if kind in written:
+            written[kind] += words
+            events.append(chunk({kind: words}))
+        elif kind not in calls:
+            calls[kind] = len(calls)
+            events.append(chunk(call(calls[kind], msgspec.json.encode({"at": words}).decode(), kind, "look")))
+    data = b"".join((*events, chunk({}, finish), USAGE))
+    places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
+    parts = [data[start:end] for start, end in itertools.pairwise(places)]
+    message = both(prepared, *parts)
+    blocks = message["content"]
+    for name, field in (("content", "text"), ("reasoning_content", "thinking")):
+        assert "".join(block[field] for block in blocks if block["type"] == field) == written[name]
+    assert [block["id"] for block in blocks if block["type"] == "tool_use"] == list(calls)
+    assert all(block.get("text", "x") and block.get("thinking", "x") for block in blocks)
