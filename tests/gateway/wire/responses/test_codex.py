@@ -9,11 +9,9 @@ import msgspec
 from contracts.generation import ChatPrompt
 from tests.gateway.wire.responses.answers import Json, accumulated, call, event, prepared, streamed
 
-RECORDED = Path(__file__).with_name("codex_turn.json")
 
-
-def turn() -> Json:
-    body: Json = msgspec.json.decode(RECORDED.read_bytes())
+def turn(name: str = "codex_turn") -> Json:
+    body: Json = msgspec.json.decode(Path(__file__).with_name(f"{name}.json").read_bytes())
     return body
 
 
@@ -39,3 +37,19 @@ async def test_it_gets_the_calls_of_its_tools_under_their_names() -> None:
     one, other = accumulated(await streamed(engine, **turn())).output
     assert (one.name, one.namespace) == ("exec_command", None)
     assert (other.name, other.namespace) == ("close_agent", "multi_agent_v1")
+
+
+async def test_a_patch_is_the_text_of_a_custom_tool_there_and_back() -> None:
+    """With metadata by which Codex offers `apply_patch` as a custom tool with a grammar."""
+    patching = turn("codex_patch_turn")
+    prompt = (await prepared(**patching)).generation.prompt
+    assert isinstance(prompt, ChatPrompt)
+    [called] = [message for message in prompt.messages if message.get("tool_calls")]
+    arguments = msgspec.json.decode(called["tool_calls"][0]["function"]["arguments"])
+    assert arguments["input"].startswith("*** Begin Patch")
+    engine = [
+        event(call(0, msgspec.json.encode(arguments).decode(), "apply_patch", "a")),
+        event({}, "tool_calls"),
+    ]
+    [again] = accumulated(await streamed(engine, **patching)).output
+    assert (again.type, again.name, again.input) == ("custom_tool_call", "apply_patch", arguments["input"])
