@@ -19,6 +19,9 @@ from gateway.http.loop_shares import LoopShares
 from gateway.http.pace import Pace
 from gateway.http.page_origins import checked_origins
 from gateway.http.routing import routes
+from gateway.responses.endpoint import InputTokensEndpoint, ResponsesEndpoint
+from gateway.responses.openapi import with_responses
+from gateway.responses.routes import ResponsesController
 from gateway.routes import (
     ModelsController,
     SystemController,
@@ -43,6 +46,7 @@ from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
 from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
 from gateway.wire.openai.stream_audit import StreamAuditFormat
+from gateway.wire.responses.openapi import INPUT_TOKENS_PATH, RESPONSES_OPERATION, RESPONSES_PATH
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
@@ -66,6 +70,7 @@ BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]
 """Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
 SERVED = {
     **{path: "POST" for path in (*INFERENCE, *COUNTS) if path != LLAMA_COMPLETION_PATH},
+    RESPONSES_PATH: "POST",
     "/v1/models": "GET",
 }
 """Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
@@ -87,6 +92,8 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         path: TokenCountEndpoint(services, wire_format(requests), scope, max_body_bytes, requests, shares, room)
         for path, (wire_format, scope) in COUNTS.items()
     }
+    stored = services, services.responses, max_body_bytes, requests, shares, room
+    endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
     engine_format = EngineCompletionFormat(requests)
 
     def engine_endpoint(model: str) -> InferenceEndpoint[Any]:
@@ -104,6 +111,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             SystemController,
             CompletionEventsController,
             TabbyController,
+            ResponsesController,
             front_page,
             stream_audit_route(stream_audit),
             document_route("/openapi.json", lambda: _document(config)),
@@ -134,5 +142,5 @@ def _none(_: str) -> bool:
 
 
 def _document(config: GatewayConfig) -> bytes:
-    operations = [*ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
-    return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)
+    operations = [*ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION]
+    return with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)

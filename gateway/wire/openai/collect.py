@@ -18,12 +18,10 @@ from gateway.wire.chunk import (
     LESSONS,
     ReadError,
     created_of,
-    decode_event,
     decoded,
     error_in,
     has_text,
-    only_text,
-    repeated,
+    learned,
     require_asked,
 )
 from gateway.wire.openai.best_of import BestOf
@@ -160,18 +158,9 @@ class Collector:
         choice by it."""
         if self.satisfied or self.error is not None or not self.text_seen or self.finished:
             return
-        try:
-            choices = decode_event(payload).choices
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return
-        if len(choices) != 1 or choices[0].index or choices[0].finish_reason is not None:
-            return
-        if b'"logprobs":{' in payload or b'"usage":{' in payload or (member := only_text(choices[0])) is None:
-            return
-        self._splitter.repeated = repeated(payload, *member)
-        if self._splitter.repeated is not None:
+        if (usual := learned(payload)) is not None:
             self._lessons -= 1
-            self._repeated_text = member[0]
+            self._repeated_text, self._splitter.repeated = usual
 
     def finish(self) -> bytes:
         """The whole answer as JSON."""
