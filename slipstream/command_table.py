@@ -79,6 +79,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     },
     "Single processes": {
         "gateway": Entry("processes", "Run one gateway instance."),
+        "control": Entry("processes", "Serve the admin API and the console at an address of their own."),
         "engine": Entry("processes", "Run one embedded engine."),
         "worker": Entry("processes", "Run a background worker with its schedule."),
     },

@@ -161,8 +161,8 @@ def _show(deployment: Deployment, made: ConsoleLink) -> None:
 
 def _address(deployment: Deployment, url: str) -> str:
     """url: with or without the deployment's own address before it."""
-    from slipstream.processes import public_url
+    from slipstream.processes import admin_url
 
     settings = running_settings(*deployment)
-    base = settings.gateway.console.public_url or public_url(settings)
+    base = settings.gateway.console.public_url or admin_url(settings)
     return url if "://" in url else f"{base}{url}"
