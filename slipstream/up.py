@@ -241,14 +241,16 @@ class Up:
         migrating: asyncio.Task[bytes] | None = None
         # The process that makes a new cluster's tables loads while the cluster is made.
         if self._postgres is not None and self._postgres.is_new:
-            launch = self._processes.launch("migrate up", "--wait")
+            launch = self._processes.launch("config migrate up", "--wait")
             migrating = asyncio.create_task(run_once(launch, log, proceed=serve), name="migrations")
         try:
             await serve.wait()
             if migrating is None:
                 if await is_newest(settings.migration_database_url, settings.database_url):
                     return
-                migrating = asyncio.create_task(run_once(self._processes.launch("migrate up"), log), name="migrations")
+                migrating = asyncio.create_task(
+                    run_once(self._processes.launch("config migrate up"), log), name="migrations"
+                )
             await self._progress.step("migrations", "done", migrating)
         finally:
             if migrating is not None:

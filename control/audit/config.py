@@ -8,7 +8,7 @@ import msgspec
 
 
 class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """File and interval of the audit log's recorded heads, which `slipstream audit verify` compares."""
+    """File and interval of the audit log's recorded heads, which `slipstream console audit verify` compares."""
 
     heads_folder: str | None = None
     """Folder of `heads.jsonl`; unset: `audit` in the data folder. Put it where those who own the database cannot write,

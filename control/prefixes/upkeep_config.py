@@ -18,7 +18,7 @@ class PrefixUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Seconds between two runs of the sums by hour; each is followed by a look for shares that have dropped."""
     sample_retention_days: Days = 7
     """How long the sample of a single request is kept: some 300 bytes, and 8 more for each 512 tokens of its prompt.
-    `slipstream workload` reads them."""
+    `slipstream usage workload` reads them."""
     share_retention_days: Days = 400
     """How long the sums by hour, and the drops, are kept."""
     window_s: Annotated[float, Meta(ge=60, le=86_400)] = 900.0

@@ -23,9 +23,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """PostgreSQL to use instead of the embedded one; then no PostgreSQL is started. Gateways, workers and commands work
     as the role it names."""
     migration_database_url: str | None = None
-    """The same database as the role that owns the tables, for `slipstream migrate`; the role of `database_url` is then
-    given what the application needs, and no more. Unset: `database_url`, whose role then owns the tables and could
-    alter the audit log and the ledger."""
+    """The same database as the role that owns the tables, for `slipstream config migrate`; the role of `database_url`
+    is then given what the application needs, and no more. Unset: `database_url`, whose role then owns the tables and
+    could alter the audit log and the ledger."""
     valkey_url: str | None = None
     """Valkey or Redis to use instead of the embedded one; then none is started."""
     chat_model: str | None = None

@@ -1,4 +1,4 @@
-"""`slipstream adapters`: LoRA adapters of organizations and projects. Gateways follow within a second."""
+"""`slipstream customers adapters`: LoRA adapters of organizations and projects. Gateways follow within a second."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def adapters() -> None:
 
     \b
     Examples:
-      slipstream adapters add llama-3.1-8b support /srv/adapters/acme-support --organization acme
-      slipstream adapters list --organization acme
-      slipstream adapters remove llama-3.1-8b:support --organization acme
+      slipstream customers adapters add llama-3.1-8b support /srv/adapters/acme-support --organization acme
+      slipstream customers adapters list --organization acme
+      slipstream customers adapters remove llama-3.1-8b:support --organization acme
     """
 
 

@@ -1,4 +1,4 @@
-"""`slipstream admin-keys`: keys for the admin API. This is how a deployment gets its first owner."""
+"""`slipstream console admin-keys`: keys for the admin API. This is how a deployment gets its first owner."""
 
 from __future__ import annotations
 

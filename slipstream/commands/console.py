@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slipstream.command_table import Group
 from slipstream.commands.members import ROLES
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 
@@ -39,9 +40,9 @@ def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
     return platform in ("darwin", "win32") or any(environment.get(name) for name in SCREENS)
 
 
-@click.group()
+@click.group(cls=Group)
 def console() -> None:
-    """Open the console, and let people into it."""
+    """Open the console; accounts, admin keys and the audit log."""
 
 
 @console.command(name="open")

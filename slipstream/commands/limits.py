@@ -1,5 +1,7 @@
-"""`slipstream limits`: what an organization, a project or a key may use, and who goes first. Gateways follow within a
-second."""
+"""`slipstream customers limits`: what an organization, a project or a key may use, and who goes first.
+
+Gateways follow within a second.
+"""
 
 from __future__ import annotations
 
@@ -78,13 +80,13 @@ def limits() -> None:
 
     \b
     Examples:
-      slipstream limits set --organization acme --requests-per-minute 600 --money-per-month 25
-      slipstream limits set --organization acme --project web --tier chat --tokens-per-day 1000000
-      slipstream limits set --key ci --max-concurrency 4
-      slipstream limits set --organization acme --class interactive --share 300
-      slipstream limits set --organization acme --project nightly --class offline
-      slipstream limits list --organization acme
-      slipstream limits remove --key ci
+      slipstream customers limits set --organization acme --requests-per-minute 600 --money-per-month 25
+      slipstream customers limits set --organization acme --project web --tier chat --tokens-per-day 1000000
+      slipstream customers limits set --key ci --max-concurrency 4
+      slipstream customers limits set --organization acme --class interactive --share 300
+      slipstream customers limits set --organization acme --project nightly --class offline
+      slipstream customers limits list --organization acme
+      slipstream customers limits remove --key ci
     """
 
 
@@ -165,7 +167,7 @@ def set_command(
     """
     changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
     if not changes:
-        raise click.UsageError("no limit is given; `slipstream limits set --help` names them")
+        raise click.UsageError("no limit is given; `slipstream customers limits set --help` names them")
     from control.tenants.limits import NewLimits, get_limits, put_limits
     from control.tenants.priorities import NewPriority, get_priorities, put_priorities
     from slipstream.administration import administer, converted

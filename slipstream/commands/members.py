@@ -1,4 +1,4 @@
-"""`slipstream members`: who may administer an organization."""
+"""`slipstream customers members`: who may administer an organization."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @click.option("--name", help="Default: the e-mail address.")
 @click.argument("email")
 def add(deployment: Deployment, organization: str, role: str, name: str | None, email: str) -> None:
-    """Add EMAIL to an organization. `slipstream admin-keys create` makes a key for it."""
+    """Add EMAIL to an organization. `slipstream console admin-keys create` makes a key for it."""
     from control.api.call import AdminCall
     from control.tenants.members import Member, NewMember, create_member
     from slipstream.administration import administer, converted

@@ -1,4 +1,4 @@
-"""`slipstream organizations`: whom the deployment serves."""
+"""`slipstream customers organizations`: whom the deployment serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slipstream prices`: what a model's tokens cost, from when until when."""
+"""`slipstream customers prices`: what a model's tokens cost, from when until when."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def prices() -> None:
 
     \b
     Examples:
-      slipstream prices set slipstream-chat --input 0.20 --output 0.80
-      slipstream prices set slipstream-chat --input 0.25 --output 1 --from 2027-01-01
-      slipstream prices list
-      slipstream prices end slipstream-chat
+      slipstream customers prices set slipstream-chat --input 0.20 --output 0.80
+      slipstream customers prices set slipstream-chat --input 0.25 --output 1 --from 2027-01-01
+      slipstream customers prices list
+      slipstream customers prices end slipstream-chat
     """
 
 
@@ -103,7 +103,10 @@ def set_command(deployment: Deployment, model: str, **given: int | datetime | No
     price = administer(deployment, work)
     print(f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})")
     if price.warning is not None:
-        print(f"warning: {price.warning} Take it back: {command(f'prices end {price.version}')}", file=sys.stderr)
+        print(
+            f"warning: {price.warning} Take it back: {command(f'customers prices end {price.version}')}",
+            file=sys.stderr,
+        )
 
 
 @prices.command()

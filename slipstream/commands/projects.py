@@ -1,4 +1,4 @@
-"""`slipstream projects`: what the keys of a project may use, and whether they work."""
+"""`slipstream customers projects`: what the keys of a project may use, and whether they work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slipstream webhooks`: where an organization's events are sent, and how that went."""
+"""`slipstream customers webhooks`: where an organization's events are sent, and how that went."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def webhooks() -> None:
 
     \b
     Examples:
-      slipstream webhooks create https://hooks.acme.example/slipstream --organization acme
-      slipstream webhooks test https://hooks.acme.example/slipstream --organization acme
-      slipstream webhooks deliveries https://hooks.acme.example/slipstream --organization acme --state failed
-      slipstream webhooks retry 5f0c6d9e-…
+      slipstream customers webhooks create https://hooks.acme.example/slipstream --organization acme
+      slipstream customers webhooks test https://hooks.acme.example/slipstream --organization acme
+      slipstream customers webhooks deliveries https://hooks.acme.example/slipstream --organization acme --state failed
+      slipstream customers webhooks retry 5f0c6d9e-…
     """
 
 
@@ -118,7 +118,7 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
     settings = running_settings(*deployment)
 
     async def run() -> tuple[Webhook, Delivery | None, DeliveryAttempt | None]:
-        async with administration(settings, "slipstream webhooks test") as call:
+        async with administration(settings, "slipstream customers webhooks test") as call:
             webhook = await _named(call, organization, which)
             event_id: UUID = (await test_webhook(call, webhook.id)).event_id
         return webhook, *(await _tried(settings, webhook.id, event_id, wait_s) if wait_s else (None, None))
@@ -180,7 +180,7 @@ def retry(deployment: Deployment, delivery_id: UUID) -> None:
     from slipstream.administration import administer
 
     delivery = administer(deployment, lambda call: retry_delivery(call, delivery_id))
-    shown_by = command(f"webhooks deliveries {delivery.webhook_id}")
+    shown_by = command(f"customers webhooks deliveries {delivery.webhook_id}")
     print(f"{delivery.type} is sent again; `{shown_by}` shows how it goes")
 
 
@@ -192,7 +192,7 @@ async def _tried(
 
     deadline = time.monotonic() + wait_s
     while True:
-        async with administration(settings, "slipstream webhooks test") as call:
+        async with administration(settings, "slipstream customers webhooks test") as call:
             page = await list_deliveries(call, webhook_id, DeliveryQuery(limit=100))
             for each in page.data:
                 if each.event_id == event_id and each.state.value != "pending":

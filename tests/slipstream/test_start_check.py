@@ -355,7 +355,10 @@ async def test_a_gateway_on_a_database_without_tables_says_what_makes_them_and_n
 ) -> None:
     ended = await _gateway_on(empty_postgres_url, fleet, data_folder, tmp_path)
     said = ended.stderr.splitlines()[-1]
-    assert (ended.returncode, said.endswith("the database has no tables yet; run `slipstream migrate up`")) == (2, True)
+    assert (ended.returncode, said.endswith("the database has no tables yet; run `slipstream config migrate up`")) == (
+        2,
+        True,
+    )
     assert "UndefinedTableError" not in ended.stderr
 
 

@@ -105,7 +105,7 @@ export function PoolPage() {
               csvName={`models-${name}`}
               empty={
                 <Empty title="No model names this pool">
-                  It stands by: give it to a model with <code>slipstream models set</code>, or start a
+                  It stands by: give it to a model with <code>slipstream fleet models set</code>, or start a
                   release.
                 </Empty>
               }
@@ -122,7 +122,7 @@ export function PoolPage() {
               rowKey={(row) => row.id}
               empty={
                 <Empty title="No replica">
-                  Add one with <code>slipstream replicas add</code>.
+                  Add one with <code>slipstream fleet replicas add</code>.
                 </Empty>
               }
             />
