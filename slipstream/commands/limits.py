@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -14,8 +15,8 @@ import click
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in
+from slipstream.listing import json_option, show
 from slipstream.money import Money, told
-from slipstream.table import table
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -93,7 +94,10 @@ def limits() -> None:
 @limits.command(name="list")
 @deployment_options
 @subject_options
-def list_command(deployment: Deployment, organization: str, project: str | None, key: str | None) -> None:
+@json_option
+def list_command(
+    deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool
+) -> None:
     """List the limits of an organization and of everything in it, or of one project or key; of a key also the class
     and shares that its requests have by all of them."""
     from control.tenants import limit_store, priority_store
@@ -121,19 +125,14 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
         told_by.setdefault(_place(name, rule), []).append(spoken(rule.limits, settings.currency))
     for name, rule in prioritized:
         told_by.setdefault(_place(name, rule), []).append(spoken_priority(rule))
-    rows = [
-        (LEVELS[level], name, tier or "all", ", ".join(parts))
+    found = [
+        {"level": LEVELS[level], "of": name, "tier": tier or "all", "limits": ", ".join(parts)}
         for (level, name, _, tier), parts in sorted(told_by.items())
     ]
-    if not rows:
-        print(
-            none_in(organization)
-            if project is None and key is None
-            else f"none for {_whose(organization, project, key)}"
-        )
-    else:
-        print("\n".join(table(("level", "of", "tier", "limits"), rows)))
-    if has is not None:
+    whole = project is None and key is None
+    empty = none_in(organization) if whole else f"none for {_whose(organization, project, key)}"
+    show(found, {name: itemgetter(name) for name in ("level", "of", "tier", "limits")}, as_json=as_json, empty=empty)
+    if has is not None and not as_json:
         print("\n".join(in_force(has)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from slipstream.administration import administration
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.hints import command
-from slipstream.table import table
+from slipstream.listing import json_option, names, show, state_of
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -41,7 +42,8 @@ def webhooks() -> None:
 @webhooks.command(name="list")
 @deployment_options
 @organization_option
-def list_command(deployment: Deployment, organization: str) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str, as_json: bool) -> None:
     """List an organization's webhooks, newest first; never their secrets."""
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
@@ -49,16 +51,13 @@ def list_command(deployment: Deployment, organization: str) -> None:
     async def work(call: AdminCall) -> list[Webhook]:
         return await _webhooks(call, await organization_named(call.connection, organization))
 
-    rows = [
-        (
-            str(each.id),
-            "disabled" if each.disabled_at else "active",
-            "all" if each.events is None else ", ".join(each.events),
-            each.url,
-        )
-        for each in administer(deployment, work)
-    ]
-    print("\n".join(table(("id", "state", "events", "url"), rows)) if rows else none_in(organization))
+    columns: dict[str, Callable[[Webhook], object]] = {
+        "id": lambda each: each.id,
+        "state": state_of,
+        "events": lambda each: names(each.events),
+        "url": lambda each: each.url,
+    }
+    show(administer(deployment, work), columns, as_json=as_json, empty=none_in(organization))
 
 
 @webhooks.command()
@@ -143,7 +142,10 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
 @click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.argument("which")
-def deliveries(deployment: Deployment, organization: str, state: str | None, limit: int, which: str) -> None:
+@json_option
+def deliveries(
+    deployment: Deployment, organization: str, state: str | None, limit: int, which: str, as_json: bool
+) -> None:
     """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
     from control.webhooks.webhook_deliveries import DeliveryQuery, list_deliveries
     from slipstream.administration import administer, converted
@@ -155,20 +157,18 @@ def deliveries(deployment: Deployment, organization: str, state: str | None, lim
         page = await list_deliveries(call, webhook.id, query)
         return [(each, await _last_attempt(call, each.id)) for each in page.data]
 
-    rows = [
-        (
-            str(each.id),
-            each.type,
-            each.state.value,
-            f"{each.created_at:%Y-%m-%d %H:%M:%S}",
-            str(each.attempts),
-            f"{each.next_attempt_at:%Y-%m-%d %H:%M:%S}" if each.state.value == "pending" else "-",
-            _outcome(attempt),
-        )
-        for each, attempt in administer(deployment, work)
-    ]
-    head = ("id", "event", "state", "made (UTC)", "attempts", "next (UTC)", "last outcome")
-    print("\n".join(table(head, rows)))
+    columns: dict[str, Callable[[tuple[Delivery, DeliveryAttempt | None]], object]] = {
+        "id": lambda each: each[0].id,
+        "event": lambda each: each[0].type,
+        "state": lambda each: each[0].state.value,
+        "made (UTC)": lambda each: f"{each[0].created_at:%Y-%m-%d %H:%M:%S}",
+        "attempts": lambda each: each[0].attempts,
+        "next (UTC)": lambda each: (
+            f"{each[0].next_attempt_at:%Y-%m-%d %H:%M:%S}" if each[0].state.value == "pending" else "-"
+        ),
+        "last outcome": lambda each: _outcome(each[1]),
+    }
+    show(administer(deployment, work), columns, as_json=as_json)
 
 
 @webhooks.command()

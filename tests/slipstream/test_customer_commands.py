@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from contracts.desired_state import Model, Pool
@@ -319,3 +320,21 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     ]
     assert '"tpot_ms":9.5' in await shell.must("requests", "show", "req_1", "--json")
     assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")
+
+
+async def test_each_list_is_also_json_a_line(shell: Shell) -> None:
+    await shell.must("keys", "create", "--create-missing", "--organization", "acme", "--project", "web", "--name", "ci")
+    await shell.must("customers", "limits", "set", "--organization", "acme", "--max-concurrency", "3")
+    for command, field, value in (
+        ("customers organizations list", "name", "acme"),
+        ("customers projects list --organization acme", "name", "web"),
+        ("customers limits list --organization acme", "limits", "3 at once"),
+        ("keys list --organization acme", "name", "ci"),
+    ):
+        lines = (await shell.must(*command.split(), "--json")).splitlines()
+        assert value in [msgspec.json.decode(line)[field] for line in lines], command
+    for command in ("prices", "members", "adapters --organization acme", "webhooks --organization acme"):
+        name, *given = command.split()
+        assert "{" not in await shell.must("customers", name, "list", *given, "--json")
+    for words in (("console", "admin-keys"), ("console", "accounts")):
+        assert await shell.must(*words, "list", "--json") == ""
