@@ -57,7 +57,7 @@ def test_every_error_that_is_raised_has_its_row() -> None:
 
 
 def test_processes_have_at_most_two_hundred_settings() -> None:
-    """Without the fields of `[[models]]` and `[[pools]]`, which describe a fleet and are the bodies of the admin API."""
+    """Without the fields of `[[models]]` and `[[pools]]`, which describe a fleet and are bodies of the admin API."""
     settings, _, constants = settings_page().partition("\n## Constants\n")
     assert len(re.findall(r"^\| `(?!models|pools)", settings, re.M)) <= MOST_SETTINGS
     assert "| gateway.auth.heartbeat_s | `0.25` |" in constants
