@@ -70,7 +70,7 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     organization_writes_per_second: Annotated[float, Meta(gt=0, le=10_000)] = 5.0
     """Changes that one organization may ask of one gateway each second, over time; ten times as many at once. A further
     one is refused with 429. The operating organization has no such bound."""
-    organization_writes_per_day: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 20_000
+    organization_writes_per_day: Fixed[Annotated[int, Meta(ge=1, le=1_000_000_000)]] = 20_000
     """The same for a day. It limits what an organization adds to the audit log, which is never shortened, and how many
     responses to repeated requests are kept."""
     most: MostObjects = MostObjects()

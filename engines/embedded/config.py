@@ -87,33 +87,33 @@ class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The largest output formats that a request may demand; they cost memory, and time in every step."""
 
-    max_schema_bytes: Annotated[int, Meta(ge=1)] = 65_536
+    max_schema_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 65_536
     """A JSON schema, or the schemas of all tools of a request together."""
 
-    max_schema_depth: Annotated[int, Meta(ge=1, le=200)] = 64
+    max_schema_depth: Fixed[Annotated[int, Meta(ge=1, le=200)]] = 64
     """Levels of nesting in a schema."""
 
-    max_regex_bytes: Annotated[int, Meta(ge=1)] = 4_096
+    max_regex_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 4_096
     """A regular expression."""
 
-    max_grammar_bytes: Annotated[int, Meta(ge=1)] = 65_536
+    max_grammar_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 65_536
     """A grammar in EBNF."""
 
-    compile_timeout_s: Annotated[float, Meta(gt=0.0, le=60.0)] = 2.0
+    compile_timeout_s: Fixed[Annotated[float, Meta(gt=0.0, le=60.0)]] = 2.0
     """Time limit for compiling one; beyond it the request is refused. A grammar is compiled twice, first in a process
     that can be stopped and then in the engine: a request waits for at most about twice this time."""
 
-    compile_bytes: Annotated[int, Meta(ge=16 * 1024 * 1024)] = 1024 * 1024 * 1024
+    compile_bytes: Fixed[Annotated[int, Meta(ge=16 * 1024 * 1024)]] = 1024 * 1024 * 1024
     """Memory limit for compiling one."""
 
     compile_processes: Annotated[int, Meta(ge=1, le=64)] = 2
     """Processes that try clients' grammars, each for one organization at a time. With two or more, one organization's
     costly grammars leave one free for the others. A process holds the vocabulary: 40 MB and more."""
 
-    compiles_waiting: Annotated[int, Meta(ge=1)] = 32
+    compiles_waiting: Fixed[Annotated[int, Meta(ge=1)]] = 32
     """Grammars of one organization that may wait to be compiled; further requests are refused with 429."""
 
-    compile_wait_s: Annotated[float, Meta(gt=0.0)] = 10.0
+    compile_wait_s: Fixed[Annotated[float, Meta(gt=0.0)]] = 10.0
     """A request that waits longer than this to be compiled is refused with 503."""
 
     kept: Annotated[int, Meta(ge=1)] = 64
@@ -231,7 +231,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speculation: SpeculationConfig = SpeculationConfig()
     """Speculative decoding."""
 
-    grammar: Fixed[GrammarConfig] = GrammarConfig()
+    grammar: GrammarConfig = GrammarConfig()
     """Guided output."""
 
     lora: LoraConfig = LoraConfig()
