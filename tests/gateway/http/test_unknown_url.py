@@ -11,7 +11,7 @@ import pytest
 from contracts.errors import NotFound
 from control.routes import ADMINISTERED
 from gateway.app import SERVED
-from gateway.http.unknown_url import MOST_COMPARED, NOT_SERVED, unknown_url
+from gateway.http.unknown_url import APART, MOST_COMPARED, NOT_SERVED, unknown_url
 
 CHAT = "Did you mean POST /v1/chat/completions?"
 COMPLETIONS = "Did you mean POST /v1/completions?"
@@ -37,6 +37,8 @@ ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
         ("/admin/v1/nothing/like/it", ""),
         ("/admin/v1/organizations/0193/nothing/more", ""),
         ("/admin", ""),
+        ("/admin/organizations/0193", "/organizations/0193"),
+        ("/v1/admin/v1/nothing", ""),
     ],
 )
 def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) -> None:
@@ -74,8 +76,9 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/api/generate", f"Ollama's own API is not served here. {LIST}"),
         ("/v1/something", LIST),
         ("/something", "GET / says what this address serves."),
-        ("/admin/organizations", ADMIN),
-        ("/v1/admin/v1/organizations", ADMIN),
+        ("/admin/organizations", APART),
+        ("/v1/admin/v1/organizations", APART),
+        ("/console/", APART),
     ],
 )
 def test_the_usual_mistakes_have_their_mend(path: str, advice: str) -> None:
