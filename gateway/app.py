@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar.datastructures import State
 
+from contracts.pooling import Task
 from gateway.auth.scopes import Scope
 from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import CompletionEventsController, TabbyController
@@ -40,6 +41,8 @@ from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
 from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
 from gateway.wire.openai.stream_audit import StreamAuditFormat
+from gateway.wire.pooling.format import EmbeddingFormat, RerankFormat, ScoreFormat
+from gateway.wire.pooling.openapi import EMBEDDINGS_PATH, POOLING_OPERATIONS, RERANK_PATH, SCORE_PATH
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
@@ -52,11 +55,20 @@ INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]
     LLAMA_COMPLETION_PATH: (LlamaCompletionFormat, Scope.COMPLETIONS),
 }
 """The wire format of each inference path, and the scope that a key needs for it."""
+POOLING: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Task]] = {
+    EMBEDDINGS_PATH: (EmbeddingFormat, Task.EMBEDDING),
+    RERANK_PATH: (RerankFormat, Task.RERANK),
+    SCORE_PATH: (ScoreFormat, Task.RERANK),
+}
+"""The wire format of each path that generates no text, and the task of its models."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
     TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
-SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH}, "/v1/models": "GET"}
+SERVED = {
+    **{path: "POST" for path in (*INFERENCE, *POOLING) if path != LLAMA_COMPLETION_PATH},
+    "/v1/models": "GET",
+}
 """Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
 OpenAI's."""
 
@@ -72,6 +84,17 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         )
         for path, (wire_format, scope) in INFERENCE.items()
     }
+    for path, (wire_format, task) in POOLING.items():
+        endpoints[path] = InferenceEndpoint(
+            services,
+            wire_format(requests),
+            Scope.EMBEDDINGS,
+            max_body_bytes,
+            requests,
+            shares,
+            room,
+            task=task,
+        )
     engine_format = EngineCompletionFormat(requests)
 
     def engine_endpoint(model: str) -> InferenceEndpoint[Any]:
@@ -119,5 +142,5 @@ def _none(_: str) -> bool:
 
 
 def _document(config: GatewayConfig) -> bytes:
-    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
+    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, *POOLING_OPERATIONS]
     return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)

@@ -41,6 +41,7 @@ class EmbeddedDriver(SGLangDriver):
         tools_in_prompt="callable",
         openings=True,
         adapters=True,
+        embeds=True,
         dialects=(name,),
         parameters=EMBEDDED,
     )
@@ -64,6 +65,9 @@ class EmbeddedDriver(SGLangDriver):
         if generation.start_within_s is not None:
             fields["start_within_s"] = generation.start_within_s
         return fields
+
+    def _vector_fields(self, generation: Generation) -> JsonObject:
+        return {"cache_salt": generation.cache_salt} if generation.cache_salt else {}
 
     def _opening(self, text: str) -> JsonObject:
         return {"begins_with": text}

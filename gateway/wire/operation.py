@@ -10,7 +10,7 @@ from gateway.wire.errors import ErrorBody
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """POST of a path that generates text."""
+    """POST of a path that engines serve."""
 
     path: str
     """`{name}` stands for a segment that the client chooses."""
@@ -21,5 +21,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The struct that decodes the request: its schema is the documented one."""
     answer: Any
     """The shape of an unstreamed response."""
+    streams: bool = True
+    """A client may request an event stream."""
     error: type = ErrorBody
     """The shape of a refusal."""

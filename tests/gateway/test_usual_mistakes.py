@@ -14,7 +14,8 @@ from tests.gateway.slow_platform import SlowPlatform
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
 LIST = (
-    "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, GET /v1/models."
+    "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
+    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, GET /v1/models."
 )
 
 
@@ -48,7 +49,6 @@ async def test_a_wrong_base_url(platform: SlowPlatform, base: str) -> None:
 async def test_what_is_not_served_is_said_so(platform: SlowPlatform) -> None:
     async with sdk(platform) as client:
         for asked, what in (
-            (client.embeddings.create(model="wide", input="hi"), "Embeddings are"),
             (client.responses.create(model="wide", input="hi"), "OpenAI's Responses API is"),
             (client.images.generate(prompt="a heron"), "Images are"),
             (client.moderations.create(input="hi"), "Moderation is"),

@@ -109,7 +109,8 @@ def _generate(
     operation: Operation, body: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]
 ) -> dict[str, Any]:
     documented = _operation(operation.name, operation.summary, answer, error)
-    documented["responses"]["200"]["content"]["text/event-stream"] = {}
+    if operation.streams:
+        documented["responses"]["200"]["content"]["text/event-stream"] = {}
     documented["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     documented["security"] = [{"key": []}, {"key_header": []}]
     documented["parameters"] = [*([MODEL_PARAMETER] if "{model}" in operation.path else ()), CLIENT_PARAMETER]

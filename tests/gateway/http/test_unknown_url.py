@@ -18,7 +18,8 @@ COMPLETIONS = "Did you mean POST /v1/completions?"
 MODELS = "Did you mean GET /v1/models?"
 BASE = "A client's base URL is this address and /v1, no more and no less."
 LIST = (
-    "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, GET /v1/models."
+    "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
+    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, GET /v1/models."
 )
 ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
 
@@ -63,8 +64,8 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/fim/completions", f"Did you mean POST /v1/fim/completions? {BASE}"),
         ("/heath", "Did you mean GET /health?"),
         ("/v1", f"/v1 is a base URL. {LIST}"),
-        ("/v1/embeddings", f"Embeddings are not served here. {LIST}"),
-        ("/embeddings", f"Embeddings are not served here. {LIST}"),
+        ("/v1/files", f"Files are not served here. {LIST}"),
+        ("/embeddings", f"Did you mean POST /v1/embeddings? {BASE}"),
         ("/v1/responses/resp_1", f"OpenAI's Responses API is not served here. {LIST}"),
         ("/v1/messages", f"Anthropic's Messages API is not served here. {LIST}"),
         ("/api/generate", f"Ollama's own API is not served here. {LIST}"),
