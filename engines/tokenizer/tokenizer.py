@@ -62,8 +62,8 @@ class Tokenizer:
         self._has_loose_controls = self._parsing.normalizer is not None and any(
             token.get("normalized") for token in added if is_control(token)
         )
-        self.leading_ids: tuple[int, ...] = tuple(self._parsing.encode("").ids)
-        """Ids before every prompt: a begin-of-text token, if the model has one."""
+        self.leading_ids, self.trailing_ids = _frame(self._parsing)
+        """Ids before every prompt, such as a begin-of-text token, and those after a text to be embedded."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
         """The layout of a gap; None: this model cannot fill one."""
         specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
@@ -283,6 +283,15 @@ class Tokenizer:
                 return
             fewest = list(map(min, fewest, counts(shift)))
         _require_room(sum(fewest) - spared, limit_tokens, size_bytes)
+
+
+def _frame(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the tokenizer puts before and after a text."""
+    framed, plain = (backend.encode("a", add_special_tokens=special).ids for special in (True, False))
+    for at in range(len(framed) - len(plain) + 1):
+        if framed[at : at + len(plain)] == plain:
+            return tuple(framed[:at]), tuple(framed[at + len(plain) :])
+    return tuple(backend.encode("").ids), ()
 
 
 def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: int | None = None) -> None:
