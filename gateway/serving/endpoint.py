@@ -93,6 +93,9 @@ class InferenceEndpoint(Generic[AskedT]):
     """One endpoint. wire_format: its clients' format. scope: required of their keys. others: APIs on the same path,
     with the test for their bodies. task: required of models."""
 
+    generates = True
+    """An engine serves its requests."""
+
     def __init__(
         self,
         services: InferenceServices,
@@ -146,15 +149,20 @@ class InferenceEndpoint(Generic[AskedT]):
         except SlipstreamError as error:
             status = arrival.wire_format.error_status(error)
             services.refused(arrival, error, status)
-            _response(arrival, connection).fail(error)
+            response_of(arrival, connection).fail(error)
             return Ended(status, error.code)
         except Exception:
             logger.exception("request %s failed", arrival.request_id)
             error_of_ours = InternalError(f"Internal error. Quote request {arrival.request_id} when you report it.")
-            _response(arrival, connection).fail(error_of_ours)
+            response_of(arrival, connection).fail(error_of_ours)
             return Ended(500, error_of_ours.code)
+        return await self._answer(arrival, connection, request)
+
+    async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
+        """Serve a prepared request to its end. Raises nothing."""
+        services = self._services
         connection.reserved()  # which the pipeline does first, or refuses
-        response = _response(arrival, connection)
+        response = response_of(arrival, connection)
         wait = Wait()
         services.idle_timeouts.add(wait)
         pipeline = services.pipeline if self._task is Task.TEXT else services.pooling
@@ -172,7 +180,7 @@ class InferenceEndpoint(Generic[AskedT]):
         self, arrival: Arrival, receive: Receive, connection: ClientConnection, names: CurrentRequest
     ) -> InferenceRequest:
         """Steps 1 and 2 of a request. names: for its log lines."""
-        key = await self._key(self._format.authorization(arrival.headers), connection.network)
+        key = await self._key(arrival.headers, connection.network)
         organization_id = names.organization_id = key.caller.organization_id
         connection.serve(organization_id)
         try:
@@ -193,7 +201,7 @@ class InferenceEndpoint(Generic[AskedT]):
                     asked = await self._asked(arrival, body, organization_id)
                     del body  # the decoded request holds a copy of all of it
                     if arrival.clock.age_s > LONG_ON_ITS_WAY_S:  # a key may have been revoked meanwhile
-                        key = await self._key(self._format.authorization(arrival.headers), connection.network)
+                        key = await self._key(arrival.headers, connection.network)
                     return await self._prepared(arrival, key, asked)
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
@@ -209,7 +217,8 @@ class InferenceEndpoint(Generic[AskedT]):
         key.require_model(target.model, asked.model, services.catalog.models)
         if target.model.task is not self._task:
             raise self._wrong_task(target.model, key)
-        small = services.catalog.first_of(target) if target.model.cascade is not None else None
+        cascades = self.generates and target.model.cascade is not None
+        small = services.catalog.first_of(target) if cascades else None
         measured = small is not None and arrival.pool == small.model.pool != target.model.pool
         if measured:
             arrival.pool = ""  # the small model's pool stands for the cascade
@@ -258,10 +267,10 @@ class InferenceEndpoint(Generic[AskedT]):
         advice = f"Models of this key for this endpoint: {names}." if names else "This key may use no model for it."
         return WrongEndpoint(f"'{model.name}' is served by {model.task.paths}, not here. {advice}", param="model")
 
-    async def _key(self, authorization: bytes, network: str) -> KeyRecord:
+    async def _key(self, headers: Mapping[bytes, bytes], network: str) -> KeyRecord:
         """The caller's key. Raises like `authenticate`, an AuthError at the pace of its network."""
         try:
-            return await authenticate(authorization, self._services.keyring)
+            return await authenticate(self._format.authorization(headers), self._services.keyring)
         except AuthError:
             await self._shares.refused(network)
             raise
@@ -342,6 +351,6 @@ class InferenceEndpoint(Generic[AskedT]):
             ) from None
 
 
-def _response(arrival: Arrival, connection: ClientConnection) -> ResponseWriter:
+def response_of(arrival: Arrival, connection: ClientConnection) -> ResponseWriter:
     """A response in the client's format, as far as that is known by now."""
     return ResponseWriter(connection, arrival.wire_format, arrival.request_id)

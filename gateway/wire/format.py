@@ -159,3 +159,11 @@ class WireFormat(Protocol[AskedT]):
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
         """The error at the end of a stream that has begun, framed like its events."""
         ...
+
+
+class CountingFormat(WireFormat[AskedT], Protocol[AskedT]):
+    """An endpoint that counts a request's prompt and generates nothing."""
+
+    def counted(self, prepared: Prepared, request_id: str) -> bytes:
+        """The JSON of the response."""
+        ...

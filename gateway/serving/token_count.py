@@ -1,0 +1,45 @@
+"""An endpoint that returns the size of a prompt and generates nothing.
+
+A request is authenticated, decoded and prepared like one that generates, so that its count is the one that is reserved
+and, where the model has a tokenizer, billed. No limit counts it: it is paced like a refused request instead.
+"""
+
+from __future__ import annotations
+
+from gateway.auth.scopes import Scope
+from gateway.http.client_connection import ClientConnection
+from gateway.http.loop_shares import REFUSAL_S, LoopShares
+from gateway.serving.body_room import BodyRoom
+from gateway.serving.endpoint import InferenceEndpoint, InferenceServices, response_of
+from gateway.serving.request import Arrival, InferenceRequest
+from gateway.serving.request_spans import Ended
+from gateway.wire.config import RequestConfig
+from gateway.wire.format import AskedT, CountingFormat
+
+
+class TokenCountEndpoint(InferenceEndpoint[AskedT]):
+    """One such endpoint. Parameters: see `InferenceEndpoint`."""
+
+    generates = False
+
+    def __init__(
+        self,
+        services: InferenceServices,
+        wire_format: CountingFormat[AskedT],
+        scope: Scope,
+        max_body_bytes: int,
+        config: RequestConfig,
+        shares: LoopShares,
+        room: BodyRoom,
+    ) -> None:
+        super().__init__(services, wire_format, scope, max_body_bytes, config, shares, room)
+        self._counting: CountingFormat[AskedT] = wire_format
+
+    async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
+        """Send the count."""
+        if not arrival.paid:
+            self._shares.unserved.spend(request.caller.organization_id, REFUSAL_S)
+        response = response_of(arrival, connection)
+        response.whole(200, self._counting.counted(request.prepared, arrival.request_id))
+        self._services.metrics.answered(request.tier, arrival.endpoint, 200, "none")
+        return Ended(200)
