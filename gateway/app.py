@@ -30,10 +30,11 @@ from gateway.routes import (
 from gateway.services import MountedApp, Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
+from gateway.serving.token_count import TokenCountEndpoint
 from gateway.stream_audit.endpoint import StreamAuditEndpoint
 from gateway.stream_audit.openapi import with_stream_audit
 from gateway.wire.config import RequestConfig
-from gateway.wire.format import WireFormat
+from gateway.wire.format import CountingFormat, WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
 from gateway.wire.llama_cpp.openapi import INFILL_PATH, LLAMA_COMPLETION_PATH, LLAMA_CPP_OPERATIONS
 from gateway.wire.mistral.format import FimFormat
@@ -46,6 +47,8 @@ from gateway.wire.pooling.openapi import EMBEDDINGS_PATH, POOLING_OPERATIONS, RE
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
+from gateway.wire.tokenize.format import DetokenizeFormat, TokenizeFormat
+from gateway.wire.tokenize.openapi import DETOKENIZE_PATH, TOKEN_OPERATIONS, TOKENIZE_PATH
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
@@ -61,12 +64,18 @@ POOLING: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Task]] =
     SCORE_PATH: (ScoreFormat, Task.RERANK),
 }
 """The wire format of each path that generates no text, and the task of its models."""
+TOKENS: Mapping[str, Callable[[RequestConfig], CountingFormat[Any]]] = {
+    TOKENIZE_PATH: TokenizeFormat,
+    DETOKENIZE_PATH: DetokenizeFormat,
+}
+"""The wire format of each path that only the gateway's tokenizers serve."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
     TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
 SERVED = {
     **{path: "POST" for path in (*INFERENCE, *POOLING) if path != LLAMA_COMPLETION_PATH},
+    TOKENIZE_PATH: "POST",
     "/v1/models": "GET",
 }
 """Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
@@ -94,6 +103,10 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             shares,
             room,
             task=task,
+        )
+    for path, counting in TOKENS.items():
+        endpoints[path] = TokenCountEndpoint(
+            services, counting(requests), Scope.MODELS, max_body_bytes, requests, shares, room, task=None
         )
     engine_format = EngineCompletionFormat(requests)
 
@@ -142,5 +155,5 @@ def _none(_: str) -> bool:
 
 
 def _document(config: GatewayConfig) -> bytes:
-    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, *POOLING_OPERATIONS]
+    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, *POOLING_OPERATIONS, *TOKEN_OPERATIONS]
     return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)

@@ -219,7 +219,11 @@ class Tokenizer:
 
     def token_text(self, id_: int) -> str:
         """One token alone as text, control tokens included; for log probabilities."""
-        return str(self._parsing.decode([id_], skip_special_tokens=False))
+        return self.whole_text([id_])
+
+    def whole_text(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens included."""
+        return str(self._parsing.decode(ids, skip_special_tokens=False))
 
     def token_bytes(self, id_: int) -> bytes:
         """One token alone as bytes, which need not be whole characters; for log probabilities."""

@@ -91,7 +91,7 @@ class InferenceServices(msgspec.Struct, kw_only=True):
 
 class InferenceEndpoint(Generic[AskedT]):
     """One endpoint. wire_format: its clients' format. scope: required of their keys. others: APIs on the same path,
-    with the test for their bodies. task: required of models."""
+    with the test for their bodies. task: required of models; None: any."""
 
     generates = True
     """An engine serves its requests."""
@@ -106,7 +106,7 @@ class InferenceEndpoint(Generic[AskedT]):
         shares: LoopShares,
         room: BodyRoom,
         others: Sequence[tuple[IsTheirs, WireFormat[Any]]] = (),
-        task: Task = Task.TEXT,
+        task: Task | None = Task.TEXT,
     ) -> None:
         self._services = services
         self._format = wire_format
@@ -215,7 +215,7 @@ class InferenceEndpoint(Generic[AskedT]):
         arrival.model = asked.model or None
         target = services.catalog.find(asked.model, key.may_use, key.adapters)
         key.require_model(target.model, asked.model, services.catalog.models)
-        if target.model.task is not self._task:
+        if target.model.task is not self._task and self._task is not None:
             raise self._wrong_task(target.model, key)
         cascades = self.generates and target.model.cascade is not None
         small = services.catalog.first_of(target) if cascades else None

@@ -15,7 +15,7 @@ from tests.gateway.slow_platform import SlowPlatform
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
-    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, GET /v1/models."
+    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, POST /tokenize, GET /v1/models."
 )
 
 

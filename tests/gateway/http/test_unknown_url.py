@@ -19,7 +19,7 @@ MODELS = "Did you mean GET /v1/models?"
 BASE = "A client's base URL is this address and /v1, no more and no less."
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
-    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, GET /v1/models."
+    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, POST /tokenize, GET /v1/models."
 )
 ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
 
