@@ -44,7 +44,7 @@ READING = frozenset({
     "quantization calibrate", "quantization export", "quantization gate", "quantization sensitivity",
     "requests list", "requests show",
     "reviews list", "reviews next", "router explain", "router replay", "router watch", "shadow", "simulate", "slo",
-    "status", "top", "usage drafts", "usage invoice", "usage totals",
+    "status", "top", "usage drafts", "usage export", "usage good-tokens", "usage invoice", "usage totals",
     "usage verify", "webhooks deliveries", "webhooks list", "workload",
     "releases list", "releases replay", "releases show", "releases watch",
 })  # fmt: skip
