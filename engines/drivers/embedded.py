@@ -9,6 +9,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from contracts.generation import Generation
+from contracts.pooling import EmbeddingWork
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
 from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
@@ -66,8 +67,8 @@ class EmbeddedDriver(SGLangDriver):
             fields["start_within_s"] = generation.start_within_s
         return fields
 
-    def _vector_fields(self, generation: Generation) -> JsonObject:
-        return {"cache_salt": generation.cache_salt} if generation.cache_salt else {}
+    def _vector_fields(self, work: EmbeddingWork, generation: Generation) -> JsonObject:
+        return {"rid": generation.request_id, "cache_salt": generation.cache_salt}
 
     def _opening(self, text: str) -> JsonObject:
         return {"begins_with": text}

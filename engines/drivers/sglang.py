@@ -115,16 +115,17 @@ class SGLangDriver(Driver):
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
-        """Needs `--is-embedding`. Its rerank endpoint takes no id."""
+        """Needs `--is-embedding`. Its rerank endpoint takes no id, and neither takes a salt: cached prefixes are shared,
+        but no response reports them."""
         path, body = pooling_body(work, engine_model)
         if isinstance(work, EmbeddingWork):
-            body["rid"] = generation.request_id
-            body |= self._vector_fields(generation)
+            body |= self._vector_fields(work, generation)
         return EngineRequest("POST", path, msgspec.json.encode(body))
 
-    def _vector_fields(self, generation: Generation) -> JsonObject:
-        """Options without a field in SGLang's."""
-        return {}
+    def _vector_fields(self, work: EmbeddingWork, generation: Generation) -> JsonObject:
+        """SGLang fails with one id for several inputs."""
+        rid, several = generation.request_id, len(work.inputs)
+        return {"rid": rid if several == 1 else [f"{rid}-{number}" for number in range(several)]}
 
     def _own_fields(self, generation: Generation) -> JsonObject:
         """Options without a field in SGLang. An adaptive table, set at SGLang's start, decides whether it drafts."""

@@ -162,7 +162,8 @@ class Connection(asyncio.Protocol):
     def _pool(self, path: str) -> None:
         engine, script = self.engine, of_request(self.engine.script, self._body)
         body = msgspec.json.decode(self._body)
-        record = Record(body.get("rid") or f"minted-{engine.requests}", path, {}, msgspec.Raw(self._body))
+        rid = body.get("rid")
+        record = Record(str(rid) if rid else f"minted-{engine.requests}", path, {}, msgspec.Raw(self._body))
         engine.record(record)
         if script.die_after_tokens == 0:
             self.die()
