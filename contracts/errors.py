@@ -205,6 +205,7 @@ class ContextTooLong(RequestError):
     ) -> None:
         """output_tokens: the requested number; 0 or 1 where the prompt alone is too long. untokenized: size of a prompt
         that was not tokenized because it cannot fit, as "9000 bytes"; `prompt_tokens` is then a lower bound."""
+        self.limit_tokens, self.prompt_tokens = limit_tokens, prompt_tokens
         least = "" if untokenized is None else f"{untokenized}, which are at least "
         # `engines/drivers/error_bodies.py` recognises both sentences in the embedded engine's errors
         facts = f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens"

@@ -38,19 +38,22 @@ class PhaseClock:
     monotonic clock. A phase may be ended more than once (a second attempt): its parts add up.
     """
 
-    __slots__ = ("_clock", "_mark", "durations_s", "started_s")
+    __slots__ = ("_as_ms", "_clock", "_mark", "durations_s", "started_s")
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self.started_s = clock()
         self._mark = self.started_s
         self.durations_s: dict[Phase, float] = {}
+        self._as_ms: dict[str, float] | None = None
+        """What `as_ms` returns; None: a phase has ended since."""
 
     def end(self, phase: Phase) -> None:
         """Give the time since the previous `end` to `phase`."""
         now = self._clock()
         self.durations_s[phase] = self.durations_s.get(phase, 0.0) + now - self._mark
         self._mark = now
+        self._as_ms = None
 
     def end_split(self, phase: Phase, inner: Phase, inner_s: float) -> None:
         """Like `end(phase)`, but `inner_s` of it, as another process measured it, belongs to `inner`."""
@@ -60,6 +63,7 @@ class PhaseClock:
         self.durations_s[inner] = self.durations_s.get(inner, 0.0) + inner_s
         self.durations_s[phase] = self.durations_s.get(phase, 0.0) + elapsed - inner_s
         self._mark = now
+        self._as_ms = None
 
     @property
     def age_s(self) -> float:
@@ -81,6 +85,8 @@ class PhaseClock:
         return self.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
 
     def as_ms(self) -> dict[str, float]:
-        """Phase name to milliseconds, rounded to the microsecond, in the order of `Phase`."""
-        durations_s = self.durations_s
-        return {name: round(durations_s[phase] * 1e3, 3) for phase, name in _ORDER if phase in durations_s}
+        """Phase name to milliseconds, rounded to the microsecond, in the order of `Phase`. Not to be changed."""
+        if self._as_ms is None:
+            durations_s = self.durations_s
+            self._as_ms = {name: round(durations_s[phase] * 1e3, 3) for phase, name in _ORDER if phase in durations_s}
+        return self._as_ms

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 CHAT_PREFIX = "chatcmpl-"
 COMPLETION_PREFIX = "cmpl-"
-ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX)
+MESSAGE_PREFIX = "msg_"
+ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX, MESSAGE_PREFIX)
 
 
 def answer_id(prefix: str, request_id: str) -> str:
@@ -15,7 +16,8 @@ def answer_id(prefix: str, request_id: str) -> str:
 
 
 def request_id_of(name: str) -> str:
-    """The request id from any form that a client has: `req_…` unchanged, `chatcmpl-…` and `cmpl-…` converted."""
+    """The request id from any form that a client has: `req_…` unchanged, `chatcmpl-…`, `cmpl-…` and
+    `msg_…` converted."""
     for prefix in ANSWER_PREFIXES:
         if name.startswith(prefix):
             return "req_" + name.removeprefix(prefix)

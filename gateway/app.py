@@ -33,6 +33,8 @@ from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.serving.token_count import TokenCountEndpoint
 from gateway.stream_audit.endpoint import StreamAuditEndpoint
 from gateway.stream_audit.openapi import with_stream_audit
+from gateway.wire.anthropic.format import CountTokensFormat, MessagesFormat
+from gateway.wire.anthropic.openapi import ANTHROPIC_OPERATIONS, COUNT_TOKENS_PATH, MESSAGES_PATH
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import CountingFormat, WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
@@ -56,6 +58,7 @@ INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]
     FIM_PATH: (FimFormat, Scope.COMPLETIONS),
     INFILL_PATH: (InfillFormat, Scope.COMPLETIONS),
     LLAMA_COMPLETION_PATH: (LlamaCompletionFormat, Scope.COMPLETIONS),
+    MESSAGES_PATH: (MessagesFormat, Scope.CHAT),
 }
 """The wire format of each inference path, and the scope that a key needs for it."""
 POOLING: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Task]] = {
@@ -64,18 +67,20 @@ POOLING: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Task]] =
     SCORE_PATH: (ScoreFormat, Task.RERANK),
 }
 """The wire format of each path that generates no text, and the task of its models."""
-TOKENS: Mapping[str, Callable[[RequestConfig], CountingFormat[Any]]] = {
-    TOKENIZE_PATH: TokenizeFormat,
-    DETOKENIZE_PATH: DetokenizeFormat,
+COUNTS: Mapping[str, tuple[Callable[[RequestConfig], CountingFormat[Any]], Scope, Task | None]] = {
+    COUNT_TOKENS_PATH: (CountTokensFormat, Scope.CHAT, Task.TEXT),
+    TOKENIZE_PATH: (TokenizeFormat, Scope.MODELS, None),
+    DETOKENIZE_PATH: (DetokenizeFormat, Scope.MODELS, None),
 }
-"""The wire format of each path that only the gateway's tokenizers serve."""
+"""The same of each path that only the gateway's tokenizers serve, with the task of its models; None: any."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
     TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
 SERVED = {
-    **{path: "POST" for path in (*INFERENCE, *POOLING) if path != LLAMA_COMPLETION_PATH},
-    TOKENIZE_PATH: "POST",
+    **{
+        path: "POST" for path in (*INFERENCE, *COUNTS, *POOLING) if path not in (LLAMA_COMPLETION_PATH, DETOKENIZE_PATH)
+    },
     "/v1/models": "GET",
 }
 """Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
@@ -87,7 +92,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
     max_body_bytes, requests = config.max_body_bytes, config.requests
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     others = {path: [(is_theirs, wire_format(requests))] for path, (is_theirs, wire_format) in BY_BODY.items()}
-    endpoints = {
+    endpoints: dict[str, InferenceEndpoint[Any]] = {
         path: InferenceEndpoint(
             services, wire_format(requests), scope, max_body_bytes, requests, shares, room, others.get(path, [])
         )
@@ -95,19 +100,12 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
     }
     for path, (wire_format, task) in POOLING.items():
         endpoints[path] = InferenceEndpoint(
-            services,
-            wire_format(requests),
-            Scope.EMBEDDINGS,
-            max_body_bytes,
-            requests,
-            shares,
-            room,
-            task=task,
+            services, wire_format(requests), Scope.EMBEDDINGS, max_body_bytes, requests, shares, room, task=task
         )
-    for path, counting in TOKENS.items():
-        endpoints[path] = TokenCountEndpoint(
-            services, counting(requests), Scope.MODELS, max_body_bytes, requests, shares, room, task=None
-        )
+    endpoints |= {
+        path: TokenCountEndpoint(services, counting(requests), scope, max_body_bytes, requests, shares, room, task)
+        for path, (counting, scope, task) in COUNTS.items()
+    }
     engine_format = EngineCompletionFormat(requests)
 
     def engine_endpoint(model: str) -> InferenceEndpoint[Any]:
@@ -155,5 +153,8 @@ def _none(_: str) -> bool:
 
 
 def _document(config: GatewayConfig) -> bytes:
-    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, *POOLING_OPERATIONS, *TOKEN_OPERATIONS]
+    operations = [
+        *ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, *POOLING_OPERATIONS,
+        *TOKEN_OPERATIONS,
+    ]  # fmt: skip
     return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)

@@ -20,6 +20,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.services import Services
+from gateway.wire.key_header import authorization_of
 
 AnyRequest = Request[Any, Any, State]
 
@@ -102,7 +103,7 @@ class SystemController(Controller):
 
 
 async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
-    key = await authenticate(request.headers.get("authorization", "").encode("latin-1"), services.keyring)
+    key = await authenticate(authorization_of(dict(request.scope["headers"])), services.keyring)
     request.scope[SCOPE_KEY].serve(key.caller.organization_id)  # type: ignore[literal-required]
     return key
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
+from control.fleet.served_names import served_names
 from engines.performance.fit import require_fit
 from engines.performance.roofline import Roofline
 from gateway.desired.pool_options import check_options
 from slipstream.pool_settings import PoolSettings
-from slipstream.served_names import served_names
 from slipstream.settings import DEFAULT_FILE, Settings
 from tools.launch.config import LaunchConfig, LaunchWorkload
 from tools.launch.disaggregated import front_of, workers

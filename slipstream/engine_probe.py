@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Sequence
 
 import msgspec
 
-from contracts.desired_state import DesiredState, Model, Pool, Replica
-from contracts.errors import ConfigError, SlipstreamError
-from engines.drivers import registry
-from engines.drivers.served_models import MODELS, ServedModel, parse_served_models
-from engines.drivers.tensorrt_llm import TensorRTLLMDriver
+from contracts.desired_state import DesiredState, Model, Pool
+from control.fleet.engine_probe import engine_faults
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from slipstream import start_check
-from slipstream.served_names import ServedName, served_names
 from slipstream.settings import Settings
 
 TIMEOUT_S = 10.0
-HTTP_OK = 200
-NOT_FOUND = 404
-REFUSED = (401, 403)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -52,50 +43,6 @@ async def probe(settings: Settings, asked: Asked | None = None) -> list[str]:
     keys.follow(asked.pools)
     connections = EngineConnections(keys)
     try:
-        found = await asyncio.gather(
-            *(
-                _faults(connections, pool, replica, list(served_names(asked.models, pool.name)))
-                for pool in asked.pools
-                for replica in pool.replicas
-            )
-        )
+        return await engine_faults(connections, asked.pools, asked.models, TIMEOUT_S)
     finally:
         await connections.close()
-    return [sentence for sentences in found for sentence in sentences]
-
-
-async def _faults(
-    connections: EngineConnections, pool: Pool, replica: Replica, wanted: Sequence[ServedName]
-) -> list[str]:
-    where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
-    any_name = pool.driver == TensorRTLLMDriver.name  # it lists its folder's and takes any; a front lists none
-    try:
-        for request in (registry.of_pool(pool).health(), MODELS):
-            status, body = await connections.fetch(replica.url, request, TIMEOUT_S, pool_name=pool.name)
-            if status in REFUSED:
-                return [f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"]
-            if any_name and request is MODELS and status in (HTTP_OK, NOT_FOUND):
-                return []
-            if status != HTTP_OK:
-                return [f"{where} is not ready: GET {request.path} was answered with status {status}"]
-        served = parse_served_models(body)
-    except ConfigError:
-        raise
-    except SlipstreamError as error:
-        return [f"{where}: {error.message}"]
-    return [f"{where} {fault}" for one in wanted for fault in _lacks(replica, served, one)]
-
-
-def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) -> list[str]:
-    name, context_tokens = wanted.name, wanted.model.context_tokens
-    model = next((each for each in served if each.id == name), None)
-    if model is None:
-        names = ", ".join(repr(each.id) for each in served) or "nothing"
-        return [f"serves {names}, not {name!r}; set {wanted.setting} to the name it serves"]
-    promised = min(replica.context_tokens or context_tokens, context_tokens)
-    if model.max_model_len is not None and model.max_model_len < promised:
-        return [
-            f"takes {model.max_model_len:,} tokens of {name!r}, and {promised:,} are promised; lower the model's "
-            "context_tokens, or give this replica its own"
-        ]
-    return []

@@ -32,6 +32,7 @@ class How(msgspec.Struct, frozen=True):
     deployment: Deployment
     dry_run: bool
     force: bool
+    probe: bool
     if_version: int | None
     wait_s: float
     as_json: bool
@@ -46,12 +47,13 @@ def edit_options(function: Callable[..., None]) -> Callable[..., None]:
         deployment: Deployment,
         dry_run: bool,
         force: bool,
+        probe: bool,
         if_version: int | None,
         wait_s: float,
         as_json: bool,
         **given: Any,
     ) -> None:
-        function(*arguments, how=How(deployment, dry_run, force, if_version, wait_s, as_json), **given)
+        function(*arguments, how=How(deployment, dry_run, force, probe, if_version, wait_s, as_json), **given)
 
     for option in (
         click.option("--json", "as_json", is_flag=True, help="As one JSON object."),
@@ -60,6 +62,7 @@ def edit_options(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--if-version", type=int, metavar="N", help="Refuse when the fleet is at another version by now."),
         click.option("--force", is_flag=True, help="Also where a model is left without an engine, and unchecked."),
+        click.option("--probe", is_flag=True, help="Ask the engines first, and change nothing where one cannot serve."),
         click.option("--dry-run", is_flag=True, help="Tell what would differ, and change nothing."),
     ):
         command = option(command)
@@ -74,7 +77,7 @@ def edit(how: How, service: Service) -> None:
     async def work(call: AdminCall) -> FleetEdit:
         if how.if_version is not None:
             call.if_match = f'"{how.if_version}"'
-        return await service(call, EditQuery(dry_run=how.dry_run, force=how.force))
+        return await service(call, EditQuery(dry_run=how.dry_run, force=how.force, probe=how.probe))
 
     done = administer(how.deployment, work)
     if how.as_json:

@@ -11,12 +11,12 @@ from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from contracts.pooling import Task
+from control.fleet.served_names import served_names
 from engines.embedded.config import EngineConfig
 from infra.local.ports import Ports
 from slipstream import fleet, model_folder
 from slipstream.model_folder import ModelFolder
 from slipstream.pool_settings import DRIVER, PoolSettings
-from slipstream.served_names import served_names
 from slipstream.settings import Settings, reachable
 
 _TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\*|\d+)")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from control.fleet.servable import check_pool, check_served, check_tokenizer
+from control.fleet.served_names import served_names
 from control.webhooks.queue import check_shares
 from engines.http.keys import EngineKeys
 from gateway.auth import keyring
@@ -24,7 +25,6 @@ from slipstream.engine_launch import require_launches
 from slipstream.fleet import pool_drafting
 from slipstream.local_engine_check import Footprint
 from slipstream.pool_settings import PoolSettings
-from slipstream.served_names import served_names
 from slipstream.settings import Settings
 from storage import valkey
 from storage.engine import checked

@@ -98,7 +98,13 @@ class NightJudge:
             if not found or not found[-1].slices:
                 await self._store(connection, run, None, "no item was answered")
                 return
-            await self._store(connection, run, nights.judge(found, self._rule), "")
+            try:
+                verdict = nights.judge(found, self._rule)
+            except Exception as error:  # the nights after this one are judged all the same
+                _log.exception("evals: the night of %s of %s cannot be judged", run.night, run.model)
+                await self._store(connection, run, None, f"the judge failed: {error!r}")
+                return
+            await self._store(connection, run, verdict, "")
 
     async def _store(self, connection: Connection, run: Run, verdict: NightVerdict | None, reason: str) -> None:
         night, pool = run.night, run.pool or ""

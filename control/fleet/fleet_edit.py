@@ -7,6 +7,7 @@ import asyncio
 import os
 
 import msgspec
+from msgspec.structs import replace
 
 from contracts.desired_state import DesiredState, Model
 from contracts.errors import ConfigError, Conflict, InvalidField
@@ -16,7 +17,11 @@ from control.api.schemas import Query
 from control.fleet.edits import Edit
 from control.fleet.revision import Revision, newest, require_version, write
 from control.fleet.servable import changed_models, changed_pools, check_pool, check_served, check_tokenizer
-from engines.http.keys import EngineKeys
+from engines.http.engine_connections import EngineConnections
+from engines.http.keys import EngineKeys, OneKey
+
+PROBE_TIMEOUT_S = 3.0
+"""The edit's transaction waits as long."""
 
 
 class EditQuery(Query, frozen=True, kw_only=True):
@@ -26,6 +31,9 @@ class EditQuery(Query, frozen=True, kw_only=True):
     """Answer what would become different, and change nothing."""
     force: bool = False
     """Also if a model is left without an engine, or files that it names cannot be read on the gateway's machine."""
+    probe: bool = False
+    """Ask the engines of new and different pools and models first, and refuse the edit where one is not ready or serves
+    another name. No key is sent: an engine that wants one counts as ready."""
 
 
 class FleetEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +54,10 @@ async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> 
     expected = _expected_version(call.if_match)
     before = await in_force(call)
     require_version(before, expected)
-    await _require_servable(call, before.state, edit(before.state), force=query.force)
+    after = edit(before.state)
+    await _require_servable(call, before.state, after, force=query.force)
+    if query.probe:
+        await _require_engines(before.state, after)
     written = await write(
         call.connection,
         edit,
@@ -113,6 +124,27 @@ async def _require_servable(call: AdminCall, before: DesiredState, after: Desire
                 await asyncio.to_thread(check_tokenizer, model)
     except ConfigError as error:
         raise InvalidField(f"{error.message}.", param=error.param) from None
+
+
+async def _require_engines(before: DesiredState, after: DesiredState) -> None:
+    """Raise InvalidField where an engine of a new or different pool or model is not ready, or does not serve it."""
+    from control.fleet.engine_probe import engine_faults  # which few edits need
+
+    models = changed_models(before, after)
+    concerned = {model.pool for model in models} | {pool.name for pool in changed_pools(before, after)}
+    known = {replica for pool in before.pools for replica in pool.replicas}
+    pools = [
+        pool if models else replace(pool, replicas=tuple(each for each in pool.replicas if each not in known))
+        for pool in after.pools
+        if pool.name in concerned
+    ]
+    connections = EngineConnections(OneKey(""))
+    try:
+        faults = await engine_faults(connections, pools, after.models, PROBE_TIMEOUT_S, with_keys=False)
+    finally:
+        await connections.close()
+    if faults:
+        raise InvalidField("; ".join(faults) + ". Without `probe` the edit is made as it is.", param="probe")
 
 
 def _fits(state: DesiredState, model: Model | None) -> bool:

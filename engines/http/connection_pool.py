@@ -13,7 +13,7 @@ from typing import cast
 import httptools
 
 from contracts.errors import ConnectionsExhausted, EngineFailed
-from engines.http.engine_stream import RETRY_AFTER_S, EngineStream
+from engines.http.engine_stream import BUFFER_BYTES, RETRY_AFTER_S, EngineStream
 from engines.http.local_shortage import local_shortage
 from engines.http.origin import Origin
 from engines.http.retry_after import retry_after_s
@@ -54,7 +54,8 @@ class Connection(asyncio.Protocol):
         """Write one request; returns the stream that receives its response."""
         assert self._transport is not None
         self._stream = stream = EngineStream(self._transport, self._pool.origin)
-        self._parser = httptools.HttpResponseParser(self)
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
         self._framed = self._informational = self.got_bytes = False
         self._header_bytes = 0
         self._transport.write(data)
@@ -90,7 +91,11 @@ class Connection(asyncio.Protocol):
             stream.fail(f"its {'trailers or chunk headers' if stream.status else 'response headers'} are too large")
             self.abort()
             return
-        stream.changed()
+        on_change = stream.on_change
+        if on_change is not None:
+            on_change()
+        else:
+            stream.changed()
 
     def connection_lost(self, error: Exception | None) -> None:
         stream, self._stream = self._stream, None
@@ -124,8 +129,12 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._header_bytes = 0
-        if self._stream is not None:
-            self._stream.feed(data)
+        stream = self._stream
+        if stream is not None:  # once for each token: no call
+            stream.pieces.append(data)
+            stream.unread_bytes += len(data)
+            if stream.unread_bytes > BUFFER_BYTES:
+                stream.pause()
 
     def on_message_complete(self) -> None:
         stream, parser = self._stream, self._parser

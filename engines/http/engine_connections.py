@@ -10,10 +10,10 @@ import asyncio
 import logging
 import ssl
 
-from contracts.errors import EngineFailed, EngineTimeout
+from contracts.errors import EngineFailed
 from engines.drivers.base import EngineRequest
 from engines.http.connection_pool import Connection, ConnectionPool, exhausted
-from engines.http.engine_stream import RETRY_AFTER_S, EngineStream
+from engines.http.engine_stream import EngineStream, silent
 from engines.http.keys import KeySource
 from engines.http.local_shortage import shortage_now
 from engines.http.origin import Origin
@@ -60,20 +60,16 @@ class Opening:
         assert self._stream is not None
         assert self._connection is not None
         try:
-            async with asyncio.timeout(timeout_s):
-                try:
-                    await self._stream.responded()
-                except EngineFailed:
-                    # the connection may have died while idle, before our request reached the engine
-                    if not self._kept_alive or self._connection.got_bytes:
-                        raise
-                    place = self._pool.origin.place
-                    logger.info("request %s: kept-alive connection to %s had ended, retrying", self._request_id, place)
-                    self._connection, self._kept_alive = None, False
-                    await self._send()
-                    await self._stream.responded()
-        except TimeoutError:
-            raise silent(self._pool.origin, timeout_s) from None
+            await self._stream.responded(timeout_s)
+        except EngineFailed:
+            # the connection may have died while idle, before our request reached the engine
+            if not self._kept_alive or self._connection.got_bytes:
+                raise
+            place = self._pool.origin.place
+            logger.info("request %s: kept-alive connection to %s had ended, retrying", self._request_id, place)
+            self._connection, self._kept_alive = None, False
+            await self._send()
+            await self._stream.responded(timeout_s)
         return self._stream
 
     def close(self) -> None:
@@ -197,10 +193,3 @@ class EngineConnections:
             return head + headers + b"\r\n"
         length = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(request.body)
         return b"".join((head, headers, length, request.body))
-
-
-def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
-    """The error when nothing arrived within `timeout_s`."""
-    return EngineTimeout(
-        f"The engine did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S, detail=origin.place
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from contracts.errors import EngineFailed
+from contracts.errors import EngineFailed, EngineTimeout
 from engines.http.origin import Origin
 
 BUFFER_BYTES = 1 << 20
@@ -28,34 +28,40 @@ class EngineStream:
         self._transport = transport
         self._origin = origin
         self._loop = asyncio.get_running_loop()
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._ended = False
+        self.pieces: list[bytes] = []
+        """Chunks of the body that `take` has. Who adds one adds its size, and calls `changed` once the whole read is
+        parsed."""
+        self.unread_bytes = 0
+        """Bytes that `take` has."""
+        self.over = False
+        """Nothing more will arrive; `read` reports whether the end was clean."""
         self._error: EngineFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes that `take` has."""
-        return self._size
+        self._late = False
+        """The response's head did not come in time."""
 
     @property
     def paused(self) -> bool:
         """Reading from the engine is paused, because its bytes are not read."""
         return self._paused
 
-    @property
-    def over(self) -> bool:
-        """Nothing more will arrive; `read` reports whether the end was clean."""
-        return self._ended or self._error is not None
-
-    async def responded(self) -> None:
-        """Return when the status is known. Raises EngineFailed. Cancelling loses nothing."""
-        while not self.status:
-            if self._error is not None:
-                raise self._error
-            await self._change()
+    async def responded(self, timeout_s: float) -> None:
+        """Return when the status is known. Raises EngineFailed, and EngineTimeout after `timeout_s`. Cancelling loses
+        nothing."""
+        if self.status:
+            return
+        self._late = False
+        timer = self._loop.call_later(timeout_s, self._give_up)
+        try:
+            while not self.status:
+                if self._error is not None:
+                    raise self._error
+                if self._late:
+                    raise silent(self._origin, timeout_s)
+                await self._change()
+        finally:
+            timer.cancel()
 
     async def read(self) -> bytes:
         """All bytes that came since the last call, waiting for at least one; b"" at the clean end.
@@ -63,49 +69,49 @@ class EngineStream:
         Raises EngineFailed when the response was cut short or is not HTTP, after everything before the cut was read.
         One caller at a time; cancelling loses nothing.
         """
-        while not self._pieces:
+        while not self.pieces:
             if self._error is not None:
                 raise self._error
-            if self._ended:
+            if self.over:
                 return b""
             await self._change()
         return self.take()
 
     def take(self) -> bytes:
         """All bytes that came since the last call, perhaps none."""
-        pieces = self._pieces
+        pieces = self.pieces
         if not pieces:
             return b""
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._pieces = []
-        self._size = 0
-        self._resume()
+        pieces.clear()
+        self.unread_bytes = 0
+        if self._paused:
+            self._resume()
         return data
 
     def close(self) -> None:
         """Stop here: a response that has not ended loses its connection, which stops the engine. Idempotent."""
-        if not self._ended and self._error is None:
+        if not self.over:
             self.fail("closed by us")
             self._transport.abort()
 
-    def feed(self, data: bytes) -> None:
-        """A chunk of the body arrived; `changed` follows once the whole read is parsed."""
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > BUFFER_BYTES and not self._paused:
+    def pause(self) -> None:
+        """Read no more from the engine until `take`."""
+        if not self._paused:
             self._paused = True
             if not self._transport.is_closing():
                 self._transport.pause_reading()
 
     def end(self) -> None:
         """The body is complete; `changed` follows."""
-        self._ended = True
+        self.over = True
         self._resume()
 
     def fail(self, reason: str) -> None:
         """The rest of the response will not arrive."""
-        if self._ended or self._error is not None:
+        if self.over:
             return
+        self.over = True
         self._error = EngineFailed(
             f"The engine failed: {reason}.", retry_after_s=RETRY_AFTER_S, detail=self._origin.place
         )
@@ -124,9 +130,21 @@ class EngineStream:
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
+    def _give_up(self) -> None:
+        self._late = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
     async def _change(self) -> None:
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
+
+
+def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
+    """The error when nothing arrived within `timeout_s`."""
+    return EngineTimeout(
+        f"The engine did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S, detail=origin.place
+    )

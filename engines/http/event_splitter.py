@@ -6,6 +6,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 
 from contracts.errors import EngineFailed
+from engines.http.repeated_event import RepeatedEvent
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 """Larger than any event an engine sends (logprobs of a long chunk); a stream without event ends is cut here."""
@@ -15,9 +16,11 @@ class EventSplitter:
     """Splits a byte stream into the payloads of its `data:` events. Takes time in proportion to its bytes, however they
     are chunked."""
 
-    __slots__ = ("_at_start", "_rest")
+    __slots__ = ("_at_start", "_rest", "repeated")
 
     def __init__(self) -> None:
+        self.repeated: RepeatedEvent | None = None
+        """The usual event, of which `runs` gives only the texts. It may change between two results."""
         self._rest = bytearray()
         """The beginning of an event whose end has not arrived."""
         self._at_start = True
@@ -25,6 +28,12 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Payloads completed by `data`, in order. Raises EngineFailed when an event grows without end."""
+        for payload in self.runs(data):
+            assert isinstance(payload, bytes)
+            yield payload
+
+    def runs(self, data: bytes) -> Iterator[bytes | list[bytes]]:
+        """Like `feed`, but the texts of usual events that follow each other come as a list."""
         if self._at_start:
             data = self._without_mark(data)
         if self._rest:
@@ -34,6 +43,10 @@ class EventSplitter:
             data = data.replace(b"\r\n", b"\n")
         start = 0
         while (end := data.find(b"\n\n", start)) >= 0:
+            if self.repeated is not None and (run := self.repeated.run(data, start)) is not None:
+                yield run[0]
+                start = run[1]
+                continue
             if data.startswith(b"data: ", start) and data.find(b"\n", start, end) < 0:
                 yield data[start + 6 : end]
             elif payload := _payload_of_lines(data[start:end]):

@@ -132,6 +132,19 @@ class ChatTemplate:
         except Exception:
             return True
 
+    @property
+    def takes_later_system(self) -> bool:
+        """A system message after the user's appears in the prompt; many templates refuse it there."""
+        example: list[JsonObject] = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Look."},
+            {"role": "system", "content": TOOL_RESULT},
+        ]
+        try:
+            return TOOL_RESULT in self._rendered(example, None)
+        except Exception:
+            return False
+
 
 class _Refused(Exception):
     """The template called raise_exception."""

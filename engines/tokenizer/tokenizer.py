@@ -106,6 +106,11 @@ class Tokenizer:
         """See `ChatTemplate`, for the template of conversations without tools."""
         return self._chat_template is None or self._chat_template.shows_tool_results
 
+    @functools.cached_property
+    def takes_later_system(self) -> bool:
+        """See `ChatTemplate`, for the template of conversations without tools."""
+        return self._chat_template is None or self._chat_template.takes_later_system
+
     def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
         except that control strings in it stay text."""

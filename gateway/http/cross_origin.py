@@ -16,11 +16,14 @@ from gateway.wire.errors import Headers
 
 MAX_AGE_S = 600
 """How long a browser remembers a preflight's response; Chromium keeps it for two hours at most."""
-EXPOSED = (
-    b"openai-processing-ms, retry-after, retry-after-ms, server-timing, x-request-id, x-should-retry, "
-    b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
-    b"x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
-)
+_LIMITS = ("requests", "tokens", "input-tokens", "output-tokens")
+EXPOSED = ", ".join(
+    [
+        "openai-processing-ms, request-id, retry-after, retry-after-ms, server-timing, x-request-id, x-should-retry",
+        *(f"x-ratelimit-{figure}-{name}" for figure in ("limit", "remaining", "reset") for name in _LIMITS[:2]),
+        *(f"anthropic-ratelimit-{name}-{figure}" for name in _LIMITS for figure in ("limit", "remaining", "reset")),
+    ]
+).encode()
 """Headers that a page may read in addition to the standard ones."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from contracts.errors import NotFound
 
 VERSION = "/v1"
+MESSAGES = f"{VERSION}/messages"
 HEALTH = {"/healthz": "GET", "/health": "GET", "/readyz": "GET"}
 ADMIN = "/admin/v1"
 NOT_SERVED = {
@@ -20,7 +21,6 @@ NOT_SERVED = {
     "files": "Files are",
     "fine_tuning": "Fine-tuning is",
     "images": "Images are",
-    "messages": "Anthropic's Messages API is",
     "moderations": "Moderation is",
     "realtime": "OpenAI's Realtime API is",
     "responses": "OpenAI's Responses API is",
@@ -59,6 +59,8 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
     bare = path.removeprefix(VERSION)
     if _versioned(path) and bare in served and not _versioned(bare):
         return f"Did you mean {served[bare]} {bare}? Its clients' base URL is this address without {VERSION}."
+    if path.endswith(MESSAGES):
+        return f"Did you mean POST {MESSAGES}? The base URL of Anthropic's clients is this address without {VERSION}."
     if endings := [meant for meant in served if _versioned(meant) and path.endswith(meant.removeprefix(VERSION))]:
         meant = max(endings, key=len)
         return (

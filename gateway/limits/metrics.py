@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
+
+from gateway.observability.loop_counter import LoopCounter
+from gateway.observability.loop_histogram import LoopHistogram
 
 NORMAL, LOCAL, REFUSING = 0, 1, 2
 
@@ -13,7 +16,7 @@ class LimitsMetrics:
     """Registers everything in `registry`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        counter, gauge = partial(LoopCounter, registry=registry), partial(Gauge, registry=registry)
         self.decisions = counter(
             "slipstream_limits_decisions",
             "Reservations asked for, by result and by the level and counter that refused (empty when admitted).",
@@ -29,12 +32,13 @@ class LimitsMetrics:
             "slipstream_limits_mode",
             "How limits are enforced: 0 exactly, in Valkey; 1 by this instance's share; 2 limited keys are refused.",
         )
-        self.reserve_seconds = Histogram(
+        self.reserve_seconds = LoopHistogram(
             "slipstream_limits_reserve_seconds",
             "Time to an answer about a reservation.",
+            (),
             buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0),
             registry=registry,
-        )
+        ).labels()
         self.open = gauge(
             "slipstream_limits_open_reservations",
             "Reservations of this instance not settled yet, at the last heartbeat.",

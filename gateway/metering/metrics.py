@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from gateway.observability.loop_counter import LoopCounter
+from gateway.observability.loop_histogram import LoopHistogram
 
 _COMMIT_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
@@ -23,7 +26,6 @@ class MeteringMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = functools.partial(Counter, registry=registry)
         gauge = functools.partial(Gauge, registry=registry)
-        histogram = functools.partial(Histogram, registry=registry)
         self.journal_healthy: Gauge | _Unshown = gauge(
             "slipstream_journal_healthy",
             "1 while the journal can be written; 0 after a disk error: nothing is admitted.",
@@ -31,12 +33,16 @@ class MeteringMetrics:
         self.journal_failures = counter(
             "slipstream_journal_failures", "Disk errors of the journal (write, fdatasync, a new segment)."
         )
-        self.journal_commit_s = histogram(
+        self.journal_commit_s = LoopHistogram(  # the committer's thread alone adds to it
             "slipstream_journal_commit_seconds",
             "Time of one group commit: write and fdatasync.",
+            (),
             buckets=_COMMIT_BUCKETS_S,
+            registry=registry,
+        ).labels()
+        self.journal_committed = LoopCounter(
+            "slipstream_journal_closed", "Closed records made durable.", registry=registry
         )
-        self.journal_committed = counter("slipstream_journal_closed", "Closed records made durable.")
         self.journal_segments: Gauge | _Unshown = gauge(
             "slipstream_journal_segments", "Files of the journal that are not yet wholly shipped."
         )

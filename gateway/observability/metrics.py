@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from contracts.phases import Phase
 from contracts.usage import Purpose, Usage
 from gateway.observability.latency_metrics import LatencyMetrics
+from gateway.observability.loop_counter import LoopCounter, LoopGauge
 from gateway.observability.loop_histogram import LoopHistogram
 
 PHASE_BUCKETS_S = (
@@ -26,8 +27,8 @@ class GatewayMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.latency = LatencyMetrics(registry)
-        counter = functools.partial(Counter, registry=registry)
-        gauge = functools.partial(Gauge, registry=registry)
+        counter = functools.partial(LoopCounter, registry=registry)
+        gauge = functools.partial(LoopGauge, registry=registry)
         histogram = functools.partial(LoopHistogram, registry=registry)
         self._requests = functools.cache(
             counter(

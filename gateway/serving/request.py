@@ -28,7 +28,18 @@ from gateway.wire.prepared import Prepared, Target
 class Arrival:
     """A request that has arrived, before its caller and content are known."""
 
-    __slots__ = ("clock", "headers", "model", "network", "paid", "pool", "request_id", "trace", "wire_format")
+    __slots__ = (
+        "_client",
+        "clock",
+        "headers",
+        "model",
+        "network",
+        "paid",
+        "pool",
+        "request_id",
+        "trace",
+        "wire_format",
+    )
 
     tier = None
     """Unknown before the model."""
@@ -38,6 +49,7 @@ class Arrival:
         self.clock = PhaseClock()
         self.request_id = mint()
         self.wire_format = wire_format
+        self._client: ClientFamily | None = None
         self.headers = headers
         self.network = network
         self.model: str | None = None
@@ -70,7 +82,9 @@ class Arrival:
     @property
     def client(self) -> ClientFamily:
         """Family of the client that sent it."""
-        return client_family(self.headers, self.endpoint)
+        if self._client is None:
+            self._client = client_family(self.headers, self.endpoint)
+        return self._client
 
 
 class InferenceRequest:

@@ -8,8 +8,8 @@ import asyncio
 from contracts.lease import Lease
 from contracts.pooling import EmbeddingWork, ScoringWork
 from contracts.usage import Finish, Usage
-from engines.http.engine_connections import EngineConnections, silent
-from engines.http.engine_stream import EngineStream
+from engines.http.engine_connections import EngineConnections
+from engines.http.engine_stream import EngineStream, silent
 from engines.http.origin import Origin
 from gateway.serving.attempt import Attempt
 from gateway.serving.collaborators import Drivers

@@ -10,6 +10,7 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError
 from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.error_bodies import event_error
+from engines.http.repeated_event import RepeatedEvent
 
 ReadError = Callable[[int, bytes], SlipstreamError]
 """An engine's error by status and body, as `Driver.error` reads it."""
@@ -20,6 +21,8 @@ TEXTS = ("reasoning_content", "content", "refusal")
 """The texts of a chat event's `delta`, see `with_one_thought`; a completion's is the choice's own `text`."""
 
 
+LESSONS = 8
+"""Usual events learned in a stream: one whose events change all the time is not worth comparing."""
 ABORT = "abort"
 """finish_reason of an aborted choice: stopped by us, who have ended the response by then, or by the engine itself,
 which has then failed."""
@@ -82,8 +85,9 @@ def decoded(payload: bytes) -> dict[str, Any]:
 
 def require_asked(chunk: dict[str, Any], choices: int) -> None:
     """Raise EngineFailed for a choice that the request did not ask for."""
-    if any(int(choice.get("index") or 0) >= choices for choice in chunk.get("choices") or ()):
-        raise EngineFailed("The engine wrote a choice that was not requested.")
+    for choice in chunk.get("choices") or ():
+        if int(choice.get("index") or 0) >= choices:
+            raise EngineFailed("The engine wrote a choice that was not requested.")
 
 
 def created_of(chunk: dict[str, Any]) -> int:
@@ -109,7 +113,10 @@ def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
     """(choice, the model's text) for every choice that an event extends: text, reasoning, refusal, calls."""
     for choice in chunk.get("choices") or ():
         delta = with_one_thought(choice.get("delta") or {})
-        text = str(choice.get("text") or "") + "".join([str(delta[name]) for name in TEXTS if delta.get(name)])
+        text = str(choice.get("text") or "")
+        for name in TEXTS:
+            if written := delta.get(name):
+                text += str(written)
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             text += f"{function.get('name') or ''}{function.get('arguments') or ''}"
@@ -179,6 +186,32 @@ def _unusual_text_of(delta: EventDelta) -> str:
     functions = [call.function for call in delta.tool_calls or () if call.function is not None]
     called = "".join(f"{function.name or ''}{function.arguments or ''}" for function in functions)
     return f"{thought}{delta.content or ''}{delta.refusal or ''}{called}"
+
+
+def only_text(choice: EventChoice) -> tuple[str, str] | None:
+    """Name and text of the only text that a choice's part holds; None: it holds none, several, or a call."""
+    delta = choice.delta
+    if delta is None:
+        return ("text", choice.text) if choice.text else None
+    if delta.tool_calls or delta.refusal or delta.reasoning is not msgspec.UNSET or choice.text:
+        return None
+    if delta.reasoning_content:
+        return None if delta.content else ("reasoning_content", delta.reasoning_content)
+    return ("content", delta.content) if delta.content else None
+
+
+def repeated(payload: bytes, name: str, text: str) -> RepeatedEvent | None:
+    """The usual event of a stream, after one whose only text is the member `name`; None: its bytes do not show where
+    that is."""
+    begin = b'"%b":"' % name.encode()
+    at = payload.find(begin)
+    if at < 0 or payload.count(begin[:-2]) != 1:
+        return None
+    start = at + len(begin)
+    end = payload.find(b'"', start)  # a text with an escaped quote is not the one to learn from
+    if end < 0 or payload[start:end] != text.encode():
+        return None
+    return RepeatedEvent(payload[:start], payload[end:])
 
 
 def texts_in(payload: bytes) -> list[tuple[int, str]]:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from gateway.wire.chunk import texts_in, texts_of
 
 UNREAD_BYTES = 65_536
 """Events set aside before their text is extracted."""
+TEXT_BYTES = 64
+"""Memory of a text besides its bytes."""
 KEPT_CHARACTERS = 65_536
 """Text kept for the tokenizer, all choices together. After it, each event counts as one token."""
 
@@ -24,8 +28,8 @@ class Delivered:
     __slots__ = ("_beyond", "_events", "_kept", "_size", "_texts", "_unread")
 
     def __init__(self) -> None:
-        self._unread: list[bytes | tuple[int, str]] = []
-        """Raw events, and text by choice of events that were decoded anyway."""
+        self._unread: list[bytes | tuple[int, str] | list[bytes]] = []
+        """Raw events, text by choice of events that were decoded anyway, and texts of the only choice as in JSON."""
         self._size = 0
         self._events = 0
         self._texts: dict[int, list[str]] = {}
@@ -41,13 +45,21 @@ class Delivered:
         if self._size > UNREAD_BYTES:
             self._read()
 
-    def chunk(self, chunk: dict[str, Any]) -> None:
-        """Add a decoded event."""
-        for index, text in texts_of(chunk):
-            self._unread.append((index, text))
-            self._size += len(text)
+    def texts(self, insides: list[bytes]) -> None:
+        """Add events of the only choice, by their texts: the insides of JSON strings."""
+        self._unread.append(insides)
+        self._size += sum(map(len, insides)) + TEXT_BYTES * len(insides)
         if self._size > UNREAD_BYTES:
             self._read()
+
+    def chunk(self, chunk: dict[str, Any]) -> bool:
+        """Add a decoded event; whether it has a text."""
+        texts = list(texts_of(chunk))
+        self._unread += texts
+        self._size += sum([len(text) for _, text in texts])
+        if self._size > UNREAD_BYTES:
+            self._read()
+        return bool(texts)
 
     @property
     def events(self) -> int:
@@ -70,6 +82,9 @@ class Delivered:
             if isinstance(event, bytes):
                 for index, text in texts_in(event):
                     self._grow(index, text)
+            elif isinstance(event, list):
+                for inside in filter(None, event):
+                    self._grow(0, msgspec.json.decode(b'"%b"' % inside, type=str))
             else:
                 self._grow(*event)
 

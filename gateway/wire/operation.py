@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -10,7 +12,7 @@ from gateway.wire.errors import ErrorBody
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """POST of a path that engines serve."""
+    """POST of a path that generates text, counts it, or makes vectors and scores of it."""
 
     path: str
     """`{name}` stands for a segment that the client chooses."""
@@ -21,7 +23,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The struct that decodes the request: its schema is the documented one."""
     answer: Any
     """The shape of an unstreamed response."""
-    streams: bool = True
-    """A client may request an event stream."""
     error: type = ErrorBody
     """The shape of a refusal."""
+    refusals: Mapping[int, str] = MappingProxyType({})
+    """Statuses that no other API has, with their meaning."""
+    streamed: bool = True
+    """A response may be a stream of events."""

@@ -164,13 +164,18 @@ def prepared(
     )
 
 
-def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:
-    """The output limit for the reservation and the engine's request.
+def output_limit(
+    asked: int | None, default: int, prompt_tokens: int, target: Target, param: str, *, lowered: bool = False
+) -> int:
+    """The output limit for the reservation and the engine's request. lowered: a limit above the room is lowered to it
+    instead of refused.
 
     Without a tokenizer the prompt's count is an estimate, so the engine's own check decides instead of ours.
     """
     limit = target.model.context_tokens
     room = limit - prompt_tokens
+    if lowered and asked is not None:
+        asked = min(asked, room if room > 0 else default)
     if target.tokenizer is None:
         return min(asked or default, limit)
     if room < 1 or (asked is not None and asked > room):

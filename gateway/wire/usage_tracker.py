@@ -11,7 +11,7 @@ from contracts.usage import EngineTiming, Usage
 from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import usage_of, with_drafts
-from gateway.wire.chunk import BROKEN_OFF, has_text
+from gateway.wire.chunk import BROKEN_OFF
 from gateway.wire.delivered import Delivered
 
 UNREAD_USAGES = 64
@@ -70,18 +70,24 @@ class UsageTracker:
         if len(self._unread) >= UNREAD_USAGES:
             self._read()
 
+    def texts(self, insides: list[bytes]) -> None:
+        """Events of the only choice without a usage, by their texts; see `Delivered.texts`."""
+        self.final = False
+        self.delivered.texts(insides)
+
     def chunk(self, chunk: dict[str, Any]) -> None:
         """An event that may carry usage, or SGLang's and vLLM's additional figures. Raises EngineFailed for an invalid
         usage. A choice that was not requested counts nothing: an engine could invent them without end."""
         self._extension = chunk.get("sglext") or chunk.get("metrics") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
-        ended = {
-            int(choice.get("index") or 0): str(reason) for choice in choices if (reason := choice.get("finish_reason"))
-        }
-        self.finish_reasons.update(ended)
+        ended = []
+        for choice in choices:
+            if reason := choice.get("finish_reason"):
+                ended.append(index := int(choice.get("index") or 0))
+                self.finish_reasons[index] = str(reason)
         if not isinstance(usage, dict):
-            self.delivered.chunk(chunk)
-            self.final = self.final and not has_text(chunk)
+            if self.delivered.chunk(chunk):
+                self.final = False
             return
         told = usage_of(usage)
         if self._choices > 1 and len(choices) == 1:

@@ -1,6 +1,8 @@
 """Translates between the contracts and the router's proto, for both ends of the connection.
 
-Durations cross as whole milliseconds, rounded up where rounding down would turn "soon" into "never".
+Durations cross as whole milliseconds, rounded up where rounding down would turn "soon" into "never". Messages that
+every request sends are filled in place: a constructor with arguments costs four times as much, and copies what is
+nested.
 """
 
 from __future__ import annotations
@@ -34,33 +36,25 @@ def opening(token: str) -> pb.Opening:
 
 def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
     """Ask for a slot. remaining_s: time left until the ask's deadline."""
-    return pb.GatewayMessage(
-        acquire=pb.Acquire(
-            lease_id=ask.lease_id,
-            request_id=ask.request_id,
-            attempt=ask.attempt,
-            tier=ask.tier.value,
-            model=ask.model,
-            prompt_tokens=ask.prompt_tokens,
-            max_output_tokens=ask.max_output_tokens,
-            deadline_ms=milliseconds(remaining_s),
-            organization_id=ask.organization_id,
-            prefix_kind=ask.prefix_kind,
-            prefix_hashes=ask.prefix_hashes,
-            excluded_replicas=ask.excluded_replicas,
-            session_id=ask.session_id,
-            unit=ask.unit,
-            priority=ask.priority,
-            share=ask.share,
-            project_id=ask.project_id,
-            project_share=ask.project_share,
-            affinity=ask.affinity,
-            idle_replica=ask.idle_replica,
-            traceparent=ask.traceparent,
-            pool=ask.pool,
-            adapter=ask.adapter,
-        )
-    )
+    message = pb.GatewayMessage()
+    made = message.acquire
+    made.lease_id, made.request_id, made.attempt = ask.lease_id, ask.request_id, ask.attempt
+    made.tier, made.model = ask.tier.value, ask.model
+    made.prompt_tokens, made.max_output_tokens = ask.prompt_tokens, ask.max_output_tokens
+    made.deadline_ms = milliseconds(remaining_s)
+    made.organization_id, made.project_id = ask.organization_id, ask.project_id
+    made.prefix_kind, made.prefix_hashes = ask.prefix_kind, ask.prefix_hashes
+    made.priority, made.share, made.project_share = ask.priority, ask.share, ask.project_share
+    for name in _SELDOM:
+        if value := getattr(ask, name):
+            setattr(made, name, value)
+    if ask.excluded_replicas:
+        made.excluded_replicas.extend(ask.excluded_replicas)
+    return message
+
+
+_SELDOM = ("session_id", "unit", "affinity", "idle_replica", "traceparent", "pool", "adapter")
+"""Fields of an ask that most asks leave empty."""
 
 
 def ask_of(message: pb.Acquire) -> LeaseRequest:
@@ -113,26 +107,22 @@ def cancel(lease_id: str) -> pb.GatewayMessage:
 
 def first_token(lease_id: str, ttft_s: float, cached_tokens: int) -> pb.GatewayMessage:
     """The engine began to answer."""
-    return pb.GatewayMessage(
-        first_token=pb.FirstToken(lease_id=lease_id, ttft_ms=milliseconds(ttft_s), cached_tokens=_count(cached_tokens))
-    )
+    message = pb.GatewayMessage()
+    made = message.first_token
+    made.lease_id, made.ttft_ms, made.cached_tokens = lease_id, milliseconds(ttft_s), _count(cached_tokens)
+    return message
 
 
 def release(end: LeaseEnd) -> pb.GatewayMessage:
     """A lease is over, with its usage."""
-    return pb.GatewayMessage(
-        release=pb.Release(
-            lease_id=end.lease_id,
-            finish=end.finish.value,
-            prompt_tokens=_count(end.usage.prompt_tokens),
-            cached_tokens=_count(end.usage.cached_tokens),
-            completion_tokens=_count(end.usage.completion_tokens),
-            engine_fault=end.engine_fault,
-            engine_full=end.engine_full,
-            adapter_missing=end.adapter_missing,
-            prefill_fault=end.prefill_fault,
-        )
-    )
+    message, usage = pb.GatewayMessage(), end.usage
+    made = message.release
+    made.lease_id, made.finish = end.lease_id, end.finish.value
+    made.prompt_tokens, made.cached_tokens = _count(usage.prompt_tokens), _count(usage.cached_tokens)
+    made.completion_tokens = _count(usage.completion_tokens)
+    made.engine_fault, made.engine_full = end.engine_fault, end.engine_full
+    made.adapter_missing, made.prefill_fault = end.adapter_missing, end.prefill_fault
+    return message
 
 
 def _count(tokens: int) -> int:
@@ -176,22 +166,15 @@ def desired_state_of(message: pb.DesiredStateVersion) -> DesiredState:
 
 def grant(lease: Lease) -> pb.RouterMessage:
     """The answer that places an ask."""
-    engine = lease.engine
-    return pb.RouterMessage(
-        grant=pb.Grant(
-            lease_id=lease.lease_id,
-            replica_id=engine.replica_id,
-            url=engine.url,
-            driver=engine.driver,
-            engine_model=engine.model,
-            queued_us=min(round(lease.queued_s * 1e6), MAX_UINT32),
-            pool=engine.pool,
-            load_adapter=lease.load_adapter,
-            evict_adapter=lease.evict_adapter,
-            prefill=None if lease.prefill is None else _prefill_engine(lease.prefill),
-            no_drafts=lease.no_drafts,
-        )
-    )
+    message, engine = pb.RouterMessage(), lease.engine
+    made = message.grant
+    made.lease_id, made.replica_id, made.url = lease.lease_id, engine.replica_id, engine.url
+    made.driver, made.engine_model, made.pool = engine.driver, engine.model, engine.pool
+    made.queued_us = min(round(lease.queued_s * 1e6), MAX_UINT32)
+    made.load_adapter, made.evict_adapter, made.no_drafts = lease.load_adapter, lease.evict_adapter, lease.no_drafts
+    if lease.prefill is not None:
+        made.prefill.CopyFrom(_prefill_engine(lease.prefill))
+    return message
 
 
 def lease_of(message: pb.Grant) -> Lease:

@@ -142,7 +142,7 @@ def replicas() -> None:
 def add(how: How, pool: str, replica_id: str, url: str, **given: Any) -> None:
     """Add the engine at URL to POOL as REPLICA_ID, or replace the one of that id, and say whether it answers.
 
-    `slipstream config check --probe` also compares its models and context with what is promised.
+    --probe also compares its models and context with what is promised, before it is added.
     """
     from contracts.desired_state import Replica
     from control.fleet.pools import put_replica

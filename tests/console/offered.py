@@ -79,7 +79,9 @@ OFFERED: dict[str, dict[str, Needs]] = {
     "/operations/changes": {"Note a change": CHANGES, "Forget…": CHANGES, "Measure and keep": CHANGES},
     "/account": {"Leave the organization": ANYBODY},
     "/operations/fleet": {"Drain": FLEET, "Add a model": FLEET},
-    "/operations/fleet/pools/$pool": {"Drain": FLEET, "Add a replica": FLEET},
+    "/operations/fleet/pools/$pool": {
+        "Drain": FLEET, "Add a replica": FLEET, "Change the URL…": FLEET, "Remove…": FLEET,
+    },
     "/operations/fleet/versions/$version": {"Go back to it": FLEET},
 }  # fmt: skip
 """By route, by the button's name. Of things as the admin API's tests have them."""

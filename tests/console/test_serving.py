@@ -85,6 +85,15 @@ async def test_a_drained_replica_is_given_nothing_until_it_is_given_requests_aga
     assert await status_of(deployed) == 200
 
 
+async def removed(page: Page, row: Locator, name: str) -> None:
+    """A row of the fleet, by its menu."""
+    await row.get_by_role("button", name="Actions").click()
+    await page.get_by_role("menuitem", name="Remove…").click()
+    await page.get_by_role("dialog").get_by_role("textbox").fill(name)
+    await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    await row.wait_for(state="detached")
+
+
 async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     live: Console, deployed: Deployment, fakes: Engines
 ) -> None:
@@ -93,8 +102,12 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Name", exact=True).fill("added")
     await dialog.get_by_label("The engine’s name for it").fill("fake")
-    await dialog.get_by_label("Engine’s URL").fill(f"{fakes.fake.url}/v1")
+    await dialog.get_by_label("Engine’s URL").fill("http://127.0.0.1:9")
     await dialog.get_by_label("Driver").select_option("openai")
+    await dialog.get_by_role("button", name="Add", exact=True).click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("http://127.0.0.1:9")
+    await dialog.get_by_role("button", name="Add anyway").wait_for()
+    await dialog.get_by_label("Engine’s URL").fill(f"{fakes.fake.url}/v1")
     await dialog.get_by_role("button", name="Add", exact=True).click()
     row = page.get_by_role("region", name="Replicas", exact=True).get_by_role("row", name=re.compile("^added-1"))
     await row.get_by_text("healthy", exact=True).wait_for()
@@ -102,11 +115,30 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     await page.get_by_role("button", name="Add a replica").click()
     await dialog.get_by_label("Engine’s URL").fill("http://127.0.0.1:9")
     await dialog.get_by_role("button", name="Add", exact=True).click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("http://127.0.0.1:9")
+    await dialog.get_by_role("button", name="Add anyway").click()
     await page.get_by_role("row", name="added-2").first.wait_for()
     await live.go("/operations")
     await expect(page.get_by_text("Pool added: 1 of 2 replicas are usable (added-2:")).to_be_visible()
     await expect(page.get_by_role("link", name="Fleet 1 problem")).to_be_visible()
     await live.expect_no_faults("a first page that needs attention")
+    await live.go("/operations/fleet/pools/added")
+    dead = page.get_by_role("region", name="Replicas of added, as set up").get_by_role(
+        "row", name=re.compile("^added-2")
+    )
+    await dead.get_by_role("button", name="Actions").click()
+    await page.get_by_role("menuitem", name="Change the URL…").click()
+    await dialog.get_by_label("Engine’s URL").fill("http://127.0.0.1:8")
+    await dialog.get_by_role("button", name="Change", exact=True).click()
+    await dialog.get_by_role("button", name="Change anyway").click()
+    await expect(dead).to_contain_text("http://127.0.0.1:8")
+    await removed(page, dead, "added-2")
+    model = page.get_by_role("region", name="Models of added").get_by_role("row", name=re.compile("^added"))
+    await removed(page, model, "added")
+    await page.get_by_role("button", name="Remove the pool…").click()
+    await dialog.get_by_role("textbox").fill("added")
+    await dialog.get_by_role("button", name="Remove").click()
+    await page.wait_for_url("**/operations/fleet")
     await made(live, "/fleet/rollback", {"version": served}, "POST")
 
 

@@ -84,10 +84,12 @@ STATE = DesiredState(
     (
         Model("chat", Tier.CHAT, "chat", 8_192, tokenizer=str(MODELS / "slipstream-chat")),
         Model("code", Tier.AUTOCOMPLETE, "code", 8_192, tokenizer=str(MODELS / "slipstream-code")),
+        Model("mock", Tier.CHAT, "mock", 32_768),
     ),
     (
         Pool("chat", "sglang", (Replica("chat-1", f"http://{ENGINE}:1"),)),
         Pool("code", "embedded", (Replica("code-1", f"http://{ENGINE}:2"),)),
+        Pool("mock", "openai", (Replica("mock-1", f"http://{ENGINE}:3"),)),
     ),
 )
 RULES = [

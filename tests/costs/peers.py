@@ -76,17 +76,17 @@ class Asked(msgspec.Struct):
     """The fields of a request to an engine that its answer needs."""
 
     model: str
-    rid: str
+    rid: str = "chatcmpl-1"
     stream_options: dict[str, bool] = {}
 
 
 class MemoryEngine(Peer):
     """An engine that streams a token an event, each in a read of its own. Its JSON is SGLang's; with `spaced` it has
-    the spaces of `json.dumps`."""
+    the spaces of `json.dumps`; with `together` all of an answer is one read."""
 
     def __init__(self) -> None:
         self.tokens = 16
-        self.spaced = False
+        self.spaced = self.together = False
 
     def received(self, data: bytes, wire: Wire) -> None:
         head, _, body = data.partition(b"\r\n\r\n")
@@ -106,10 +106,10 @@ class MemoryEngine(Peer):
         events = [writer.role(0)] if chat else []
         events += [writer.token(0, index) for index in range(self.tokens)]
         events += [writer.finish(0, b'"stop"', self.tokens), writer.usage(1, self.tokens)]
-        wire.send(HEAD)
-        for event in map(_spaced, events) if self.spaced else events:
-            wire.send(CHUNK % (len(event), event))
-        wire.send(CHUNK % (len(DONE), DONE) + b"0\r\n\r\n")
+        pieces = [CHUNK % (len(event), event) for event in (map(_spaced, events) if self.spaced else events)]
+        pieces = [HEAD, *pieces, CHUNK % (len(DONE), DONE) + b"0\r\n\r\n"]
+        for piece in (b"".join(pieces),) if self.together else pieces:
+            wire.send(piece)
 
 
 class MemoryClient(Peer):

@@ -123,10 +123,22 @@ async def test_a_missing_key_is_401_before_anything_is_read(platform: SlowPlatfo
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
+async def test_anthropics_paths_are_served_with_its_own_key_header_and_query(platform: SlowPlatform) -> None:
+    key = {"x-api-key": platform.key, "anthropic-version": "2023-06-01"}
+    asked: dict[str, Any] = {"model": "wide", "messages": [{"role": "user", "content": "hi"}]}
+    counted = await send(platform, "POST", "/v1/messages/count_tokens?beta=true", headers=key, json=asked)
+    assert (counted.status, list(counted.body)) == (200, ["input_tokens"])
+    answer = await send(platform, "POST", "/v1/messages?beta=true", headers=key, json={**asked, "max_tokens": 4})
+    assert (answer.status, answer.body["stop_reason"]) == (200, "max_tokens")
+    charge = await platform.charge(answer.headers["request-id"])
+    assert (charge["endpoint"], charge["completion_tokens"]) == ("messages", 4)
+
+
 async def test_models_are_listed_and_named_when_one_is_missing(platform: SlowPlatform) -> None:
     key = {"authorization": f"Bearer {platform.key}"}
     listed = await send(platform, "GET", "/v1/models", headers=key)
     names = ("wide", "gaps", "narrow", "vectors", "ranks")
+    assert (await send(platform, "GET", "/v1/models", headers={"x-api-key": platform.key})).body == listed.body
     assert [(model["id"], model["object"]) for model in listed.body["data"]] == [(name, "model") for name in names]
     assert [model.get("description") for model in listed.body["data"]] == ["It says anything.", *[None] * 4]
     assert (await send(platform, "GET", "/v1/models/narrow", headers=key)).body["tier"] == "autocomplete"

@@ -15,7 +15,8 @@ from tests.gateway.slow_platform import SlowPlatform
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
-    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, POST /tokenize, GET /v1/models."
+    "POST /v1/messages, POST /v1/messages/count_tokens, POST /tokenize, POST /v1/embeddings, POST /v1/rerank, "
+    "POST /v1/score, GET /v1/models."
 )
 
 
@@ -55,8 +56,6 @@ async def test_what_is_not_served_is_said_so(platform: SlowPlatform) -> None:
         ):
             said = await said_of(asked, openai.NotFoundError, "not_found")
             assert said.endswith(f" {what} not served here. {LIST}")
-        said = await said_of(client.post("/messages", cast_to=object, body={}), openai.NotFoundError, "not_found")
-        assert said.endswith(f" Anthropic's Messages API is not served here. {LIST}")
 
 
 @pytest.mark.parametrize("provider", ["sk-proj-4f", "sk-ant-api03-4f", "sk-or-v1-4f"])
@@ -99,7 +98,9 @@ async def test_a_model_that_is_not_there(platform: SlowPlatform) -> None:
         said = await said_of(
             client.chat.completions.create(model="wider", messages=MESSAGES), openai.NotFoundError, "model_not_found"
         )
-    assert said == "The model 'wider' does not exist. Did you mean 'wide'? Available: wide, gaps, narrow, vectors, ranks."
+    assert (
+        said == "The model 'wider' does not exist. Did you mean 'wide'? Available: wide, gaps, narrow, vectors, ranks."
+    )
 
 
 async def test_an_engine_that_serves_the_model_by_another_name(platform: SlowPlatform) -> None:

@@ -6308,6 +6308,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -6340,6 +6341,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -6397,6 +6399,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -6987,6 +6990,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description Send the same key again to get the first answer again, for 24 hours. */
@@ -7491,6 +7495,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -7523,6 +7528,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8629,6 +8635,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8661,6 +8668,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8712,6 +8720,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8745,6 +8754,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */
@@ -8774,6 +8784,7 @@ export interface operations {
             query?: {
                 dry_run?: boolean;
                 force?: boolean;
+                probe?: boolean;
             };
             header?: {
                 /** @description The ETag that was read: refuse when the fleet is at another version by now. */

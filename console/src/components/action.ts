@@ -9,6 +9,7 @@ interface Told<Input, Output> {
   then?: (output: Output, input: Input) => void;
   /** The form shows the error itself. */
   quiet?: boolean;
+  failed?: (error: unknown) => void;
 }
 
 /** Something that changes the deployment: says when it is done, says what went wrong, and has lists read again. */
@@ -27,6 +28,7 @@ export function useAction<Input, Output>(
     },
     onError: (error) => {
       if (!told.quiet) fail(error);
+      told.failed?.(error);
     },
   });
 }

@@ -14,7 +14,18 @@ from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import MAX_EVENT_BYTES, EventSplitter
-from gateway.wire.chunk import ReadError, created_of, decoded, error_in, has_text, require_asked
+from gateway.wire.chunk import (
+    LESSONS,
+    ReadError,
+    created_of,
+    decode_event,
+    decoded,
+    error_in,
+    has_text,
+    only_text,
+    repeated,
+    require_asked,
+)
 from gateway.wire.openai.best_of import BestOf
 from gateway.wire.openai.whole_choice import WholeChoice
 from gateway.wire.usage_json import usage_json
@@ -68,9 +79,11 @@ class Collector:
         read_error: ReadError = engine_error,
         chat: bool = True,
         service_tier: str | None = None,
+        forced_call: bool = False,
     ) -> None:
         """best_of: None: all choices are returned. seen, read_error: see `Relay`. chat: the default until the engine's
-        first event. service_tier: named in the response; None: left out."""
+        first event. service_tier: named in the response; None: left out. forced_call: see `openai_reason`."""
+        self._forced_call = forced_call
         self._service_tier = {} if service_tier is None else {"service_tier": service_tier}
         self._read_error = read_error
         self._best_of = best_of
@@ -79,6 +92,9 @@ class Collector:
         self._expected = choices
         self._splitter = EventSplitter()
         self._choices: dict[int, WholeChoice] = {}
+        self._repeated_text = ""
+        """The text that grows with each usual event."""
+        self._lessons = LESSONS if choices == 1 and best_of is None else 0
         self._chat = chat
         self._created = 0
         self._usage = seen or UsageTracker(choices, prompts)
@@ -91,6 +107,7 @@ class Collector:
 
     def cut(self) -> None:
         self.satisfied = not self.finished
+        self._splitter.repeated = None
 
     @property
     def characters(self) -> int | None:
@@ -121,13 +138,38 @@ class Collector:
 
     def feed(self, data: bytes) -> bytes:
         """Takes engine bytes; never has anything to send before the end."""
-        for payload in self._splitter.feed(data):
-            if payload == b"[DONE]":
+        for payload in self._splitter.runs(data):
+            if isinstance(payload, list):
+                self.events += len(payload)
+                self._usage.texts(payload)
+                self._choices[0].extend(self._repeated_text, payload)
+            elif payload == b"[DONE]":
                 self.done = True
                 self._require_comparable()
-                continue
-            self._chunk(decoded(payload))
+            else:
+                self._splitter.repeated = None
+                self._chunk(decoded(payload))
+                if self._lessons:
+                    self._learn_repeated(payload)
         return b""
+
+    def _learn_repeated(self, payload: bytes) -> None:
+        """Have the splitter recognize the events that differ from this one in their text only, and only extend the
+        choice by it."""
+        if self.satisfied or self.error is not None or not self.text_seen or self.finished:
+            return
+        try:
+            choices = decode_event(payload).choices
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return
+        if len(choices) != 1 or choices[0].index or choices[0].finish_reason is not None:
+            return
+        if b'"logprobs":{' in payload or b'"usage":{' in payload or (member := only_text(choices[0])) is None:
+            return
+        self._splitter.repeated = repeated(payload, *member)
+        if self._splitter.repeated is not None:
+            self._lessons -= 1
+            self._repeated_text = member[0]
 
     def finish(self) -> bytes:
         """The whole answer as JSON."""
@@ -180,5 +222,5 @@ class Collector:
 
     def _choice(self, index: int) -> WholeChoice:
         if index not in self._choices:
-            self._choices[index] = WholeChoice(index, chat=self._chat)
+            self._choices[index] = WholeChoice(index, chat=self._chat, forced_call=self._forced_call)
         return self._choices[index]

@@ -25,6 +25,7 @@ from gateway.wire.openai.schema import (
     EngineCompletionRequest,
     RefusalPart,
     ToolCall,
+    ToolMessage,
 )
 
 OTHERS = Others("extra_body", may_pass)
@@ -57,6 +58,9 @@ class Decoder:
                 if message.reasoning_content is None:
                     message.reasoning_content = message.reasoning
                 message.reasoning = None
+                message.tool_calls = message.tool_calls or None
+            elif isinstance(message, ToolMessage) and message.content is None:
+                message.content = ""
         if body.find(b'"cache_control"') >= 0:
             _leave_out_cache_control(request)
         self._require_plain_arguments(request)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
-from contracts.generation import Caller, ChatPrompt, Tier
+from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
@@ -63,6 +63,7 @@ class _OpenAiFormat:
             chat=isinstance(generation.prompt, ChatPrompt),
             service_tier=prepared.service_tier,
             running_usage=prepared.running_usage,
+            forced_call=_forces_call(generation.prompt),
         )
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
@@ -76,6 +77,7 @@ class _OpenAiFormat:
             read_error=read_error,
             chat=isinstance(generation.prompt, ChatPrompt),
             service_tier=prepared.service_tier,
+            forced_call=_forces_call(generation.prompt),
         )
 
     def error_status(self, error: SlipstreamError) -> int:
@@ -160,3 +162,8 @@ class EngineCompletionFormat(CompletionFormat):
     def decode(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
         return self._decoder.engine_completion(body, self._model)
+
+
+def _forces_call(prompt: ChatPrompt | TextPrompt) -> bool:
+    """The request names the function to call."""
+    return isinstance(prompt, ChatPrompt) and isinstance(prompt.tool_choice, dict)

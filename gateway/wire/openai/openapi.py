@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, get_args
 
 import msgspec
@@ -47,11 +48,11 @@ CLIENT_PARAMETER = {
 }
 MODEL_PARAMETER = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 TEMPLATE = "#/components/schemas/{name}"
-DESCRIPTION = """Chat and code completion as OpenAI's clients speak it.
+DESCRIPTION = """Chat and code completion as OpenAI's, Anthropic's and editors' clients speak it.
 
-Send a project's key as `Authorization: Bearer sk-slip-…`, or in `x-api-key` to what generates; admin keys are refused
-here. With `"stream": true` the answer is a stream of events that ends with `data: [DONE]`. Fields that are not listed
-are refused by name."""
+Send a project's key as `Authorization: Bearer sk-slip-…`, or in `x-api-key`; admin keys are refused here. With
+`"stream": true` the answer is a stream of events; OpenAI's ends with `data: [DONE]`. Fields that are not listed are
+refused by name."""
 
 REFUSALS = {
     **EVERY_OPERATION,
@@ -108,8 +109,8 @@ def document(others: Sequence[Operation] = ()) -> bytes:
 def _generate(
     operation: Operation, body: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]
 ) -> dict[str, Any]:
-    documented = _operation(operation.name, operation.summary, answer, error)
-    if operation.streams:
+    documented = _operation(operation.name, operation.summary, answer, error, operation.refusals)
+    if operation.streamed:
         documented["responses"]["200"]["content"]["text/event-stream"] = {}
     documented["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     documented["security"] = [{"key": []}, {"key_header": []}]
@@ -126,7 +127,14 @@ def _add(documented: dict[str, Any], other: dict[str, Any]) -> None:
         media["schema"] = {"anyOf": [media["schema"], more["schema"]]}
 
 
-def _operation(name: str, summary: str, answer: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
+def _operation(
+    name: str,
+    summary: str,
+    answer: dict[str, Any],
+    error: dict[str, Any],
+    own: Mapping[int, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """own: refusals that no other API has."""
     return {
         "operationId": name,
         "summary": summary,
@@ -134,7 +142,7 @@ def _operation(name: str, summary: str, answer: dict[str, Any], error: dict[str,
             "200": {"description": "Done.", "content": {"application/json": {"schema": answer}}},
             **{
                 str(status): {"description": text, "content": {"application/json": {"schema": error}}}
-                for status, text in REFUSALS.items()
+                for status, text in {**REFUSALS, **own}.items()
             },
         },
     }

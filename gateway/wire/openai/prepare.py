@@ -13,6 +13,7 @@ import msgspec
 from contracts.engine_parameters import NO_EFFORT
 from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
+from contracts.misfit import shortened
 from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import rendered_gap
@@ -30,6 +31,7 @@ from gateway.wire.openai.schema import (
     DeveloperMessage,
     ImagePart,
     Message,
+    NamedTool,
     RefusalPart,
     StreamOptions,
     TextFormat,
@@ -41,8 +43,10 @@ from gateway.wire.prepared import Prepared, Target, output_limit, prepared
 from gateway.wire.text_prompt import counted_texts
 
 
-async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-    """Raises RequestError naming the field; ContextTooLong when it cannot fit."""
+async def prepare_chat(
+    request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target, *, lowered: bool = False
+) -> Prepared:
+    """lowered: see `output_limit`. Raises RequestError naming the field; ContextTooLong when it cannot fit."""
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidField("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
     if request.store:
@@ -52,6 +56,8 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
             "Give 'max_completion_tokens' or the older 'max_tokens', not both.", param="max_completion_tokens"
         )
     choice: Any = request.tool_choice
+    if choice is not None and choice not in ("auto", "none"):
+        _require_tool(request)
     own = None if request.extra_body is None else engine_parameters(request, target)
     variables = None
     if own is not None or target.model.chat_template_kwargs or request.reasoning_effort == NO_EFFORT:
@@ -73,7 +79,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
     counted = await counted_chat(prompt, target, caller.organization_id)
     asked = request.max_completion_tokens or request.max_tokens
     param = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
-    max_tokens = output_limit(asked, target.model.default_max_tokens, counted.tokens, target, param)
+    max_tokens = output_limit(asked, target.model.default_max_tokens, counted.tokens, target, param, lowered=lowered)
     return prepared(
         counted,
         _sampling(request, max_tokens, (request.top_logprobs or 0) if request.logprobs else None, target, own),
@@ -151,6 +157,18 @@ def _message(message: Message, index: int) -> dict[str, Any]:
     if isinstance(message, DeveloperMessage):
         built["role"] = "system"
     return built
+
+
+def _require_tool(request: ChatRequest) -> None:
+    """Raises InvalidField when the tool that must be called is not among the tools."""
+    if not request.tools:
+        raise InvalidField("'tool_choice' requires a call, and there are no 'tools'.", param="tool_choice")
+    if isinstance(request.tool_choice, NamedTool):
+        name = request.tool_choice.function.name
+        if all(tool.function.name != name for tool in request.tools):
+            raise InvalidField(
+                f"'tool_choice' names {shortened(repr(name))}, which is not among the 'tools'.", param="tool_choice"
+            )
 
 
 def _with_refusal_as_text(message: AssistantMessage) -> AssistantMessage:

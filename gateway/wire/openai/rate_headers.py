@@ -5,18 +5,26 @@ from __future__ import annotations
 from gateway.wire.errors import Headers
 from gateway.wire.rate_state import RateLimitStatus, go_duration
 
-_NAMES = ((b"requests", "requests_per_minute"), (b"tokens", "tokens_per_minute"))
+_NAMES = tuple(
+    (
+        f"{name}_per_minute",
+        f"x-ratelimit-limit-{name}".encode(),
+        f"x-ratelimit-remaining-{name}".encode(),
+        f"x-ratelimit-reset-{name}".encode(),
+    )
+    for name in ("requests", "tokens")
+)
 
 
 def rate_headers(state: RateLimitStatus) -> Headers:
     """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for counters that are limited."""
     headers: Headers = []
-    for name, counter in _NAMES:
+    for counter, limit, remaining, reset in _NAMES:
         found = state.counter(counter)
         if found is not None:
             headers += [
-                (b"x-ratelimit-limit-" + name, b"%d" % found.limit),
-                (b"x-ratelimit-remaining-" + name, b"%d" % found.remaining),
-                (b"x-ratelimit-reset-" + name, go_duration(found.reset_ms).encode()),
+                (limit, b"%d" % found.limit),
+                (remaining, b"%d" % found.remaining),
+                (reset, go_duration(found.reset_ms).encode()),
             ]
     return headers

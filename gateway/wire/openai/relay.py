@@ -17,9 +17,12 @@ from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
+from engines.http.repeated_event import RepeatedEvent
 from gateway.wire.chunk import (
     BROKEN_OFF,
+    LESSONS,
     CallChunk,
+    EventChoice,
     FunctionChunk,
     ReadError,
     UnreadableEvent,
@@ -29,6 +32,8 @@ from gateway.wire.chunk import (
     error_in,
     finish_of,
     has_text,
+    only_text,
+    repeated,
     require_asked,
     text_of,
     texts_of,
@@ -67,12 +72,15 @@ class Relay:
         "_choices",
         "_compact",
         "_finished_choices",
+        "_forced_call",
         "_id",
         "_ids",
         "_include_usage",
+        "_lessons",
         "_model",
         "_models",
         "_object",
+        "_ours",
         "_read_error",
         "_running",
         "_running_usage",
@@ -103,10 +111,12 @@ class Relay:
         chat: bool = True,
         service_tier: str | None = None,
         running_usage: bool = False,
+        forced_call: bool = False,
     ) -> None:
         """seen: collects usage; None creates one. read_error: the dialect's `Driver.error`. counts_characters: costs
         reading the text of every event. chat: the default until the engine's first event. service_tier: every event
-        names it; None: none does. running_usage: every event carries the usage so far."""
+        names it; None: none does. running_usage: every event carries the usage so far. forced_call: see
+        `openai_reason`."""
         self._id = response_id
         self._model = model
         self._service_tier = service_tier
@@ -119,7 +129,12 @@ class Relay:
         """Tool calls by choice, for choices that have made some or have ended."""
         self._compact = False
         """Events may be rewritten in place: their layout is the expected one, and the response goes on."""
+        self._ours: RepeatedEvent
+        """The usual event as it is sent, where the splitter knows the engine's."""
+        self._lessons = LESSONS
+        """How often a usual event may still be learned."""
         self._finished_choices: set[int] = set()
+        self._forced_call = forced_call
         self._include_usage = include_usage
         self._running_usage = running_usage
         self._object = "chat.completion.chunk" if chat else "text_completion"
@@ -160,6 +175,7 @@ class Relay:
         if self.finished:
             return
         self.satisfied = True
+        self._splitter.repeated = None
         text: dict[str, Any] = {"delta": {}} if self._object == "chat.completion.chunk" else {"text": ""}
         rest = set(range(self._choices)) - self._finished_choices
         choices = [{"index": index, **text, "finish_reason": "stop"} for index in sorted(rest)]
@@ -170,8 +186,10 @@ class Relay:
         """Client bytes for the engine bytes; b"" when there is nothing to send yet. Raises UnreadableEvent."""
         out = []
         try:
-            for payload in self._splitter.feed(data):
-                if event := self._event(payload):
+            for payload in self._splitter.runs(data):
+                if isinstance(payload, list):
+                    out.append(self._repeated(payload))
+                elif event := self._event(payload):
                     out.append(event)
         except EngineFailed as failure:
             raise UnreadableEvent(failure, b"".join(out)) from None
@@ -195,24 +213,43 @@ class Relay:
             return b""
         if not self._compact:
             return self._unusual(payload)
-        rewritten = self._rewrite(payload)
-        if rewritten is None:
-            return self._unusual(payload)
-        self.events += 1
-        self._usage.passed(payload, self._running)
-        if not self.text_seen:
-            self.text_seen = has_text(decoded(payload))
-        return b"".join((b"data: ", rewritten, b"\n\n"))
-
-    def _rewrite(self, payload: bytes) -> bytes | None:
-        """Rewrite in place: our id, our model, no running usage. None if the layout is not the expected one, the choice
-        finishes, or the event is invalid: decoding then reports the error."""
         try:
             choices = decode_event(payload).choices
             if not payload.isascii():
                 payload.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+            return self._unusual(payload)
+        rewritten = self._rewrite(payload, choices)
+        if rewritten is None:
+            return self._unusual(payload)
+        self.events += 1
+        self._usage.passed(payload, self._running)
+        if not self.text_seen:
+            self.text_seen = bool(text_of(choices[0]))
+        if self._running is None and self._lessons:
+            self._learn_repeated(payload, rewritten, choices[0])
+        return b"".join((b"data: ", rewritten, b"\n\n"))
+
+    def _repeated(self, texts: list[bytes]) -> bytes:
+        """Usual events, of which only the texts are to be read."""
+        self.events += len(texts)
+        self._usage.texts(texts)
+        if self.characters is not None:
+            self.characters += len(msgspec.json.decode(b'"%b"' % b"".join(texts), type=str))
+        return self._ours.written(texts)
+
+    def _learn_repeated(self, payload: bytes, rewritten: bytes, choice: EventChoice) -> None:
+        """Have the splitter recognize the events that differ from this one in its text only."""
+        if (member := only_text(choice)) is None:
+            return
+        theirs, ours = repeated(payload, *member), repeated(rewritten, *member)
+        if theirs is not None and ours is not None:
+            self._lessons -= 1
+            self._splitter.repeated, self._ours = theirs, ours
+
+    def _rewrite(self, payload: bytes, choices: list[EventChoice]) -> bytes | None:
+        """Rewrite in place: our id, our model, no running usage. None if the layout is not the expected one, or the
+        choice finishes."""
         if (
             len(choices) != 1
             or choices[0].finish_reason is not None
@@ -306,6 +343,7 @@ class Relay:
         event = self._rewritten(chunk)
         if self.finished:
             self._compact = False
+            self._splitter.repeated = None
             self.final.append(event)
             return b""
         return event
@@ -322,7 +360,7 @@ class Relay:
             pieces.append({**piece, "index": number})
         if reason is not None:
             self._finished_choices.add(index)
-            reason = openai_reason(reason, calls=bool(calls.begun))
+            reason = openai_reason(reason, calls=bool(calls.begun), forced=self._forced_call)
             choice = {**choice, "finish_reason": reason}
             pieces += [
                 {"index": number, "function": {"arguments": NO_ARGUMENTS}} for number in calls.without_arguments(reason)

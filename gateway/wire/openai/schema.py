@@ -86,13 +86,13 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
     arguments: Text
 
 
-class ToolCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The assistant's earlier call."""
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
+    """The assistant's earlier call. Its type is always sent on: engines may require it."""
 
     id: Tag
     function: FunctionCall
     type: Literal["function"] = "function"
-    index: Annotated[int, Meta(ge=0, lt=MAX_CALLS)] | None = None
+    index: Annotated[int, Meta(ge=0, lt=MAX_CALLS)] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SystemMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="system"):
@@ -143,7 +143,8 @@ class AssistantMessage(
 class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="tool"):
     """A tool's result."""
 
-    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)] | None
+    """Null of a tool that returns nothing; the decoder makes it empty."""
     tool_call_id: Tag
     name: Tag | None = None
     cache_control: CacheControl | None = None

@@ -72,11 +72,12 @@ class Calls:
         return [number for number, call in enumerate(ended) if call.blank]
 
 
-def openai_reason(reason: str, *, calls: bool) -> str:
+def openai_reason(reason: str, *, calls: bool, forced: bool = False) -> str:
     """OpenAI's finish reason for an engine's, because typed clients take no other. calls: whether the choice has made
-    calls, which decides the reason of a complete choice."""
+    calls, which decides the reason of a complete choice. forced: `tool_choice` names the function to call; OpenAI's
+    reason is `stop` then."""
     if reason in _LENGTH:
         return "length"
     if reason in _CUT:
         return reason
-    return "tool_calls" if calls else "stop"
+    return "tool_calls" if calls and not forced else "stop"

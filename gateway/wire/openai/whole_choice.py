@@ -35,10 +35,12 @@ class JsonArray:
 class WholeChoice:
     """Folds a choice's events. Texts are UTF-8 until they are whole: adding to a string copies it."""
 
-    __slots__ = ("_arguments", "_calls", "_chat", "_index", "_logprobs", "_texts", "finish_reason")
+    __slots__ = ("_arguments", "_calls", "_chat", "_forced_call", "_index", "_logprobs", "_texts", "finish_reason")
 
-    def __init__(self, index: int, *, chat: bool) -> None:
+    def __init__(self, index: int, *, chat: bool, forced_call: bool = False) -> None:
+        """forced_call: see `openai_reason`."""
         self._index = index
+        self._forced_call = forced_call
         self._chat = chat
         self._texts: dict[str, bytearray] = {}
         self._calls = Calls()
@@ -80,6 +82,13 @@ class WholeChoice:
             self._add_logprobs(part["logprobs"])
         self.finish_reason = finish_of(part) or self.finish_reason
 
+    def extend(self, name: str, insides: list[bytes]) -> None:
+        """Add to a text, or to the text, what events had inside the quotes of their JSON strings."""
+        inside = b"".join(insides)
+        if b"\\" in inside:
+            inside = msgspec.json.decode(b'"%b"' % inside, type=str).encode()
+        self._texts.setdefault(name, bytearray()).extend(inside)
+
     def end(self) -> None:
         """The choice is complete."""
         self.finish_reason = self.finish_reason or "stop"
@@ -87,7 +96,9 @@ class WholeChoice:
     def json(self) -> dict[str, Any]:
         """The choice as OpenAI's object; long arrays in it are `msgspec.Raw`."""
         texts: dict[str, Any] = {name: text.decode() for name, text in self._texts.items()}
-        reason = self.finish_reason and openai_reason(self.finish_reason, calls=bool(self._calls.begun))
+        reason = self.finish_reason
+        if reason:
+            reason = openai_reason(reason, calls=bool(self._calls.begun), forced=self._forced_call)
         if self._chat:
             calls = self._made(reason)
             if calls and not texts.get("content"):

@@ -20,7 +20,7 @@ POOLING_OPERATIONS = (
         summary="Make vectors of texts.",
         body=EmbeddingRequest,
         answer=EmbeddingList,
-        streams=False,
+        streamed=False,
     ),
     Operation(
         path=RERANK_PATH,
@@ -28,7 +28,7 @@ POOLING_OPERATIONS = (
         summary="Order documents by their relevance for a query, as Cohere's and Jina's clients do.",
         body=RerankRequest,
         answer=RerankAnswer,
-        streams=False,
+        streamed=False,
     ),
     Operation(
         path=SCORE_PATH,
@@ -36,6 +36,6 @@ POOLING_OPERATIONS = (
         summary="Score pairs of texts, as vLLM's clients do.",
         body=ScoreRequest,
         answer=ScoreList,
-        streams=False,
+        streamed=False,
     ),
 )

@@ -13,7 +13,7 @@ TOKEN_OPERATIONS = (
         summary="Return the token ids of a text or a conversation.",
         body=TokenizeRequest,
         answer=Tokenized,
-        streams=False,
+        streamed=False,
     ),
     Operation(
         path=DETOKENIZE_PATH,
@@ -21,6 +21,6 @@ TOKEN_OPERATIONS = (
         summary="Return the text of token ids.",
         body=DetokenizeRequest,
         answer=Detokenized,
-        streams=False,
+        streamed=False,
     ),
 )

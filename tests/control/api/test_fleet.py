@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from storage.roles import Role
 from tests.audited import all_audited
@@ -46,6 +48,40 @@ async def test_a_model_with_a_slash_in_its_name_is_put_read_and_removed(operator
     gone = await operator.ask("DELETE", "/models/org/large")
     assert gone.body["differences"] == ["model org/large: removed"]
     assert (await operator.ask("GET", "/models/org/large")).status == 404
+
+
+async def test_engines_are_probed_before_an_edit_is_made(operator: Client, unused_tcp_port: int) -> None:
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "large", "max_model_len": 2_048}]})
+
+    async def locked(_: web.Request) -> web.Response:
+        return web.Response(status=401)
+
+    async def put(path: str, **replica: object) -> tuple[int, str]:
+        body = {**POOL, "name": "probed", "replicas": [{"id": "probed-0", "url": path, **replica}]}
+        answer = await operator.ask("PUT", "/pools/probed?probe=true", body)
+        return answer.status, "" if answer.status == 200 else answer.body["error"]["message"]
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    app.router.add_get("/locked/v1/models", locked)
+    async with TestServer(app) as engine:
+        url = str(engine.make_url("/")).rstrip("/")
+        status, said = await put(f"{url}/broken")
+        assert status == 400
+        assert f"{url}/broken is not ready: GET /v1/models was answered with status 404. Without `probe`" in said
+        status, said = await put(f"http://127.0.0.1:{unused_tcp_port}")
+        assert status == 400
+        assert "pools.probed.replicas.probed-0" in said
+        assert (await put(f"{url}/locked"))[0] == (await put(f"{url}/v1"))[0] == 200
+        model = {**MODEL, "name": "probed", "pool": "probed"}
+        status, code, said = await refusal(operator, "PUT", "/models/probed?probe=true", model)
+        assert (status, code) == (400, "invalid_value")
+        assert "serves 'large', not 'probed'; set models.probed.engine_model to the name it serves" in said
+        named = await operator.ask("PUT", "/models/probed?probe=true", {**model, "engine_model": "large"})
+        assert named.status == 200
+    await operator.ask("DELETE", "/models/probed")
+    await operator.ask("DELETE", "/pools/probed")
 
 
 async def test_of_two_who_read_the_same_version_one_is_told_who_was_faster(operator: Client, people: People) -> None:

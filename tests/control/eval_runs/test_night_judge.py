@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+import evals.nights
 from control.eval_runs import nights
 from control.eval_runs.config import EvalsConfig
 from control.eval_runs.night_judge import NightJudge
@@ -21,6 +22,7 @@ from control.evals import store
 from control.releases import store as releases
 from control.releases.machine import Event, State
 from control.releases.release import Release
+from evals.nights import Night, NightRule, NightVerdict
 from storage.engine import connect
 from storage.tables.evals import Decision, Status
 from tests.control.releases.fleets import FLEET, STAGES, put_fleet, started
@@ -295,6 +297,27 @@ async def test_what_another_worker_has_judged_meanwhile_is_left_alone(
     caplog.clear()
     await Told(automatic_rollback=True).judge.look(connection)
     assert [record.message for record in caplog.records if record.name.startswith("control.eval_runs")] == []
+
+
+async def test_a_night_that_cannot_be_judged_is_inconclusive_and_stops_no_other(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = await asked(connection, TODAY - timedelta(days=1))
+    later = await asked(connection, TODAY)
+    judge = evals.nights.judge
+
+    def judged(found: Sequence[Night], rule: NightRule) -> NightVerdict:
+        if found[-1].night < TODAY:
+            raise ZeroDivisionError
+        return judge(found, rule)
+
+    monkeypatch.setattr(evals.nights, "judge", judged)
+    assert await Told().judge.look(connection) == 2
+    reasons = {
+        row["run_id"]: row["reason"] for row in await connection.fetch("SELECT run_id, reason FROM evals.nights")
+    }
+    assert reasons[broken] == "the judge failed: ZeroDivisionError()"
+    assert "judge failed" not in reasons[later]
 
 
 async def test_only_the_newest_nights_have_their_items_counted(connection: Any) -> None:

@@ -16,10 +16,13 @@ from gateway.http.unknown_url import MOST_COMPARED, NOT_SERVED, unknown_url
 CHAT = "Did you mean POST /v1/chat/completions?"
 COMPLETIONS = "Did you mean POST /v1/completions?"
 MODELS = "Did you mean GET /v1/models?"
+MESSAGES = "Did you mean POST /v1/messages?"
+ANTHROPIC_BASE = "The base URL of Anthropic's clients is this address without /v1."
 BASE = "A client's base URL is this address and /v1, no more and no less."
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
-    "POST /v1/embeddings, POST /v1/rerank, POST /v1/score, POST /tokenize, GET /v1/models."
+    "POST /v1/messages, POST /v1/messages/count_tokens, POST /tokenize, POST /v1/embeddings, POST /v1/rerank, "
+    "POST /v1/score, GET /v1/models."
 )
 ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
 
@@ -67,7 +70,8 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/v1/files", f"Files are not served here. {LIST}"),
         ("/embeddings", f"Did you mean POST /v1/embeddings? {BASE}"),
         ("/v1/responses/resp_1", f"OpenAI's Responses API is not served here. {LIST}"),
-        ("/v1/messages", f"Anthropic's Messages API is not served here. {LIST}"),
+        ("/v1/v1/messages", f"{MESSAGES} {ANTHROPIC_BASE}"),
+        ("/messages", f"{MESSAGES} {BASE}"),
         ("/api/generate", f"Ollama's own API is not served here. {LIST}"),
         ("/v1/something", LIST),
         ("/something", "GET / says what this address serves."),

@@ -112,7 +112,7 @@ async def test_a_client_that_stands_still_is_a_stall_and_no_gap(monkeypatch: pyt
 
 
 async def test_an_engine_that_is_held_up_by_the_client_has_no_gap_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.http.engine_stream.BUFFER_BYTES", 100)
+    monkeypatch.setattr("engines.http.connection_pool.BUFFER_BYTES", 100)
     async with stage(monkeypatch) as on:
         await on.at(0, "a")
         await on.at(10, "b")

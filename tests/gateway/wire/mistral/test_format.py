@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.errors import InvalidField, UnknownField, UnsupportedField
+from contracts.errors import InvalidField, InvalidKey, UnknownField, UnsupportedField
 from contracts.generation import TextPrompt
 from engines.drivers.error_bodies import engine_error
 from engines.tokenizer.tokenizer import Tokenizer
@@ -137,6 +137,9 @@ async def test_a_whole_answer_has_a_message() -> None:
 
 
 def test_a_key_is_taken_from_either_header() -> None:
-    assert FORMAT.authorization({b"authorization": b"Bearer a", b"x-api-key": b"b"}) == b"Bearer a"
+    assert FORMAT.authorization({b"authorization": b"Bearer a", b"x-api-key": b"a"}) == b"Bearer a"
+    for other in (b"Bearer a", b"Basic b"):
+        with pytest.raises(InvalidKey, match="different keys"):
+            FORMAT.authorization({b"authorization": other, b"x-api-key": b"b"})
     assert FORMAT.authorization({b"x-api-key": b"b"}) == b"Bearer b"
     assert FORMAT.authorization({}) == b""

@@ -13,6 +13,7 @@ from gateway.autocomplete.routes import EVENTS_PATH
 from gateway.http.client_family import CLIENTS, NAMED_BY
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.stream_audit.openapi import with_stream_audit
+from gateway.wire.anthropic.openapi import ANTHROPIC_OPERATIONS
 from gateway.wire.llama_cpp.openapi import LLAMA_CPP_OPERATIONS
 from gateway.wire.llama_cpp.schema import REFUSED
 from gateway.wire.mistral.openapi import FIM_OPERATION
@@ -33,13 +34,15 @@ def test_whatever_generates_text_takes_the_header_that_names_the_client() -> Non
 
 
 def test_what_is_refused_is_not_documented_as_free() -> None:
-    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
+    operations = [*ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
     told = msgspec.json.decode(with_stream_audit(with_autocomplete(document(operations)), StreamAuditConfig()))
     schemas = told["components"]["schemas"]
     for name in ("InfillRequest", "LlamaCompletionRequest"):
         properties = schemas[name]["properties"]
         assert {field for field in REFUSED if properties[field]["enum"] == EMPTY} == set(REFUSED)
     assert schemas["EngineCompletionRequest"]["properties"]["model"]["const"] == ""
+    counted, generated = (told["paths"][one.path]["post"]["responses"]["200"] for one in reversed(ANTHROPIC_OPERATIONS))
+    assert ("text/event-stream" in counted["content"], "text/event-stream" in generated["content"]) == (False, True)
     [event] = told["paths"][EVENTS_PATH]["post"]["parameters"]
     for schema in (event["schema"], schemas["TabbyEvent"]["properties"]["completion_id"]):
         for made in (mint(), answer_id(CHAT_PREFIX, mint()), answer_id(COMPLETION_PREFIX, mint())):

@@ -1,6 +1,7 @@
-/** Adds a model with its engine, and replicas to a pool; each makes a new version of the fleet. */
+/** Adds a model with its engine, adds replicas to a pool and moves them; each makes a new version of the fleet. */
 import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
+import { ApiError } from "../../../api/error";
 import { useAction } from "../../../components/action";
 import { FormDialog } from "../../../components/dialog";
 import { SelectField, TextField } from "../../../components/field";
@@ -20,14 +21,17 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
   const [url, setUrl] = useState("");
   const [driver, setDriver] = useState<Driver>("vllm");
   const [keyFile, setKeyFile] = useState("");
-  const taken = pool === NEW_ENGINE && pools.includes(name.trim());
+  // a pool that this form has added is not taken: its engine was ready, but serves the model by another name
+  const [added, setAdded] = useState("");
+  const taken = pool === NEW_ENGINE && pools.includes(name.trim()) && added !== name.trim();
+  const probe = useProbe(name, engineModel, pool, url, driver, context);
   const add = useAction(
     async () => {
       const model = name.trim();
-      if (pool === NEW_ENGINE)
+      if (pool === NEW_ENGINE) {
         await read(
           api.PUT("/admin/v1/pools/{pool_name}", {
-            params: { path: { pool_name: model } },
+            params: { path: { pool_name: model }, query: probe.query },
             body: {
               name: model,
               driver,
@@ -36,9 +40,11 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
             },
           }),
         );
+        setAdded(model);
+      }
       return read(
         api.PUT("/admin/v1/models/{model_name}", {
-          params: { path: { model_name: model } },
+          params: { path: { model_name: model }, query: probe.query },
           body: {
             name: model,
             tier,
@@ -51,14 +57,15 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
     },
     {
       quiet: true,
-      done: `${name.trim()} is added. Its row below says within seconds whether its engine answers.`,
+      done: `${name.trim()} is added, and serves requests within seconds.`,
       then: onClose,
+      failed: probe.failed,
     },
   );
   return (
     <FormDialog
       title="Add a model"
-      submit="Add"
+      submit={probe.submit("Add")}
       wide
       busy={add.isPending}
       error={add.error}
@@ -139,20 +146,17 @@ export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: 
   const [id, setId] = useState(`${pool.name}-${(pool.replicas?.length ?? 0) + 1}`);
   const [url, setUrl] = useState("");
   const taken = pool.replicas?.some((each) => each.id === id.trim()) ?? false;
-  const add = useAction(
-    () =>
-      read(
-        api.PUT("/admin/v1/pools/{pool_name}/replicas/{replica_id}", {
-          params: { path: { pool_name: pool.name, replica_id: id.trim() } },
-          body: { id: id.trim(), url: url.trim() },
-        }),
-      ),
-    { quiet: true, done: `${id.trim()} is given requests once it is healthy.`, then: onClose },
-  );
+  const probe = useProbe(url);
+  const add = useAction(() => putReplica(pool.name, { id: id.trim(), url: url.trim() }, probe.query), {
+    quiet: true,
+    done: `${id.trim()} is given requests once it is healthy.`,
+    then: onClose,
+    failed: probe.failed,
+  });
   return (
     <FormDialog
       title={`Add a replica to ${pool.name}`}
-      submit="Add"
+      submit={probe.submit("Add")}
       busy={add.isPending}
       error={add.error}
       disabled={taken}
@@ -170,6 +174,58 @@ export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: 
       <EngineUrl value={url} onChange={setUrl} />
     </FormDialog>
   );
+}
+
+/** Gives a replica another URL; all else of it stays. */
+export function ChangeUrl({
+  pool,
+  replica,
+  onClose,
+}: {
+  pool: Schemas["Pool"];
+  replica: Schemas["Replica"];
+  onClose: () => void;
+}) {
+  const [url, setUrl] = useState(replica.url);
+  const probe = useProbe(url);
+  const change = useAction(() => putReplica(pool.name, { ...replica, url: url.trim() }, probe.query), {
+    quiet: true,
+    done: `${replica.id} is given requests at its new URL once it is healthy.`,
+    then: onClose,
+    failed: probe.failed,
+  });
+  return (
+    <FormDialog
+      title={`Change the URL of ${replica.id}`}
+      submit={probe.submit("Change")}
+      busy={change.isPending}
+      error={change.error}
+      onSubmit={() => change.mutate(undefined)}
+      onClose={onClose}
+    >
+      <EngineUrl value={url} onChange={setUrl} />
+    </FormDialog>
+  );
+}
+
+const putReplica = (pool: string, replica: Schemas["Replica"], query: { probe: boolean }) =>
+  read(
+    api.PUT("/admin/v1/pools/{pool_name}/replicas/{replica_id}", {
+      params: { path: { pool_name: pool, replica_id: replica.id }, query },
+      body: replica,
+    }),
+  );
+
+/** The engine is asked first. Where it cannot serve, the reason is shown, and a second press goes on without asking. */
+function useProbe(...asked: string[]) {
+  const engine = asked.join(" ");
+  const [doubted, setDoubted] = useState<string | null>(null);
+  return {
+    query: { probe: doubted !== engine },
+    submit: (word: string) => (doubted === engine ? `${word} anyway` : word),
+    failed: (error: unknown) =>
+      setDoubted(error instanceof ApiError && error.param === "probe" ? engine : null),
+  };
 }
 
 function EngineUrl({ value, onChange }: { value: string; onChange: (value: string) => void }) {

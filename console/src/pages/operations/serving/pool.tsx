@@ -4,14 +4,16 @@ import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
 import { useLive } from "../../../api/live";
 import { Button } from "../../../components/button";
+import { ActionsMenu, type MenuAction } from "../../../components/menu";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Facts, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { count } from "../../../format/number";
 import { type Money, useMoney } from "../../../shell/money";
 import { useMyself } from "../../../shell/session";
-import { AddReplica } from "./add-model";
+import { AddReplica, ChangeUrl } from "./add-model";
 import { useLiveFleet } from "./live-fleet";
+import { type Removable, Remove } from "./remove";
 import { Replicas } from "./replicas";
 
 type Model = Schemas["Model"];
@@ -28,7 +30,10 @@ export function PoolPage() {
     queryFn: () => read(api.GET("/admin/v1/pools/{pool_name}", { params: { path: { pool_name: name } } })),
   });
   const { canOperate } = useMyself();
+  const canWrite = canOperate("fleet.write");
   const [adding, setAdding] = useState(false);
+  const [moving, setMoving] = useState<Replica | null>(null);
+  const [removing, setRemoving] = useState<Removable | null>(null);
   const live = useLiveFleet();
   const models = useQuery({
     queryKey: ["fleet", "models"],
@@ -54,7 +59,13 @@ export function PoolPage() {
       title={name}
       about="A pool: replicas that serve the same models and are chosen among."
       crumbs={crumbs}
+      actions={
+        canWrite &&
+        served?.length === 0 && <Button onClick={() => setRemoving({ pool: name })}>Remove the pool…</Button>
+      }
     >
+      {removing && <Remove what={removing} onClose={() => setRemoving(null)} />}
+      {moving && <ChangeUrl pool={pool.data} replica={moving} onClose={() => setMoving(null)} />}
       <div className="stack">
         {seen && (
           <Stats
@@ -71,7 +82,7 @@ export function PoolPage() {
           title="Replicas"
           about="As the router sees them now."
           actions={
-            canOperate("fleet.write") && (
+            canWrite && (
               <Button size="small" icon="plus" onClick={() => setAdding(true)}>
                 Add a replica
               </Button>
@@ -87,7 +98,7 @@ export function PoolPage() {
             <Replicas label={`Replicas of ${name}`} pools={[seen]} />
           ) : (
             <Notice tone="warn" title="The router does not know this pool yet">
-              It is told by the first gateway that has taken the newest version up.
+              The first gateway that serves the newest version reports it to the router.
             </Notice>
           )}
         </Card>
@@ -99,14 +110,18 @@ export function PoolPage() {
           ) : (
             <Table
               label={`Models of ${name}`}
-              columns={MODELS}
+              columns={[
+                ...MODELS,
+                ...menu<Model>(canWrite, (row) => [
+                  { label: "Remove…", tone: "bad", onSelect: () => setRemoving({ model: row.name }) },
+                ]),
+              ]}
               list={served}
               rowKey={(row) => row.name}
               csvName={`models-${name}`}
               empty={
                 <Empty title="No model names this pool">
-                  It stands by: give it to a model with <code>slipstream models set</code>, or start a
-                  release.
+                  Its engines are idle. Add a model that it serves, start a release on it, or remove it.
                 </Empty>
               }
             />
@@ -117,13 +132,21 @@ export function PoolPage() {
             <Facts facts={factsOf(pool.data)} />
             <Table
               label={`Replicas of ${name}, as set up`}
-              columns={REPLICAS}
+              columns={[
+                ...REPLICAS,
+                ...menu<Replica>(canWrite, (row) => [
+                  { label: "Change the URL…", onSelect: () => setMoving(row) },
+                  {
+                    label: "Remove…",
+                    tone: "bad",
+                    onSelect: () => setRemoving({ pool: name, replica: row.id }),
+                  },
+                ]),
+              ]}
               list={pool.data.replicas ?? []}
               rowKey={(row) => row.id}
               empty={
-                <Empty title="No replica">
-                  Add one with <code>slipstream replicas add</code>.
-                </Empty>
+                <Empty title="No replica">Requests for its models are refused until there is one.</Empty>
               }
             />
           </div>
@@ -133,8 +156,25 @@ export function PoolPage() {
   );
 }
 
+/** The last column: what may be done with a row. */
+const menu = <Row extends Model | Replica>(
+  may: boolean,
+  actions: (row: Row) => MenuAction[],
+): Column<Row>[] =>
+  may
+    ? [
+        {
+          id: "actions",
+          heading: "Actions",
+          actions: true,
+          value: () => null,
+          cell: (row) => <ActionsMenu label="Actions" actions={actions(row)} />,
+        },
+      ]
+    : [];
+
 const priceOf = (pool: Pool, money: Money) =>
-  pool.price_per_replica_hour ? money(pool.price_per_replica_hour * 1_000_000) : "not told";
+  pool.price_per_replica_hour ? money(pool.price_per_replica_hour * 1_000_000) : "not set";
 
 function factsOf(pool: Pool): [string, string][] {
   const facts: [string, string | false | undefined][] = [

@@ -1,0 +1,174 @@
+"""Where a gateway's CPU goes: the share of each stage of a request, and its Python calls.
+
+`python -m benchmarks.gateway_stages [--seconds 4] [--functions 20]` runs the gateway of `tests/costs` in memory, so no
+other process, disk or network is in the figures; Valkey, router, engine and client are left out. CPU is sampled at
+1,000 Hz and belongs to the innermost function of ours. Three works: a whole answer of 16 tokens that arrive together, a
+stream of 64 that arrive together, and a stream of 64 that arrive one by one. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from tests.costs.gateway import CHAT_PATH, MemoryGateway, memory_gateway
+from tests.costs.memory_loop import MemoryLoop
+from tests.costs.meter import Meter
+
+HERE = f"{Path(__file__).parents[1]}/"
+PERIOD_S = 0.001
+STAGES = {
+    "client's HTTP": ("gateway/http/", "uvicorn/", "gateway/serving/endpoint.py", "gateway/serving/body_room.py"),
+    "auth": ("gateway/auth/",),
+    "parse and prepare": (
+        "gateway/wire/body_shape.py",
+        "gateway/wire/chat_prompt.py",
+        "gateway/wire/control_tokens.py",
+        "gateway/wire/conversation.py",
+        "gateway/wire/decode.py",
+        "gateway/wire/openai/decode.py",
+        "gateway/wire/openai/format.py",
+        "gateway/wire/openai/prepare.py",
+        "gateway/wire/prepared.py",
+        "gateway/serving/model_catalog.py",
+        "contracts/prefix.py",
+        "engines/tokenizer/",
+    ),
+    "limit and settle": ("gateway/limits/", "storage/valkey", "gateway/serving/request_limits.py"),
+    "journal": ("gateway/metering/",),
+    "lease and release": ("router/", "contracts/lease.py"),
+    "engine's connection": ("engines/",),
+    "relay": ("gateway/wire/", "gateway/serving/stream.py", "gateway/serving/answer_size.py"),
+    "pipeline": ("gateway/serving/pipeline.py", "gateway/serving/attempt.py", "gateway/serving/generator.py"),
+    "observe": ("gateway/serving/", "gateway/observability/", "gateway/", "storage/", "prometheus_client/"),
+    "rest": ("",),
+}
+"""The first that fits a file's path."""
+MESSAGES = [{"role": "user", "content": "Write one line. " * 40}]
+
+
+class Samples:
+    """CPU samples of this thread while `running`."""
+
+    def __init__(self) -> None:
+        self.stages: Counter[str] = Counter()
+        self.functions: Counter[str] = Counter()
+        self.skipped = 0
+
+    def take(self, _: int, frame: FrameType | None) -> None:
+        innermost = frame
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if "/tests/" in path and path.startswith(HERE):
+                self.skipped += 1
+                return
+            name = _named(path)
+            if name is not None:
+                self.stages[_stage(name)] += 1
+                assert innermost is not None
+                self.functions[f"{name}:{frame.f_code.co_qualname}"] += 1
+                return
+            frame = frame.f_back
+        self.stages["rest"] += 1
+
+
+def _named(path: str) -> str | None:
+    """The file's path from the repository, or from the folder of packages for those that are a stage's; else None."""
+    if path.startswith(HERE) and "/.venv/" not in path:
+        return path.removeprefix(HERE)
+    for package in ("uvicorn", "prometheus_client"):
+        if (at := path.find(f"/{package}/")) >= 0:
+            return path[at + 1 :]
+    return None
+
+
+def _stage(name: str) -> str:
+    return next(stage for stage, begins in STAGES.items() if name.startswith(begins))
+
+
+async def sampled(loop: MemoryLoop, gateway: MemoryGateway, asked: bytes, seconds: float) -> tuple[Samples, float]:
+    """Samples of this request, again and again, and µs of CPU for each, peers included."""
+    samples = Samples()
+    for _ in range(50):
+        gateway.client.ask(asked)
+        await loop.idle()
+    signal.signal(signal.SIGPROF, samples.take)
+    signal.setitimer(signal.ITIMER_PROF, PERIOD_S, PERIOD_S)
+    began_s, done = time.thread_time(), 0
+    while time.thread_time() - began_s < seconds:
+        gateway.client.ask(asked)
+        await loop.idle()
+        done += 1
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return samples, (time.thread_time() - began_s) / done * 1e6
+
+
+async def calls(loop: MemoryLoop, gateway: MemoryGateway, asked: bytes, meter: Meter) -> Counter[str]:
+    """Python calls of one such request by stage."""
+    meter.start()
+    gateway.client.ask(asked)
+    await loop.idle()
+    counted: Counter[str] = Counter()
+    for function, count in meter.stop().functions.items():
+        counted[_stage(function)] += count
+    return counted
+
+
+async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Print each work's table."""
+    figures: dict[str, Any] = {}
+    async with memory_gateway(loop) as gateway:
+        for work, stream, tokens, together in (
+            ("whole", False, 16, True),
+            ("streamed", True, 64, True),
+            ("paced", True, 64, False),
+        ):
+            gateway.engine.tokens, gateway.engine.together = tokens, together
+            asked = gateway.request(CHAT_PATH, model="mock", messages=MESSAGES, stream=stream, max_tokens=tokens)
+            samples, cpu_us = await sampled(loop, gateway, asked, arguments.seconds)
+            called = await calls(loop, gateway, asked, meter)
+            total = samples.stages.total()
+            ours_us = cpu_us * total / (total + samples.skipped)
+            print(f"{work}: {ours_us:.0f} us of CPU a request, {called.total()} calls", file=sys.stderr)
+            for stage in STAGES:
+                share = samples.stages[stage] / total
+                print(
+                    f"  {stage:<22}{100 * share:5.1f} %{share * ours_us:8.0f} us{called[stage]:6} calls",
+                    file=sys.stderr,
+                )
+            for name, count in samples.functions.most_common(arguments.functions):
+                print(f"    {100 * count / total:5.1f} %  {name}", file=sys.stderr)
+            figures[work] = {
+                "cpu_us": round(ours_us),
+                "calls": called.total(),
+                "share": {stage: round(samples.stages[stage] / total, 3) for stage in STAGES},
+            }
+    return figures
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="CPU seconds of each work")
+    parser.add_argument("--functions", type=int, default=0, help="also the dearest functions")
+    arguments = parser.parse_args()
+    meter = Meter()
+    loop = MemoryLoop(meter)
+    asyncio.set_event_loop(loop)
+    gc.freeze()
+    figures = loop.run_until_complete(measure(loop, meter, arguments))
+    print(msgspec.json.encode(figures).decode())
+
+
+if __name__ == "__main__":
+    main()

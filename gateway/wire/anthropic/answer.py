@@ -1,0 +1,391 @@
+"""Turns an engine's event stream into Anthropic's answer, streamed or whole.
+
+Both are made by one reader, which names a sequence of blocks: thoughts, text, calls. A stream writes them as events; a
+whole answer keeps them. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from contracts.errors import EngineFailed, SlipstreamError
+from contracts.generation import Generation
+from contracts.usage import Usage
+from engines.http.event_splitter import EventSplitter
+from gateway.wire.anthropic.prepare import AnswerDetails
+from gateway.wire.chunk import (
+    BROKEN_OFF,
+    CallChunk,
+    EventChoice,
+    EventDelta,
+    ReadError,
+    UnreadableEvent,
+    decoded,
+    error_in,
+    finish_of,
+    has_text,
+    require_asked,
+)
+from gateway.wire.openai.tool_calls import Calls, openai_reason
+from gateway.wire.prepared import Prepared
+from gateway.wire.usage_tracker import UsageTracker
+
+SIGNATURE = "unsigned"
+"""Stands where Anthropic signs a thought. Some clients drop a thought without a signature."""
+UNREAD = "INVALID_JSON"
+"""The name by which Anthropic's documentation passes on arguments that are no JSON object."""
+_NULL = b"null"
+_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+
+
+class _Event(msgspec.Struct, gc=False):
+    """The needed fields of a usual event."""
+
+    choices: list[EventChoice]
+    usage: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class Sink(Protocol):
+    """Writes an answer."""
+
+    def begin(self, usage: Usage) -> None:
+        """The message begins. usage: known so far."""
+        ...
+
+    def start(self, index: int, block: dict[str, Any]) -> None:
+        """A block begins, empty."""
+        ...
+
+    def add(self, index: int, kind: str, text: str) -> None:
+        """A block grows. kind: the field of its delta, `text`, `thinking` or `partial_json`."""
+        ...
+
+    def stop(self, index: int) -> None:
+        """A block ends."""
+        ...
+
+    def taken(self) -> bytes:
+        """The bytes that may be sent now."""
+        ...
+
+    def end(self, ending: Ending, usage: Usage) -> bytes:
+        """The end of the answer."""
+        ...
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How the message ended."""
+
+    reason: str
+    stop_sequence: str | None
+    edits: bool
+    """See `AnswerDetails`."""
+
+
+class MessageReader:
+    """State of one attempt's answer."""
+
+    text = None
+    """Not kept."""
+    characters = None
+
+    def __init__(self, sink: Sink, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> None:
+        """usage: gets every event. read_error: the dialect's `Driver.error`."""
+        generation = prepared.generation
+        self._sink = sink
+        self._details = prepared.details if isinstance(prepared.details, AnswerDetails) else AnswerDetails()
+        self._stops = generation.sampling.stop
+        self._prompt_tokens = prepared.prompt_tokens
+        self._request_id = generation.request_id
+        self._usage = usage
+        self._read_error = read_error
+        self._splitter = EventSplitter()
+        self._kind = ""
+        """The open block's: `text`, `thinking` or `call`; "": none is open."""
+        self._next = 0
+        """Index of the next block."""
+        self._calls = Calls()
+        self._indexes: list[int] = []
+        """The block of each call."""
+        self._reason: str | None = None
+        """The engine's finish reason."""
+        self._stop_sequence: str | None = None
+        self._refused = False
+        """The model has refused, in a text of its own."""
+        self.events = 0
+        self.text_seen = False
+        self.satisfied = False
+        self.error: SlipstreamError | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._reason is not None
+
+    @property
+    def complete(self) -> bool:
+        return self.finished and self.error is None
+
+    def cut(self) -> None:
+        if not self.finished:
+            self.satisfied = True
+
+    def feed(self, data: bytes) -> bytes:
+        """Raises UnreadableEvent."""
+        try:
+            for payload in self._splitter.feed(data):
+                if payload != b"[DONE]" and not self._usual(payload):
+                    self._unusual(payload)
+        except EngineFailed as failure:
+            raise UnreadableEvent(failure, self._sink.taken()) from None
+        return self._sink.taken()
+
+    def finish(self) -> bytes:
+        if not self.events:
+            self._sink.begin(self._told())
+        self._close()
+        return self._sink.end(self._ending(), self._told())
+
+    def _usual(self, payload: bytes) -> bool:
+        """Take an event that only extends the answer; False: it is another one, or written in another way."""
+        if not self.text_seen or self.finished or self.satisfied:
+            return False
+        try:
+            event = _decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        choices = event.choices
+        if len(choices) != 1 or choices[0].finish_reason is not None or choices[0].index:
+            return False
+        self.events += 1
+        usage = bytes(event.usage)
+        self._usage.passed(payload, None if usage == _NULL else usage)
+        if (delta := choices[0].delta) is not None:
+            self._grow(delta)
+        return True
+
+    def _unusual(self, payload: bytes) -> None:
+        """First, finishing, usage-only, error and oddly written events."""
+        chunk = decoded(payload)
+        error = error_in(chunk, self._read_error)
+        if error is not None:
+            self.error = self.error or error
+            return
+        require_asked(chunk, 1)
+        self._usage.chunk(chunk)
+        if self.satisfied:
+            return
+        if not self.events:
+            self._sink.begin(self._told())
+        self.events += 1
+        self.text_seen = self.text_seen or has_text(chunk)
+        for choice in chunk.get("choices") or ():
+            if self.finished or choice.get("finish_reason") in BROKEN_OFF:
+                return
+            self._grow(_delta(choice))
+            if (reason := finish_of(choice)) is not None:
+                self._reason = reason
+                self._stop_sequence = self._matched(choice)
+
+    def _grow(self, delta: EventDelta) -> None:
+        thought = delta.reasoning_content
+        if thought is None and isinstance(delta.reasoning, str):
+            thought = delta.reasoning
+        if thought:
+            self._thought(thought)
+        self._refused = self._refused or bool(delta.refusal)
+        for text in (delta.content, delta.refusal):
+            if text:
+                if self._kind != "text":
+                    self._open("text", {"type": "text", "text": ""})
+                self._sink.add(self._next - 1, "text", text)
+        for piece in delta.tool_calls or ():
+            self._call(piece)
+
+    def _thought(self, text: str) -> None:
+        if self._kind != "thinking":
+            self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        if self._details.shows_thoughts:
+            self._sink.add(self._next - 1, "thinking", text)
+
+    def _call(self, piece: CallChunk) -> None:
+        function = piece.function
+        name, arguments = (None, None) if function is None else (function.name, function.arguments)
+        blank = True
+        number = self._calls.number(piece.index, piece.id, name)
+        if number < len(self._calls.begun):
+            blank = self._calls.begun[number].blank
+        number = self._calls.add(piece.index, piece.id, name, arguments)
+        call = self._calls.begun[number]
+        if number == len(self._indexes):
+            call.id = call.id or f"toolu_{self._request_id.removeprefix('req_')}_{number}"
+            self._indexes.append(self._next)
+            self._open("call", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
+        # blanks alone are no JSON: a call without arguments has none in its block either
+        if arguments and not (blank and call.blank):
+            self._sink.add(self._indexes[number], "partial_json", arguments)
+
+    def _open(self, kind: str, block: dict[str, Any]) -> None:
+        self._close()
+        self._kind = kind
+        self._sink.start(self._next, block)
+        self._next += 1
+
+    def _close(self) -> None:
+        if self._kind:
+            if self._kind == "thinking":
+                self._sink.add(self._next - 1, "signature", SIGNATURE)
+            self._sink.stop(self._next - 1)
+            self._kind = ""
+
+    def _matched(self, choice: dict[str, Any]) -> str | None:
+        """The stop sequence of the request that ended the answer, as SGLang, or vLLM and TensorRT-LLM, report it. None
+        where the engine reports none: an end token and a stop sequence cannot be distinguished there."""
+        for name in ("matched_stop", "stop_reason"):
+            if (told := choice.get(name)) in self._stops:
+                return str(told)
+        return None
+
+    def _ending(self) -> Ending:
+        reason = _REASONS[openai_reason(self._reason or "stop", calls=bool(self._calls.begun))]
+        if reason == "max_tokens" and self._details.lowered:
+            reason = "model_context_window_exceeded"
+        if reason == "end_turn" and self._refused:
+            reason = "refusal"
+        stop = self._stop_sequence if reason == "end_turn" else None
+        return Ending("stop_sequence" if stop is not None else reason, stop, self._details.edits)
+
+    def _told(self) -> Usage:
+        """The engine's count so far; ours of the prompt before its first report."""
+        told = self._usage.total
+        return Usage(self._prompt_tokens) if told is None or not told.prompt_tokens else told
+
+
+class StreamSink:
+    """Writes events."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        """message: the fields that every answer has."""
+        self._message = message
+        self._out: list[bytes] = []
+
+    def begin(self, usage: Usage) -> None:
+        message = {**self._message, "content": [], "stop_reason": None, "stop_sequence": None}
+        self._event("message_start", message={**message, "usage": usage_json(usage)})
+
+    def start(self, index: int, block: dict[str, Any]) -> None:
+        self._event("content_block_start", index=index, content_block=block)
+
+    def add(self, index: int, kind: str, text: str) -> None:
+        self._out.append(
+            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b_delta",'
+            b'"%b":%b}}\n\n' % (index, _DELTAS[kind], kind.encode(), msgspec.json.encode(text))
+        )
+
+    def stop(self, index: int) -> None:
+        self._event("content_block_stop", index=index)
+
+    def taken(self) -> bytes:
+        taken, self._out = b"".join(self._out), []
+        return taken
+
+    def end(self, ending: Ending, usage: Usage) -> bytes:
+        delta = {"stop_reason": ending.reason, "stop_sequence": ending.stop_sequence}
+        self._event("message_delta", delta=delta, usage=usage_json(usage), **_edits(ending))
+        self._event("message_stop")
+        return self.taken()
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode({"type": kind, **fields})))
+
+
+class WholeSink:
+    """Keeps the blocks. Texts are UTF-8 until they are whole: adding to a string copies it."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        """message: the fields that every answer has."""
+        self._message = message
+        self._blocks: list[dict[str, Any]] = []
+        self._texts: list[dict[str, bytearray]] = []
+
+    def begin(self, usage: Usage) -> None:
+        """Nothing is sent before the end."""
+
+    def start(self, index: int, block: dict[str, Any]) -> None:
+        self._blocks.append(block)
+        self._texts.append({})
+
+    def add(self, index: int, kind: str, text: str) -> None:
+        self._texts[index].setdefault(kind, bytearray()).extend(text.encode())
+
+    def stop(self, index: int) -> None:
+        """Later pieces of a call are taken too."""
+
+    def taken(self) -> bytes:
+        return b""
+
+    def end(self, ending: Ending, usage: Usage) -> bytes:
+        for block, texts in zip(self._blocks, self._texts, strict=True):
+            for kind, text in texts.items():
+                if kind == "partial_json":
+                    block["input"] = _input(bytes(text), cut=ending.reason not in ("tool_use", "end_turn"))
+                else:
+                    block[kind] = text.decode()
+        return msgspec.json.encode(
+            {
+                **self._message,
+                "content": self._blocks,
+                "stop_reason": ending.reason,
+                "stop_sequence": ending.stop_sequence,
+                "usage": usage_json(usage),
+                **_edits(ending),
+            }
+        )
+
+
+_DELTAS = {"text": b"text", "thinking": b"thinking", "signature": b"signature", "partial_json": b"input_json"}
+
+
+def message_of(response_id: str, generation: Generation) -> dict[str, Any]:
+    """The fields that every answer to a generation has."""
+    return {"id": response_id, "type": "message", "role": "assistant", "model": generation.public_model}
+
+
+def _edits(ending: Ending) -> dict[str, Any]:
+    """For a client that asked for edits of its context: none was applied."""
+    return {"context_management": {"applied_edits": []}} if ending.edits else {}
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """Anthropic's counts. Its `input_tokens` leaves out tokens that a cache gave or that were written to a cache at a
+    charge: the three together are OpenAI's `prompt_tokens`."""
+    read = min(usage.cached_tokens, usage.prompt_tokens)
+    written = min(usage.cache_write_tokens, usage.prompt_tokens - read)
+    return {
+        "input_tokens": usage.prompt_tokens - read - written,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+    }
+
+
+def _delta(choice: dict[str, Any]) -> EventDelta:
+    try:
+        return msgspec.convert(choice.get("delta") or {}, EventDelta)
+    except msgspec.ValidationError as error:
+        raise EngineFailed("The engine sent an event of another shape than OpenAI's.", detail=str(error)) from None
+
+
+def _input(arguments: bytes, *, cut: bool) -> Any:
+    """A call's arguments as the object that Anthropic's clients expect: as the model wrote them; empty if they were
+    cut, because a client could take the beginning for the whole; under `UNREAD` if they are no object."""
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {} if cut else {UNREAD: arguments.decode()}
+    return msgspec.Raw(arguments)

@@ -1,0 +1,74 @@
+"""Usual events are recognized by their bytes exactly where decoding would find the same texts."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import EngineFailed
+from engines.http.event_splitter import EventSplitter
+from engines.http.repeated_event import RepeatedEvent, is_text
+
+USUAL = RepeatedEvent(b'{"choices":[{"delta":{"content":"', b'"}}]}')
+OTHER = b'data: {"choices":[{"delta":{"content":"end"},"finish_reason":"stop"}]}\n\n'
+
+
+def json_texts(inside: bytes) -> str | None:
+    try:
+        decoded = msgspec.json.decode(b'"%b"' % inside)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return None
+    return decoded if isinstance(decoded, str) else None
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), st.data())
+def test_texts_are_found_however_a_stream_is_cut(texts: list[str], data: st.DataObject) -> None:
+    insides = [msgspec.json.encode(text)[1:-1] for text in texts]
+    stream = USUAL.written(insides) + OTHER + USUAL.written(insides)
+    splitter = EventSplitter()
+    splitter.repeated = USUAL
+    found: list[bytes] = []
+    others = 0
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        for each in splitter.runs(stream[:size]):
+            if isinstance(each, list):
+                found += each
+            elif each == OTHER[6:-2]:
+                others += 1
+            else:  # an event that came in two reads and was alone in the second
+                assert each.startswith(USUAL.before)
+                found.append(each.removeprefix(USUAL.before).removesuffix(USUAL.after))
+        stream = stream[size:]
+    assert (found, others) == (insides * 2, 1)
+
+
+@given(
+    st.binary(max_size=12)
+    | st.from_regex(rb'(\\["\\/bfnrtu]|\\u[dD][89abAB][0-9]{2}|\\u[0-9a-f]{4}|a|"|\xc3|\xa9){0,6}')
+)
+def test_only_the_inside_of_a_string_is_a_text(inside: bytes) -> None:
+    if is_text(inside):
+        assert json_texts(inside) is not None
+
+
+@pytest.mark.parametrize("inside", [b"", b"a b", rb"\n\"\\\/", rb"\u00e9\ud83d\ude00", "é漢😀".encode()])
+def test_usual_texts_are_recognized(inside: bytes) -> None:
+    assert is_text(inside)
+
+
+def test_half_an_escape_is_not_completed_by_the_next_event() -> None:
+    splitter = EventSplitter()
+    splitter.repeated = USUAL
+    payloads = list(splitter.runs(USUAL.written([b"a\\", b"n"])))
+    assert all(isinstance(payload, bytes) for payload in payloads[:1])
+
+
+def test_an_event_without_an_end_is_still_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.http.event_splitter.MAX_EVENT_BYTES", 64)
+    splitter = EventSplitter()
+    splitter.repeated = USUAL
+    with pytest.raises(EngineFailed):
+        list(splitter.runs(USUAL.written([b"a"]) + USUAL.begin + b"b" * 64))

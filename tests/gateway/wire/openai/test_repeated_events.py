@@ -1,0 +1,111 @@
+"""A stream whose usual events are recognized by their bytes gives what it gives when each is decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.wire.openai import collect as collecting
+from gateway.wire.openai import relay as relaying
+from gateway.wire.openai.collect import Collector
+from gateway.wire.openai.relay import Relay
+from gateway.wire.usage_tracker import UsageTracker
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def event(choice: dict[str, Any], **more: Any) -> bytes:
+    return (
+        b"data: "
+        + msgspec.json.encode(
+            {
+                "id": "theirs",
+                "object": "chat.completion.chunk",
+                "created": 7,
+                "model": "theirs",
+                "choices": [choice],
+                **more,
+            }
+        )
+        + b"\n\n"
+    )
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[bytes]:
+    """An engine's reads: texts, thoughts, members that come and go, an end, and events after it."""
+    events = [event({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None})]
+    for _ in range(draw(st.integers(1, 12))):
+        name = draw(st.sampled_from(["content"] * 6 + ["reasoning_content", "refusal"]))
+        delta: dict[str, Any] = {name: draw(TEXTS)}
+        if draw(st.integers(0, 6)) == 0:
+            delta["tool_calls"] = [{"index": 0, "id": "c", "type": "function", "function": {"name": "f"}}]
+        more = draw(
+            st.sampled_from([{}] * 6 + [{"usage": None}, {"usage": {"prompt_tokens": 3, "completion_tokens": 9}}])
+        )
+        events.append(event({"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}, **more))
+    usual = event({"index": 0, "delta": {"content": "after"}, "logprobs": None, "finish_reason": None})
+    events += draw(st.sampled_from([[], [usual, usual]]))
+    if draw(st.booleans()):
+        events.append(event({"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}))
+        events += draw(st.sampled_from([[], [usual, usual]]))
+    events.append(b"data: [DONE]\n\n")
+    stream, reads = b"".join(events), []
+    while stream:
+        size = draw(st.integers(1, len(stream)) | st.just(len(stream)))
+        reads.append(stream[:size])
+        stream = stream[size:]
+    return reads
+
+
+def outcome(kind: type[Relay] | type[Collector], reads: list[bytes], **options: Any) -> tuple[object, ...]:
+    usage = UsageTracker(1)
+    made = kind("ours", "model", 1, seen=usage, **options)
+    sent = b"".join([made.feed(read) for read in reads])
+    return (
+        sent,
+        made.finish(),
+        made.characters,
+        made.events,
+        made.text_seen,
+        made.finished,
+        usage.total,
+        usage.final,
+        usage.delivered.events,
+        {index: "".join(texts) for index, texts in usage.delivered._texts.items()},
+    )
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+@settings(max_examples=40)
+@given(reads=streams(), counts=st.booleans())
+def test_a_stream(reads: list[bytes], counts: bool, include_usage: bool) -> None:
+    options: dict[str, Any] = {"include_usage": include_usage, "counts_characters": counts}
+    fast = outcome(Relay, reads, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relaying, "LESSONS", 0)
+        assert outcome(Relay, reads, **options) == fast
+
+
+@settings(max_examples=40)
+@given(reads=streams())
+def test_a_whole_answer(reads: list[bytes]) -> None:
+    fast = outcome(Collector, reads)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collecting, "LESSONS", 0)
+        assert outcome(Collector, reads) == fast
+
+
+def test_usual_events_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+    decode = relaying.decode_event
+    monkeypatch.setattr(relaying, "decode_event", lambda payload: decoded.append(payload) or decode(payload))
+    usual = [event({"index": 0, "delta": {"content": f"w{n}"}, "finish_reason": None}) for n in range(100)]
+    made = Relay("ours", "model", 1, include_usage=False)
+    sent = b"".join(map(made.feed, usual))
+    assert sent.count(b'"id":"ours"') == made.events == 100
+    assert len(decoded) < 3
