@@ -190,7 +190,8 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     hardware: str = ""
     """Hardware of its replicas, for people and reports: `H100`. A replica's own setting takes precedence."""
     tensor_parallel: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
-    """GPUs that each of its replicas spans, for reports and `slipstream engines render`. 0: not set; reports assume
+    """GPUs that each of its replicas spans, for reports and `slipstream tools engines render`. 0: not set; reports
+    assume
     one, and rendering takes the fewest that hold the model and keep its promise."""
     role: Role = "unified"
     """`prefill` or `decode`: half of the pairs that serve a request together, `sglang` only. Models name the decode
@@ -217,7 +218,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             if not is_path_segment(name):
                 raise ConfigError(f"{field}: {name!r}; {NO_PATH_SEGMENT}", param=field)
             if not name.isprintable():
-                # the name stands in logs, and as a comment in the scripts of `slipstream engines render`
+                # the name stands in logs, and as a comment in the scripts of `slipstream tools engines render`
                 raise ConfigError(f"pools: {name!r} names a pool or replica: printable characters only", param="pools")
 
     def check_role(self) -> None:

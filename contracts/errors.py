@@ -52,6 +52,7 @@ nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── LimiterUnavailable      limiter_unavailable
         │   └── BudgetUnavailable   budget_unavailable
         ├── JournalUnavailable      journal_unavailable
+        ├── ResponsesUnavailable    response_store_unavailable
         ├── RouterUnavailable       router_unavailable
         ├── NoEngine                no_engine_available
         ├── Overloaded              overloaded
@@ -428,6 +429,12 @@ class JournalUnavailable(ServiceError):
     """The usage journal cannot be written (disk full, I/O error), so nothing is admitted."""
 
     code = "journal_unavailable"
+
+
+class ResponsesUnavailable(ServiceError):
+    """Stored responses can neither be read nor written at the moment."""
+
+    code = "response_store_unavailable"
 
 
 class RouterUnavailable(ServiceError):

@@ -7,7 +7,8 @@ from __future__ import annotations
 CHAT_PREFIX = "chatcmpl-"
 COMPLETION_PREFIX = "cmpl-"
 MESSAGE_PREFIX = "msg_"
-ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX, MESSAGE_PREFIX)
+RESPONSE_PREFIX = "resp_"
+ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX)
 
 
 def answer_id(prefix: str, request_id: str) -> str:
@@ -16,8 +17,7 @@ def answer_id(prefix: str, request_id: str) -> str:
 
 
 def request_id_of(name: str) -> str:
-    """The request id from any form that a client has: `req_…` unchanged, `chatcmpl-…`, `cmpl-…` and
-    `msg_…` converted."""
+    """The request id from any form that a client has: `req_…` unchanged, ids of responses converted."""
     for prefix in ANSWER_PREFIXES:
         if name.startswith(prefix):
             return "req_" + name.removeprefix(prefix)

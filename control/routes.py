@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar.datastructures import State
+from litestar.types import ControllerRouterHandler
 
 from control.api.services import AdminServices
 from control.console.console import Console
@@ -34,8 +36,11 @@ class ControlRoutes:
         router: RouterControl,
         requests: RequestConfig,
         max_body_bytes: int,
+        own: Sequence[ControllerRouterHandler] = (),
+        served: Mapping[str, str] = SERVED,
     ) -> None:
-        """router: stopped with the rest. requests, max_body_bytes: bounds of a body."""
+        """router: stopped with the rest. requests, max_body_bytes: bounds of a body. own: further routes, on a port of
+        its own. served: paths of that port, for advice."""
         self._router = router
         self._admin = services.admin
         self._console = console
@@ -46,10 +51,11 @@ class ControlRoutes:
                 *console_routes(requests),
                 document_route(f"{PREFIX}/openapi.json", _document),
                 *([pages_route(Pages.read(DIST))] if console.config.enabled else ()),
+                *own,
             ],
             State({"services": services, "console": console}, deep_copy=False),
             max_body_bytes,
-            SERVED,
+            served,
             ADMINISTERED,
         )
 

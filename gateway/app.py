@@ -20,6 +20,9 @@ from gateway.http.loop_shares import LoopShares
 from gateway.http.pace import Pace
 from gateway.http.page_origins import checked_origins
 from gateway.http.routing import routes
+from gateway.responses.endpoint import InputTokensEndpoint, ResponsesEndpoint
+from gateway.responses.openapi import with_responses
+from gateway.responses.routes import ResponsesController
 from gateway.routes import (
     ModelsController,
     SystemController,
@@ -46,6 +49,7 @@ from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH,
 from gateway.wire.openai.stream_audit import StreamAuditFormat
 from gateway.wire.pooling.format import EmbeddingFormat, RerankFormat, ScoreFormat
 from gateway.wire.pooling.openapi import EMBEDDINGS_PATH, POOLING_OPERATIONS, RERANK_PATH, SCORE_PATH
+from gateway.wire.responses.openapi import INPUT_TOKENS_PATH, RESPONSES_OPERATION, RESPONSES_PATH
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
@@ -81,6 +85,7 @@ SERVED = {
     **{
         path: "POST" for path in (*INFERENCE, *COUNTS, *POOLING) if path not in (LLAMA_COMPLETION_PATH, DETOKENIZE_PATH)
     },
+    RESPONSES_PATH: "POST",
     "/v1/models": "GET",
 }
 """Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
@@ -106,6 +111,8 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         path: TokenCountEndpoint(services, counting(requests), scope, max_body_bytes, requests, shares, room, task)
         for path, (counting, scope, task) in COUNTS.items()
     }
+    stored = services, services.responses, max_body_bytes, requests, shares, room
+    endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
     engine_format = EngineCompletionFormat(requests)
 
     def engine_endpoint(model: str) -> InferenceEndpoint[Any]:
@@ -123,6 +130,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             SystemController,
             CompletionEventsController,
             TabbyController,
+            ResponsesController,
             front_page,
             stream_audit_route(stream_audit),
             document_route("/openapi.json", lambda: _document(config)),
@@ -154,7 +162,7 @@ def _none(_: str) -> bool:
 
 def _document(config: GatewayConfig) -> bytes:
     operations = [
-        *ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, *POOLING_OPERATIONS,
-        *TOKEN_OPERATIONS,
+        *ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION,
+        *POOLING_OPERATIONS, *TOKEN_OPERATIONS,
     ]  # fmt: skip
-    return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)
+    return with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)

@@ -10,6 +10,7 @@ from control.console import tables as console_tables
 from control.diagnosis import tables as diagnosis_tables
 from control.prefixes import tables as prefixes_tables
 from control.releases import tables as releases_tables
+from control.responses import tables as responses_tables
 from control.shadow import tables as shadow_tables
 from control.slo import serving_tables
 from control.slo import tables as slo_tables
@@ -33,6 +34,7 @@ MODULES = (
     metering_tables,
     prefixes_tables,
     releases_tables,
+    responses_tables,
     shadow_tables,
     slo_tables,
     serving_tables,

@@ -1,4 +1,4 @@
-"""Deletes the records of single requests, of their completions and of stored texts after their retention."""
+"""Deletes the records of single requests, of their completions, of stored texts and responses after their retention."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ FORGET_TEXTS = """
 DELETE FROM gateway.completion_texts WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM gateway.completion_texts WHERE recorded_at < %s LIMIT %s))
 """
+FORGET_RESPONSES = """
+DELETE FROM gateway.responses WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM gateway.responses WHERE recorded_at < %s LIMIT %s))
+"""
 
 
 def forget_traces(database_url: str, retention_days: int) -> int:
@@ -28,7 +32,7 @@ def forget_traces(database_url: str, retention_days: int) -> int:
     before = datetime.now(UTC) - timedelta(days=retention_days)
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:
-        for statement in (FORGET_TRACES, FORGET_EVENTS, FORGET_TEXTS):
+        for statement in (FORGET_TRACES, FORGET_EVENTS, FORGET_TEXTS, FORGET_RESPONSES):
             while deleted := connection.execute(statement, (before, AT_ONCE)).rowcount:
                 forgotten += deleted
     return forgotten

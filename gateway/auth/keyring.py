@@ -42,9 +42,9 @@ def check(config: AuthConfig) -> None:
     """Raises ConfigError for settings that contradict each other."""
     if config.heartbeat_s >= config.trust_s:
         raise ConfigError(
-            f"gateway.auth.heartbeat_s: {config.heartbeat_s} must be below gateway.auth.trust_s ({config.trust_s}), "
-            "or memory is never trusted; a quarter of it is a good choice",
-            param="gateway.auth.heartbeat_s",
+            f"gateway.auth.trust_s: {config.trust_s:g} must be above {config.heartbeat_s:g}, the interval between two "
+            "proofs, or memory is never trusted",
+            param="gateway.auth.trust_s",
         )
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Controller, HttpMethod, Request, Response, get, post, route
-from litestar.connection import ASGIConnection
-from litestar.datastructures import State
+from litestar import Controller, HttpMethod, Response, get, post, route
 from litestar.di import NamedDependency
-from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath, SkipValidation
 
 from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
-from gateway.auth.bearer import authenticate
-from gateway.auth.key_record import KeyRecord
+from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
 from gateway.autocomplete.event import Event, completed_request, key_of
 from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.schema import CompletionEvent, TabbyEvent, TabbyEventType, TabbyHealth, TabbyServerSetting
 from gateway.autocomplete.services import CompletionServices
-from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.request_body import whole_body
 from gateway.wire.decode import decode
-from gateway.wire.key_header import authorization_of
 
 EVENTS_PATH = "/v1/completions/{completion_id}/events"
 TABBY_EVENTS_PATH, HEALTH_PATH, SETTING_PATH = "/v1/events", "/v1/health", "/v1beta/server_setting"
@@ -32,20 +24,8 @@ MAX_BODY_BYTES = 16_384
 """Limit for one event."""
 _EVENT = msgspec.json.Decoder(CompletionEvent)
 _TABBY_EVENT = msgspec.json.Decoder(TabbyEvent)
-KeyedRequest = Request[KeyRecord, Any, State]
-"""Its `user` is the key that the guard found."""
 Parts = NamedDependency[SkipValidation[CompletionServices]]
 """The gateway's, which has more: Litestar must not convert it."""
-AnyConnection = ASGIConnection[Any, Any, Any, Any]
-
-
-async def require_key(connection: AnyConnection, _: BaseRouteHandler) -> None:
-    """The guard: whose key it is, and whether it is for completions, before the body is looked at."""
-    services: CompletionServices = connection.app.state.services
-    key = await authenticate(authorization_of(dict(connection.scope["headers"])), services.keyring)
-    connection.scope[SCOPE_KEY].serve(key.caller.organization_id)  # type: ignore[literal-required]
-    key.require_scope(Scope.COMPLETIONS)
-    connection.scope["user"] = key
 
 
 class CompletionEventsController(Controller):
@@ -55,7 +35,7 @@ class CompletionEventsController(Controller):
     never stored (docs/concepts/autocomplete-telemetry.md).
     """
 
-    guards = (require_key,)
+    guards = (keyed(Scope.COMPLETIONS),)
 
     @post(EVENTS_PATH.replace("_id}", "_id:str}"), status_code=202)
     async def report(self, request: KeyedRequest, services: Parts, completion_id: FromPath[str]) -> Response[bytes]:
@@ -96,7 +76,7 @@ class CompletionEventsController(Controller):
 class TabbyController(Controller):
     """Routes that Tabby's plug-ins call first."""
 
-    guards = (require_key,)
+    guards = (keyed(Scope.COMPLETIONS),)
 
     @route(HEALTH_PATH, http_method=[HttpMethod.GET, HttpMethod.POST], status_code=200)
     async def health(self, request: KeyedRequest, services: Parts) -> Response[bytes]:

@@ -117,7 +117,7 @@ class ModelCatalog:
         for name in sorted(stale - self._warned):
             logger.warning(
                 "models.%s.cascade: what its comparison has compared is changed, so the large model answers all; "
-                "compare again, and approve it with `slipstream models cascade`",
+                "compare again, and approve it with `slipstream fleet models cascade`",
                 name,
             )
         self._warned = stale

@@ -121,6 +121,8 @@ class RequestPipeline:
         response = client.response
         try:
             closing = await self._serve(request, client)
+            if request.before_end is not None:
+                await request.before_end()
             if request.superseded_by is not None:
                 response.error_code = SUPERSEDED
                 response.headers.append((SUPERSEDED_BY, request.superseded_by.encode()))

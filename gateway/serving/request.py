@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from contracts.client_family import EDITORS, ClientFamily
@@ -91,6 +91,7 @@ class InferenceRequest:
     """The request as the pipeline needs it. Mutable fields are filled in as the steps happen."""
 
     __slots__ = (
+        "before_end",
         "caller",
         "characters",
         "client",
@@ -160,6 +161,8 @@ class InferenceRequest:
         """Asked of a small model before its own is; None: it is not."""
         self.sample: Sample | None = None
         """Its response is kept, to be compared with a candidate's."""
+        self.before_end: Callable[[], Awaitable[None]] | None = None
+        """Awaited once its usage is settled, before its response's last bytes: an error fails the response."""
         self.served_from: str | None = None
         """The request whose generation made its response; None: its own."""
 

@@ -214,6 +214,22 @@ def repeated(payload: bytes, name: str, text: str) -> RepeatedEvent | None:
     return RepeatedEvent(payload[:start], payload[end:])
 
 
+def learned(payload: bytes) -> tuple[str, RepeatedEvent] | None:
+    """The usual event of a stream with one choice, after this one, and the member that holds its text; None: it has
+    more than a text, or its bytes do not show where that is."""
+    if b'"logprobs":{' in payload or b'"usage":{' in payload:
+        return None
+    try:
+        choices = decode_event(payload).choices
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    if len(choices) != 1 or choices[0].index or choices[0].finish_reason is not None:
+        return None
+    if (member := only_text(choices[0])) is None or (event := repeated(payload, *member)) is None:
+        return None
+    return member[0], event
+
+
 def texts_in(payload: bytes) -> list[tuple[int, str]]:
     """Like `texts_of`. An event that was passed on undecoded, and is invalid, counts as some text."""
     try:

@@ -72,6 +72,7 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "limiter_unavailable": (503, "service_unavailable_error"),
     "budget_unavailable": (503, "service_unavailable_error"),
     "journal_unavailable": (503, "service_unavailable_error"),
+    "response_store_unavailable": (503, "service_unavailable_error"),
     "router_unavailable": (503, "service_unavailable_error"),
     "no_engine_available": (503, "service_unavailable_error"),
     "overloaded": (503, "service_unavailable_error"),

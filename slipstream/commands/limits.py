@@ -1,10 +1,13 @@
-"""`slipstream limits`: what an organization, a project or a key may use, and who goes first. Gateways follow within a
-second."""
+"""`slipstream customers limits`: what an organization, a project or a key may use, and who goes first.
+
+Gateways follow within a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -12,8 +15,8 @@ import click
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in
+from slipstream.listing import json_option, show
 from slipstream.money import Money, told
-from slipstream.table import table
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -78,20 +81,23 @@ def limits() -> None:
 
     \b
     Examples:
-      slipstream limits set --organization acme --requests-per-minute 600 --money-per-month 25
-      slipstream limits set --organization acme --project web --tier chat --tokens-per-day 1000000
-      slipstream limits set --key ci --max-concurrency 4
-      slipstream limits set --organization acme --class interactive --share 300
-      slipstream limits set --organization acme --project nightly --class offline
-      slipstream limits list --organization acme
-      slipstream limits remove --key ci
+      slipstream customers limits set --organization acme --requests-per-minute 600 --money-per-month 25
+      slipstream customers limits set --organization acme --project web --tier chat --tokens-per-day 1000000
+      slipstream customers limits set --key ci --max-concurrency 4
+      slipstream customers limits set --organization acme --class interactive --share 300
+      slipstream customers limits set --organization acme --project nightly --class offline
+      slipstream customers limits list --organization acme
+      slipstream customers limits remove --key ci
     """
 
 
 @limits.command(name="list")
 @deployment_options
 @subject_options
-def list_command(deployment: Deployment, organization: str, project: str | None, key: str | None) -> None:
+@json_option
+def list_command(
+    deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool
+) -> None:
     """List the limits of an organization and of everything in it, or of one project or key; of a key also the class
     and shares that its requests have by all of them."""
     from control.tenants import limit_store, priority_store
@@ -119,19 +125,14 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
         told_by.setdefault(_place(name, rule), []).append(spoken(rule.limits, settings.currency))
     for name, rule in prioritized:
         told_by.setdefault(_place(name, rule), []).append(spoken_priority(rule))
-    rows = [
-        (LEVELS[level], name, tier or "all", ", ".join(parts))
+    found = [
+        {"level": LEVELS[level], "of": name, "tier": tier or "all", "limits": ", ".join(parts)}
         for (level, name, _, tier), parts in sorted(told_by.items())
     ]
-    if not rows:
-        print(
-            none_in(organization)
-            if project is None and key is None
-            else f"none for {_whose(organization, project, key)}"
-        )
-    else:
-        print("\n".join(table(("level", "of", "tier", "limits"), rows)))
-    if has is not None:
+    whole = project is None and key is None
+    empty = none_in(organization) if whole else f"none for {_whose(organization, project, key)}"
+    show(found, {name: itemgetter(name) for name in ("level", "of", "tier", "limits")}, as_json=as_json, empty=empty)
+    if has is not None and not as_json:
         print("\n".join(in_force(has)))
 
 
@@ -165,7 +166,7 @@ def set_command(
     """
     changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
     if not changes:
-        raise click.UsageError("no limit is given; `slipstream limits set --help` names them")
+        raise click.UsageError("no limit is given; `slipstream customers limits set --help` names them")
     from control.tenants.limits import NewLimits, get_limits, put_limits
     from control.tenants.priorities import NewPriority, get_priorities, put_priorities
     from slipstream.administration import administer, converted

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from slipstream.command_table import Group
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.money import amount, told
@@ -29,9 +30,9 @@ COST_HEAD = ("organization", "tier", "length", "requests", "good", "good in", "g
 SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 
-@click.group()
+@click.group(cls=Group)
 def usage() -> None:
-    """Show totals and invoices, and verify the ledger."""
+    """Totals, invoices, the ledger's checks, prefixes, completions."""
 
 
 @usage.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from contracts.desired_state import Model, Pool
@@ -54,13 +55,19 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connectio
 async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
-    said = await shell.must("limits", "set", *ACME, "--requests-per-minute", "600", "--money-per-month", "12.5")
+    said = await shell.must(
+        "customers", "limits", "set", *ACME, "--requests-per-minute", "600", "--money-per-month", "12.5"
+    )
     assert said == "organization acme, all tiers: 600 requests/min, 12.50 USD a month"
-    said = await shell.must("limits", "set", *ACME, "--tokens-per-day", "1000000", "--requests-per-minute", "none")
+    said = await shell.must(
+        "customers", "limits", "set", *ACME, "--tokens-per-day", "1000000", "--requests-per-minute", "none"
+    )
     assert said == "organization acme, all tiers: 1,000,000 tokens/day, 12.50 USD a month"
-    await shell.must("limits", "set", *ACME, "--project", "web", "--tier", "chat", "--tokens-per-minute", "5")
-    await shell.must("limits", "set", "--key", "ci", "--max-concurrency", "4")
-    assert [line.split(None, 3) for line in (await shell.must("limits", "list", *ACME)).splitlines()] == [
+    await shell.must(
+        "customers", "limits", "set", *ACME, "--project", "web", "--tier", "chat", "--tokens-per-minute", "5"
+    )
+    await shell.must("customers", "limits", "set", "--key", "ci", "--max-concurrency", "4")
+    assert [line.split(None, 3) for line in (await shell.must("customers", "limits", "list", *ACME)).splitlines()] == [
         ["level", "of", "tier", "limits"],
         ["organization", "acme", "all", "1,000,000 tokens/day, 12.50 USD a month"],
         ["project", "web", "chat", "5 tokens/min"],
@@ -72,39 +79,41 @@ async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     assert ids is not None
     rules = (await levels_of_all(connection, [tuple(ids)]))[0].rules  # as a gateway reads them
     assert [rule.limits.money_micro_per_month for rule in rules] == [12_500_000, None, None]
-    assert (await shell.must("limits", "remove", "--key", "ci")) == "key ci, all tiers: none"
-    await shell.must("limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
-    (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
+    assert (await shell.must("customers", "limits", "remove", "--key", "ci")) == "key ci, all tiers: none"
+    await shell.must("customers", "limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
+    (_, left) = (await shell.must("customers", "limits", "list", *ACME)).splitlines()
     assert left.split()[:2] == ["project", "web"]
     for subject in (("--key", "ci"), (*ACME, "--project", "web", "--key", "ci")):
-        assert (await shell.must("limits", "list", *subject)).splitlines()[0] == "none for key ci"
+        assert (await shell.must("customers", "limits", "list", *subject)).splitlines()[0] == "none for key ci"
 
 
 async def test_class_and_share_are_set_beside_limits_and_told_with_them(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
     given = ("--class", "interactive", "--share", "300", "--max-concurrency", "9")
-    said = await shell.must("limits", "set", *ACME, *given)
+    said = await shell.must("customers", "limits", "set", *ACME, *given)
     assert said == "organization acme, all tiers: 9 at once, class interactive, share 300"
-    said = await shell.must("limits", "set", *ACME, "--class", "none")
+    said = await shell.must("customers", "limits", "set", *ACME, "--class", "none")
     assert said == "organization acme, all tiers: share 300"
-    said = await shell.must("limits", "set", *ACME, "--project", "web", "--tier", "chat", "--class", "offline")
+    said = await shell.must(
+        "customers", "limits", "set", *ACME, "--project", "web", "--tier", "chat", "--class", "offline"
+    )
     assert said == "project web of acme, tier chat: class offline"
-    assert [line.split(None, 3) for line in (await shell.must("limits", "list", *ACME)).splitlines()] == [
+    assert [line.split(None, 3) for line in (await shell.must("customers", "limits", "list", *ACME)).splitlines()] == [
         ["level", "of", "tier", "limits"],
         ["organization", "acme", "all", "9 at once, share 300"],
         ["project", "web", "chat", "class offline"],
     ]
-    of_key = (await shell.must("limits", "list", "--key", "ci")).splitlines()
+    of_key = (await shell.must("customers", "limits", "list", "--key", "ci")).splitlines()
     assert of_key == [
         "none for key ci",
         "in force in the tier autocomplete: class standard; share 300 of the organization, 100 of the project in it",
         "in force in the tier chat: class offline; share 300 of the organization, 100 of the project in it",
     ]
-    code, output = await shell.run("limits", "set", "--key", "ci", "--class", "interactive")
+    code, output = await shell.run("customers", "limits", "set", "--key", "ci", "--class", "interactive")
     assert code != 0
     assert "'interactive' is above what the organization has in the tier autocomplete, 'standard' and in the" in output
-    assert "slipstream limits set --organization NAME --class interactive" in output
+    assert "slipstream customers limits set --organization NAME --class interactive" in output
     ids = await connection.fetchrow(
         "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
     )
@@ -112,17 +121,17 @@ async def test_class_and_share_are_set_beside_limits_and_told_with_them(
     (priorities,) = await priorities_of_all(connection, [tuple(ids)])  # as a gateway reads them
     assert priorities.chat == Priority(ServiceClass.OFFLINE, 300, 100)
     assert priorities.autocomplete == Priority(ServiceClass.STANDARD, 300, 100)
-    await shell.must("limits", "remove", *ACME)
-    (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
+    await shell.must("customers", "limits", "remove", *ACME)
+    (_, left) = (await shell.must("customers", "limits", "list", *ACME)).splitlines()
     assert left.split() == ["project", "web", "chat", "class", "offline"]
 
 
 async def test_an_empty_list_says_of_which_organization_and_how_another_is_named(shell: Shell) -> None:
-    await shell.must("organizations", "create", "demo")
-    await shell.must("organizations", "create", "empty")
-    for command in ("requests", "webhooks", "projects", "limits"):
-        assert await shell.must(command, "list") == "none in demo; --organization NAME chooses another"
-        assert await shell.must(command, "list", "--organization", "empty") == "none in empty"
+    await shell.must("customers", "organizations", "create", "demo")
+    await shell.must("customers", "organizations", "create", "empty")
+    for command in ("requests", "customers webhooks", "customers projects", "customers limits"):
+        assert await shell.must(*command.split(), "list") == "none in demo; --organization NAME chooses another"
+        assert await shell.must(*command.split(), "list", "--organization", "empty") == "none in empty"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +148,7 @@ async def test_an_empty_list_says_of_which_organization_and_how_another_is_named
     ],
 )
 async def test_a_limit_that_cannot_be_is_refused_by_name(shell: Shell, given: tuple[str, ...], said: str) -> None:
-    code, output = await shell.run("limits", "set", *ACME, *given)
+    code, output = await shell.run("customers", "limits", "set", *ACME, *given)
     assert (code != 0, said in output) == (True, True), output
 
 
@@ -158,30 +167,34 @@ async def test_a_price_is_set_in_the_currency_listed_and_ended_by_its_models_nam
     euros = tmp_path / "euros.toml"
     euros.write_text('[gateway.admin]\ncurrency = "EUR"\n')
     config = ("--config", str(euros))
-    said = await shell.must("prices", "set", "slipstream-chat", "--input", "0.20", "--output", "0.8", *config)
+    said = await shell.must(
+        "customers", "prices", "set", "slipstream-chat", "--input", "0.20", "--output", "0.8", *config
+    )
     assert said.startswith(
         "slipstream-chat: 0.20 EUR for input, 0.02 EUR for cached input, 0.80 EUR for output, a million tokens from "
     )
     assert "warning" not in said
-    listed = await shell.must("prices", "list", *config)
+    listed = await shell.must("customers", "prices", "list", *config)
     assert re.search(r"1 +slipstream-chat +in force +\S+ \S+ +- +0\.20 EUR +0\.02 EUR +0\.20 EUR +0\.80 EUR", listed)
     assert listed.endswith("without a price now, so free: slipstream-code")
-    assert "ends at" in await shell.must("prices", "end", "slipstream-chat")
+    assert "ends at" in await shell.must("customers", "prices", "end", "slipstream-chat")
     again = ("slipstream-chat", "--input", "1", "--output", "2", "--from", "2098-01-01")
-    await shell.must("prices", "set", *again)
-    code, said = await shell.run("prices", "end", "slipstream-chat")
+    await shell.must("customers", "prices", "set", *again)
+    code, said = await shell.run("customers", "prices", "end", "slipstream-chat")
     assert (code, "name one by its version: 2 (coming), 1 (in force)" in said) == (1, True)
-    assert (await shell.must("prices", "end", "2")).startswith("taken back, before it began: slipstream-chat: 1.00 USD")
-    code, said = await shell.run("prices", "end", "nothing")
+    assert (await shell.must("customers", "prices", "end", "2")).startswith(
+        "taken back, before it began: slipstream-chat: 1.00 USD"
+    )
+    code, said = await shell.run("customers", "prices", "end", "nothing")
     assert (code, "price 'nothing'" in said) == (1, True)
 
 
 async def test_a_price_for_a_model_that_is_not_served_is_warned_of(shell: Shell) -> None:
-    said = await shell.must("prices", "set", "slipstream-chatt", "--input", "0.20", "--output", "0.80")
+    said = await shell.must("customers", "prices", "set", "slipstream-chatt", "--input", "0.20", "--output", "0.80")
     assert "warning: This deployment serves no model 'slipstream-chatt' (it serves: slipstream-chat, " in said
     assert "did you mean 'slipstream-chat'?" in said
-    assert re.search(r"such a model\. Take it back: slipstream prices end \d+", said)
-    listed = await shell.must("prices", "list")
+    assert re.search(r"such a model\. Take it back: slipstream customers prices end \d+", said)
+    listed = await shell.must("customers", "prices", "list")
     assert "slipstream-chatt (not served)" in listed
     assert "so free: slipstream-chat, slipstream-code" in listed
 
@@ -201,8 +214,8 @@ class Customer:
         self._config = config
 
     async def webhooks(self, *arguments: str) -> tuple[int, str]:
-        """`slipstream webhooks …`, with a worker at work."""
-        return await self.shell.run("webhooks", *arguments, *self._config)
+        """`slipstream customers webhooks …`, with a worker at work."""
+        return await self.shell.run("customers", "webhooks", *arguments, *self._config)
 
     async def delivering(self, *arguments: str) -> tuple[int, str]:
         """The same while a worker delivers what is due."""
@@ -307,3 +320,21 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     ]
     assert '"tpot_ms":9.5' in await shell.must("requests", "show", "req_1", "--json")
     assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")
+
+
+async def test_each_list_is_also_json_a_line(shell: Shell) -> None:
+    await shell.must("keys", "create", "--create-missing", "--organization", "acme", "--project", "web", "--name", "ci")
+    await shell.must("customers", "limits", "set", "--organization", "acme", "--max-concurrency", "3")
+    for command, field, value in (
+        ("customers organizations list", "name", "acme"),
+        ("customers projects list --organization acme", "name", "web"),
+        ("customers limits list --organization acme", "limits", "3 at once"),
+        ("keys list --organization acme", "name", "ci"),
+    ):
+        lines = (await shell.must(*command.split(), "--json")).splitlines()
+        assert value in [msgspec.json.decode(line)[field] for line in lines], command
+    for command in ("prices", "members", "adapters --organization acme", "webhooks --organization acme"):
+        name, *given = command.split()
+        assert "{" not in await shell.must("customers", name, "list", *given, "--json")
+    for words in (("console", "admin-keys"), ("console", "accounts")):
+        assert await shell.must(*words, "list", "--json") == ""

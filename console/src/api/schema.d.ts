@@ -125,7 +125,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List changes, newest first. `slipstream audit verify` proves that none was altered or removed.
+         * List changes, newest first. `slipstream console audit verify` proves that none was altered or removed.
          * @description Needs `audit.read`.
          */
         get: operations["list_audit"];
@@ -1099,7 +1099,7 @@ export interface paths {
         /**
          * Diagnose an organization's slow requests, and propose changes; or report that too little was measured.
          * @description A principal of the organization gets the causes that it can fix itself: limits, prompts, schemas and clients.
-         *     Clients measure their network path themselves, by `slipstream audit-stream`.
+         *     Clients measure their network path themselves, by `slipstream tools audit-stream`.
          *
          *     Needs `requests.read`.
          */

@@ -62,7 +62,7 @@ _TOLD = {
         "Bound the queue at the edge: shed or downgrade what can wait before it queues (router.slos, "
         "gateway.queue_deadline_s, tenants' limits)."
     ),
-    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream simulate` predicts this traffic's latency.",
+    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream tools simulate` predicts this traffic's latency.",
     Fix.SMALLER_BATCH: (
         "Lower the engine's largest batch (SGLang: --max-running-requests; embedded: engine.scheduler.max_running) "
         "until running requests fit, and operate one notch below the knee of TTFT."
@@ -92,7 +92,7 @@ _TOLD = {
     Fix.DRAIN_REPLICA: "Drain that replica (`slipstream fleet drain`), look at its machine, and bring it back.",
     Fix.BRING_BACK_ENGINES: (
         "See with `slipstream fleet` why the pool has no engine that takes requests: start engines that do not answer, "
-        "give those that are drained a weight again (`slipstream replicas weight REPLICA_ID 1`)."
+        "give those that are drained a weight again (`slipstream fleet replicas weight REPLICA_ID 1`)."
     ),
     Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Mend that before anything is tuned.",
     Fix.SAME_SCHEMA: (

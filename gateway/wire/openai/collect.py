@@ -18,12 +18,10 @@ from gateway.wire.chunk import (
     LESSONS,
     ReadError,
     created_of,
-    decode_event,
     decoded,
     error_in,
     has_text,
-    only_text,
-    repeated,
+    learned,
     require_asked,
 )
 from gateway.wire.openai.best_of import BestOf
@@ -92,6 +90,8 @@ class Collector:
         self._expected = choices
         self._splitter = EventSplitter()
         self._choices: dict[int, WholeChoice] = {}
+        self._ended: set[int] = set()
+        """Choices that have their finish_reason."""
         self._repeated_text = ""
         """The text that grows with each usual event."""
         self._lessons = LESSONS if choices == 1 and best_of is None else 0
@@ -124,7 +124,7 @@ class Collector:
     @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
-        return sum(1 for choice in self._choices.values() if choice.finish_reason) >= self._expected
+        return len(self._ended) >= self._expected
 
     @property
     def complete(self) -> bool:
@@ -158,18 +158,9 @@ class Collector:
         choice by it."""
         if self.satisfied or self.error is not None or not self.text_seen or self.finished:
             return
-        try:
-            choices = decode_event(payload).choices
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return
-        if len(choices) != 1 or choices[0].index or choices[0].finish_reason is not None:
-            return
-        if b'"logprobs":{' in payload or b'"usage":{' in payload or (member := only_text(choices[0])) is None:
-            return
-        self._splitter.repeated = repeated(payload, *member)
-        if self._splitter.repeated is not None:
+        if (usual := learned(payload)) is not None:
             self._lessons -= 1
-            self._repeated_text = member[0]
+            self._repeated_text, self._splitter.repeated = usual
 
     def finish(self) -> bytes:
         """The whole answer as JSON."""
@@ -199,6 +190,7 @@ class Collector:
         if self.satisfied:
             for index in range(self._expected):
                 self._choice(index).end()
+                self._ended.add(index)
         choices = {index: self._choices[index].json() for index in sorted(self._choices)}
         if self._best_of is None:
             return list(choices.values())
@@ -218,7 +210,11 @@ class Collector:
             return
         self.text_seen = self.text_seen or has_text(chunk)
         for part in chunk.get("choices") or ():
-            self._choice(int(part.get("index") or 0)).add(part)
+            index = int(part.get("index") or 0)
+            choice = self._choice(index)
+            choice.add(part)
+            if choice.finish_reason:
+                self._ended.add(index)
 
     def _choice(self, index: int) -> WholeChoice:
         if index not in self._choices:

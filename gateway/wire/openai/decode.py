@@ -68,6 +68,12 @@ class Decoder:
         _require_token_ids(request)
         return request
 
+    def require_arguments(self, request: ChatRequest) -> None:
+        """Check the arguments of earlier calls, and write empty ones as `{}`. Raises a RequestError that names the
+        field."""
+        self._require_plain_arguments(request)
+        _require_objects_as_arguments(request)
+
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
         request = decode(

@@ -16,10 +16,11 @@ HERE = Path(__file__).parent
 PACKAGES = HERE / "node_modules"
 
 
-def require_node() -> str:
-    """Where node is; fails or skips the test when it is missing, or a client is."""
+def require_node(packages: Path = PACKAGES) -> str:
+    """Where node is; fails or skips the test when it is missing, or a client is. packages: the clients' folder."""
     node = shutil.which("node")
-    missing = "node" if node is None else None if PACKAGES.is_dir() else f"`npm ci --ignore-scripts` in {HERE}"
+    installed = packages.is_dir()
+    missing = "node" if node is None else None if installed else f"`npm ci --ignore-scripts` in {packages.parent}"
     if missing is None:
         assert node is not None
         return node

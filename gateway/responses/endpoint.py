@@ -1,0 +1,111 @@
+"""The endpoints of the Responses API, with the store before and after what every endpoint does.
+
+The store is read only for a request that continues a stored response or names its items, and written only for one with
+`store`: all others are served like any other format's.
+"""
+
+from __future__ import annotations
+
+from contracts.generation import Caller
+from contracts.request_id import RESPONSE_PREFIX, answer_id
+from gateway.auth.key_record import KeyRecord
+from gateway.auth.scopes import Scope
+from gateway.http.loop_shares import LARGE_BYTES, LoopShares
+from gateway.responses.store import ResponseStore, Stored
+from gateway.serving.body_room import BodyRoom
+from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
+from gateway.serving.request import Arrival, InferenceRequest
+from gateway.serving.token_count import TokenCountEndpoint
+from gateway.wire.body_shape import BodyShape
+from gateway.wire.config import RequestConfig
+from gateway.wire.format import Asked as AnyAsked
+from gateway.wire.responses.format import InputTokensFormat, ResponsesFormat
+from gateway.wire.responses.prepare import Asked, Details
+from gateway.wire.responses.schema import Item, ItemReference
+from gateway.wire.responses.stored import input_json, items_in, response_of
+
+
+class _Continued(InferenceEndpoint[Asked]):
+    """Adds a request's history, from the store, before it is prepared."""
+
+    _store: ResponseStore
+
+    async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
+        assert isinstance(asked, Asked)
+        return await super()._prepared(arrival, key, await self._with_history(asked, key.caller))
+
+    async def _with_history(self, asked: Asked, caller: Caller) -> Asked:
+        """The request with the items before its own, and with the items that it names. Raises NotFound."""
+        history: tuple[Item, ...] = ()
+        if (previous := asked.request.previous_response_id) is not None:
+            turns = await self._store.history(caller, previous)
+            history = tuple(await self._items(turns, caller))
+        items = asked.items
+        if references := {item.id: response_of(item) for item in items if isinstance(item, ItemReference)}:
+            found = await self._store.several(caller, sorted(set(references.values())))
+            named = {item.id: item for item in await self._items([*found.values()], caller)}
+            items = tuple(named.get(item.id, item) if isinstance(item, ItemReference) else item for item in items)
+        return Asked(asked.request, history, items)
+
+    async def _items(self, turns: list[Stored], caller: Caller) -> list[Item]:
+        """The items of these responses, within the limits of one body."""
+        size_bytes, organization_id = sum(map(sum, (map(len, turn) for turn in turns))), caller.organization_id
+        if size_bytes >= LARGE_BYTES:
+            await self._shares.turn(organization_id)
+        with self._charged(size_bytes, organization_id):
+            shape = BodyShape(self._config)
+            for turn in turns:
+                for text in turn:
+                    shape.feed(text)
+                    shape.end()
+            return [item for turn in turns for item in items_in(*turn)]
+
+
+class ResponsesEndpoint(_Continued):
+    """POST /v1/responses."""
+
+    def __init__(
+        self,
+        services: InferenceServices,
+        store: ResponseStore,
+        max_body_bytes: int,
+        config: RequestConfig,
+        shares: LoopShares,
+        room: BodyRoom,
+    ) -> None:
+        self._responses = ResponsesFormat(config)
+        super().__init__(services, self._responses, Scope.CHAT, max_body_bytes, config, shares, room)
+        self._store = store
+
+    async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
+        wire_format = arrival.wire_format = self._responses.of(arrival.request_id)
+        request = await super()._prepared(arrival, key, asked)
+        assert isinstance(request.prepared.details, Details)
+        whole = request.prepared.details.asked
+        if whole.request.store:
+            response_id = answer_id(RESPONSE_PREFIX, arrival.request_id)
+            own, previous = input_json(whole.items, response_id), whole.request.previous_response_id
+
+            async def keep() -> None:
+                assert wire_format.answer is not None
+                stored = Stored(own, wire_format.answer.response)
+                await self._store.keep(request.caller, response_id, previous, stored)
+
+            request.before_end = keep
+        return request
+
+
+class InputTokensEndpoint(_Continued, TokenCountEndpoint[Asked]):
+    """POST /v1/responses/input_tokens."""
+
+    def __init__(
+        self,
+        services: InferenceServices,
+        store: ResponseStore,
+        max_body_bytes: int,
+        config: RequestConfig,
+        shares: LoopShares,
+        room: BodyRoom,
+    ) -> None:
+        super().__init__(services, InputTokensFormat(config), Scope.CHAT, max_body_bytes, config, shares, room)
+        self._store = store

@@ -1,0 +1,143 @@
+"""Stored responses in PostgreSQL: kept only for requests that ask for it, found by keys of their project alone.
+
+Read and written while a client waits: a database that is away is an error, never a conversation without its history.
+Each organization has bounded room; its oldest responses make room for new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from contracts.errors import BodyTooLarge, NotFound, ResponsesUnavailable
+from contracts.generation import Caller
+from contracts.misfit import shortened
+from storage.engine import FAILURES, borrow
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 5.0
+"""Longest wait for one read or write."""
+MOST_RESPONSES, MOST_BYTES = 10_000, 1024 * 1024 * 1024
+"""Room of one organization."""
+MOST_TURNS, MOST_HISTORY_BYTES = 1_000, 16 * 1024 * 1024
+"""Limits of one conversation that a request continues."""
+_OWN = "organization_id = $1 AND project_id = $2"
+INSERT = """
+INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+# SKIP LOCKED: two writers that make room at once must not wait for each other
+MAKE_ROOM = f"""
+DELETE FROM gateway.responses WHERE id = ANY(ARRAY(
+    SELECT id FROM gateway.responses WHERE id IN (
+        SELECT id FROM (
+            SELECT id, row_number() OVER newest AS number, sum(size_bytes) OVER newest AS bytes
+              FROM gateway.responses WHERE organization_id = $1
+            WINDOW newest AS (ORDER BY recorded_at DESC, id DESC)) AS ranked
+         WHERE number > {MOST_RESPONSES} OR bytes > {MOST_BYTES})
+       FOR UPDATE SKIP LOCKED))
+"""  # noqa: S608
+GET = f"SELECT id, input, response FROM gateway.responses WHERE {_OWN} AND id = ANY($3::text[])"  # noqa: S608
+DELETE = f"DELETE FROM gateway.responses WHERE {_OWN} AND id = $3 RETURNING id"  # noqa: S608
+HISTORY = f"""
+WITH RECURSIVE chain AS (
+    SELECT id, previous_id, size_bytes::bigint AS bytes, 1 AS turns FROM gateway.responses WHERE {_OWN} AND id = $3
+    UNION ALL
+    SELECT earlier.id, earlier.previous_id, chain.bytes + earlier.size_bytes, chain.turns + 1
+      FROM chain
+      JOIN gateway.responses AS earlier ON earlier.id = chain.previous_id
+           AND earlier.organization_id = $1 AND earlier.project_id = $2
+     WHERE chain.turns < {MOST_TURNS} AND chain.bytes <= {MOST_HISTORY_BYTES})
+SELECT chain.id, chain.previous_id, chain.bytes, input, response
+  FROM chain JOIN gateway.responses USING (id) ORDER BY chain.turns DESC
+"""  # noqa: S608
+
+
+class Stored(NamedTuple):
+    """JSON: the request's own items, and the response object."""
+
+    input: bytes
+    response: bytes
+
+
+class ResponseStore:
+    """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
+
+    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+        self._pool = pool
+
+    async def keep(self, caller: Caller, response_id: str, previous_id: str | None, stored: Stored) -> None:
+        """Store a response durably, and make room for it."""
+        size_bytes = len(stored.input) + len(stored.response)
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute(INSERT, *_owner(caller), response_id, previous_id, *stored, size_bytes)
+            await connection.execute(MAKE_ROOM, caller.organization_id)
+
+    async def get(self, caller: Caller, response_id: str) -> Stored:
+        """A response of the caller's project. Raises NotFound."""
+        found = await self.several(caller, [response_id])
+        if response_id not in found:
+            raise _unknown(response_id, "response_id")
+        return found[response_id]
+
+    async def several(self, caller: Caller, response_ids: Sequence[str]) -> dict[str, Stored]:
+        """Those of these responses that are stored for the caller's project, by id."""
+        async with self._connection() as connection:
+            rows = await connection.fetch(GET, *_owner(caller), response_ids)
+        return {row["id"]: Stored(row["input"], row["response"]) for row in rows}
+
+    async def delete(self, caller: Caller, response_id: str) -> None:
+        """Delete a response of the caller's project. Raises NotFound."""
+        async with self._connection() as connection:
+            deleted = await connection.fetchval(DELETE, *_owner(caller), response_id)
+        if deleted is None:
+            raise _unknown(response_id, "response_id")
+
+    async def history(self, caller: Caller, response_id: str) -> list[Stored]:
+        """A response and all before it, oldest first. Raises NotFound if any of them is missing, BodyTooLarge for a
+        conversation beyond the limits."""
+        async with self._connection() as connection:
+            rows = await connection.fetch(HISTORY, *_owner(caller), response_id)
+        if not rows:
+            raise _unknown(response_id, "previous_response_id")
+        oldest = rows[0]
+        if oldest["bytes"] > MOST_HISTORY_BYTES or (len(rows) == MOST_TURNS and oldest["previous_id"] is not None):
+            raise BodyTooLarge(
+                f"The conversation before this request is longer than {MOST_TURNS} responses or {MOST_HISTORY_BYTES} "
+                "bytes, the limits. Send what the model needs of it as 'input', without 'previous_response_id'.",
+                param="previous_response_id",
+            )
+        if oldest["previous_id"] is not None:
+            raise _unknown(oldest["previous_id"], "previous_response_id")
+        return [Stored(row["input"], row["response"]) for row in rows]
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        try:
+            async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
+                yield connection
+        except FAILURES as failure:
+            logger.warning("stored responses cannot be reached: %s", failure)
+            raise ResponsesUnavailable(
+                "Stored responses cannot be reached now. Try again, or send the whole conversation as 'input' and "
+                "leave 'store' and 'previous_response_id' out.",
+                retry_after_s=2,
+            ) from None
+
+
+def _owner(caller: Caller) -> tuple[str, str]:
+    return caller.organization_id, caller.project_id
+
+
+def _unknown(response_id: str, param: str) -> NotFound:
+    return NotFound(
+        f"There is no stored response {shortened(repr(response_id))}: it was created without 'store': true, was "
+        "deleted, has passed its retention, or is not of this key's project.",
+        param=param,
+    )

@@ -1,0 +1,214 @@
+"""Items of the Responses API as messages of a chat.
+
+The model's reasoning, text and calls are items of their own; a chat has them in one message. They are joined up to the
+next message of another role, or the next result of a call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from contracts.errors import InvalidField, NotFound, UnsupportedField
+from gateway.wire.openai.schema import (
+    MAX_CALLS,
+    MAX_MESSAGES,
+    AssistantMessage,
+    ImagePart,
+    ImageUrl,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from gateway.wire.openai.schema import FunctionCall as ChatFunction
+from gateway.wire.openai.schema import Message as ChatMessage
+from gateway.wire.responses.schema import (
+    CustomToolCallItem,
+    CustomToolCallOutputItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    InputImage,
+    InputText,
+    Item,
+    ItemReference,
+    MessageItem,
+    OutputText,
+    Part,
+    ReasoningItem,
+    Refusal,
+)
+from gateway.wire.responses.sealed import opened
+from gateway.wire.responses.tools import arguments_of, function_name
+
+PartT = TypeVar("PartT", TextPart, TextPart | ImagePart)
+_PATH = re.compile(r"messages\[(\d{1,6})\](?:\.tool_calls\[(\d{1,6})\])?(?:\.function\b)?")
+
+
+class Source(NamedTuple):
+    """The origin of a message: the path of its item, and those of its calls."""
+
+    path: str
+    calls: list[str]
+
+
+class Conversation:
+    """Messages of a chat, each with its source."""
+
+    def __init__(self) -> None:
+        self.messages: list[ChatMessage] = []
+        self._sources: list[Source] = []
+        self._turn: AssistantMessage | None = None
+        """The model's message that may go on."""
+
+    def instruct(self, text: str) -> None:
+        """Add the request's `instructions`."""
+        self._add(SystemMessage(text), "instructions")
+
+    def extend(self, items: Iterable[tuple[str, Item]]) -> None:
+        """Add items, each with its path in the request. Raises a RequestError that names it, or an empty `input`."""
+        for path, item in items:
+            if isinstance(item, MessageItem):
+                self._message(item, path)
+            elif isinstance(item, ReasoningItem):
+                self._reason(item, path)
+            elif isinstance(item, FunctionCallItem):
+                self._call(item.call_id, function_name(item.name, item.namespace), item.arguments, path)
+            elif isinstance(item, CustomToolCallItem):
+                self._call(item.call_id, function_name(item.name, item.namespace), arguments_of(item.input), path)
+            elif isinstance(item, ItemReference):
+                raise NotFound(
+                    f"'{path}.id' names no item of a stored response: {item.id!r}. Send the item itself.",
+                    param=f"{path}.id",
+                )
+            else:
+                self._add(ToolMessage(_result(item, path), item.call_id), path)
+        if not self.messages:
+            raise InvalidField("'input' is empty: send at least one message, or a text.", param="input")
+        if len(self.messages) > MAX_MESSAGES:
+            raise InvalidField(
+                f"The conversation has {len(self.messages)} messages; at most {MAX_MESSAGES} are allowed.",
+                param="input",
+            )
+
+    def path_of(self, text: str) -> str:
+        """The text with the paths of items in place of those of messages."""
+        return _PATH.sub(self._path, text)
+
+    def _path(self, found: re.Match[str]) -> str:
+        """The item's path, in place of that of a message. An error may quote a client's text, which names anything."""
+        at, number = int(found[1]), None if found[2] is None else int(found[2])
+        if at >= len(self._sources):
+            return found[0]
+        source = self._sources[at]
+        if number is None:
+            return source.path
+        return source.calls[number] if number < len(source.calls) else found[0]
+
+    def _add(self, message: ChatMessage, path: str) -> None:
+        self.messages.append(message)
+        self._sources.append(Source(path, []))
+        self._turn = message if isinstance(message, AssistantMessage) else None
+
+    def _message(self, item: MessageItem, path: str) -> None:
+        if item.role == "user":
+            self._add(UserMessage(_user_content(item.content, f"{path}.content")), path)
+        elif item.role == "assistant":
+            self._said(_text(item.content, f"{path}.content"), path)
+        else:
+            self._add(SystemMessage(_instructions(item.content, f"{path}.content")), path)
+
+    def _said(self, text: str, path: str) -> None:
+        turn = self._turn
+        if turn is None or (turn.content is not None and not turn.tool_calls):
+            self._add(AssistantMessage(text), path)
+        else:
+            turn.content = f"{turn.content or ''}{text}"
+
+    def _reason(self, item: ReasoningItem, path: str) -> None:
+        if item.content is not None:
+            text = "".join(part.text for part in item.content)
+        elif item.encrypted_content is not None:
+            text = opened(item.encrypted_content, f"{path}.encrypted_content")
+        else:
+            return  # a summary is not what the model thought
+        if not text:
+            return
+        if self._turn is None or self._turn.content is not None or self._turn.tool_calls:
+            self._add(AssistantMessage(reasoning_content=text), path)
+        else:
+            self._turn.reasoning_content = f"{self._turn.reasoning_content or ''}{text}"
+
+    def _call(self, call_id: str, name: str, arguments: str, path: str) -> None:
+        if self._turn is None:
+            self._add(AssistantMessage(), path)
+        turn = self._turn
+        assert turn is not None
+        calls = turn.tool_calls = turn.tool_calls or []
+        if len(calls) == MAX_CALLS:
+            raise InvalidField(f"'{path}' is one call too many: at most {MAX_CALLS} follow each other.", param=path)
+        calls.append(ToolCall(call_id, ChatFunction(name, arguments)))
+        self._sources[-1].calls.append(path)
+
+
+def _parts(content: list[Part], path: str) -> Iterable[tuple[str, Part]]:
+    return ((f"{path}[{number}]", part) for number, part in enumerate(content))
+
+
+def _instructions(content: str | list[Part], path: str) -> str | list[TextPart]:
+    if isinstance(content, str):
+        return content
+    return _joined([TextPart(_plain(part, where)) for where, part in _parts(content, path)])
+
+
+def _user_content(content: str | list[Part], path: str) -> str | list[TextPart | ImagePart]:
+    if isinstance(content, str):
+        return content
+    return _joined([_user_part(part, where) for where, part in _parts(content, path)])
+
+
+def _joined(parts: list[PartT]) -> str | list[PartT]:
+    """A single text as such: templates differ in what they make of parts."""
+    return parts[0].text if len(parts) == 1 and isinstance(parts[0], TextPart) else parts
+
+
+def _user_part(part: Part, path: str) -> TextPart | ImagePart:
+    if not isinstance(part, InputImage):
+        return TextPart(_plain(part, path))
+    if part.image_url is None or not part.image_url.startswith("data:"):
+        raise UnsupportedField(
+            "Images are taken as data: URLs only; this deployment fetches nothing on a client's behalf.",
+            param=f"{path}.image_url",
+        )
+    return ImagePart(ImageUrl(part.image_url, part.detail))
+
+
+def _plain(part: Part, path: str) -> str:
+    if isinstance(part, InputText | OutputText):
+        return part.text
+    kind = "refusal" if isinstance(part, Refusal) else "input_image"
+    raise InvalidField(f"Invalid value for '{path}.type': {kind!r} cannot stand here; send text.", param=f"{path}.type")
+
+
+def _text(content: str | list[Part], path: str) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(
+        part.refusal if isinstance(part, Refusal) else _plain(part, where) for where, part in _parts(content, path)
+    )
+
+
+def _result(item: FunctionCallOutputItem | CustomToolCallOutputItem, path: str) -> str | list[TextPart]:
+    if isinstance(item.output, str):
+        return item.output
+    parts: list[TextPart] = []
+    for number, part in enumerate(item.output):
+        if isinstance(part, InputImage):
+            raise UnsupportedField(
+                "The result of a call is text here; send an image in a message of the user.",
+                param=f"{path}.output[{number}].type",
+            )
+        parts.append(TextPart(part.text))
+    return _joined(parts) if parts else ""

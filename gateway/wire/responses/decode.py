@@ -1,0 +1,103 @@
+"""Client bytes to a request of the Responses API, with errors that name the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+from contracts.engine_parameters import may_pass
+from contracts.errors import MissingField, RequestError, UnknownField, UnsupportedField
+from gateway.wire.decode import Others, decode
+from gateway.wire.openai.foreign_names import NOT_PASSED_ON, WITHOUT_EFFECT
+from gateway.wire.openai.schema import ChatRequest
+from gateway.wire.responses.schema import UNSUPPORTED, CountedRequest, ResponsesRequest
+
+_LENGTH = "write 'max_output_tokens'."
+ADVICE: Mapping[str, str] = {
+    "conversation": "send 'previous_response_id' of a response that was created with 'store': true.",
+    "max_completion_tokens": _LENGTH,
+    "max_new_tokens": _LENGTH,
+    "max_tokens": _LENGTH,
+    "messages": "write 'input'.",
+    "prompt": "write 'instructions' and 'input'.",
+    "reasoning_effort": "write 'reasoning' with 'effort'.",
+    "response_format": "write 'text' with 'format'.",
+}
+"""The next step, by the name of a field that clients know from elsewhere."""
+WITHOUT = {
+    **WITHOUT_EFFECT,
+    "moderation": (b"null",),
+    "top_logprobs": (b"0",),
+}
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_NULL = msgspec.Raw(b"null")
+RequestT = TypeVar("RequestT", bound=CountedRequest)
+
+
+def _may_pass(name: str) -> bool:
+    """A name of OpenAI's own APIs is no parameter of an engine."""
+    return (
+        may_pass(name) and name not in UNSUPPORTED and name not in ADVICE and name not in ChatRequest.__struct_fields__
+    )
+
+
+OTHERS = Others("extra_body", _may_pass)
+
+
+class RequestDecoder(Generic[RequestT]):
+    """Holds a compiled decoder. Give the body's bytes to a `BodyShape` first."""
+
+    def __init__(self, kind: type[RequestT]) -> None:
+        self._kind = kind
+        self._decoder = msgspec.json.Decoder(kind)
+
+    def decode(self, body: bytes) -> RequestT:
+        """Raises a RequestError that names the field."""
+        try:
+            request = self._decoded(body)
+        except (UnknownField, MissingField) as error:
+            if error.param is None or not error.param.startswith(("input[", "tools[")):
+                raise
+            request = self._decoded(_with_types(body))
+        _require_available(request)
+        return request
+
+    def _decoded(self, body: bytes) -> RequestT:
+        return decode(self._decoder, body, self._kind, UNSUPPORTED, NOT_PASSED_ON, ADVICE, WITHOUT, OTHERS)
+
+
+def _with_types(body: bytes) -> bytes:
+    """The body with the types that messages and references may leave out, and without items' and tools' fields that
+    are null: typed clients write all the fields they know."""
+    fields = _decode_fields(body)
+    for name in ("input", "tools"):
+        items = fields.get(name, b"")
+        if bytes(items).lstrip().startswith(b"["):
+            fields[name] = msgspec.Raw(msgspec.json.encode([_with_type(item) for item in _decode_list(items)]))
+    return msgspec.json.encode(fields)
+
+
+def _with_type(item: msgspec.Raw) -> dict[str, msgspec.Raw] | msgspec.Raw:
+    try:
+        fields = _decode_fields(item)
+    except msgspec.ValidationError:
+        return item  # not an object: the body's own decoder names its number
+    kept = {name: value for name, value in fields.items() if value != _NULL}
+    if "type" not in kept:
+        kind = b'"message"' if "role" in kept or "content" in kept else b'"item_reference"'
+        kept = {"type": msgspec.Raw(kind), **kept}
+    return kept
+
+
+def _require_available(request: CountedRequest) -> None:
+    if request.truncation == "auto":
+        raise _unavailable("truncation", "auto", "no prompt is cut here. Leave it out, and shorten 'input'")
+    if isinstance(request, ResponsesRequest) and request.background:
+        raise _unavailable("background", "true", "responses are generated at once here. Leave it out, or stream")
+
+
+def _unavailable(name: str, value: str, reason: str) -> RequestError:
+    return UnsupportedField(f"'{name}' is {value}, which is not available: {reason}.", param=name)

@@ -1,0 +1,121 @@
+"""OpenAI's Responses API as a wire format."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from contracts.generation import Caller
+from contracts.request_id import RESPONSE_PREFIX, answer_id
+from gateway.wire.chunk import ReadError
+from gateway.wire.config import RequestConfig
+from gateway.wire.errors import Headers, body_of, status_of
+from gateway.wire.format import COMMENT, EVENT_STREAM
+from gateway.wire.key_header import authorization_of
+from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.prepared import Prepared, Target
+from gateway.wire.rate_state import RateLimitStatus
+from gateway.wire.responses.answer import Answer
+from gateway.wire.responses.decode import RequestDecoder
+from gateway.wire.responses.envelope import state
+from gateway.wire.responses.prepare import Asked, items_of, prepare_response
+from gateway.wire.responses.schema import CountedRequest, ResponsesRequest
+from gateway.wire.usage_tracker import UsageTracker
+
+
+class ResponsesFormat:
+    """POST /v1/responses."""
+
+    name = "responses"
+    stream_headers = EVENT_STREAM
+    heartbeat = COMMENT
+    _request_id = ""
+    answer: Answer | None = None
+    """The newest attempt's; only of a format that is bound to a request."""
+
+    def __init__(self, config: RequestConfig) -> None:
+        self._decoder = RequestDecoder(ResponsesRequest)
+        self._require_arguments = Decoder(config).require_arguments
+
+    def of(self, request_id: str) -> ResponsesFormat:
+        """The format of one request: it knows what was sent, which a failed stream's last event continues, and what
+        the store keeps."""
+        bound = copy.copy(self)
+        bound._request_id = request_id
+        return bound
+
+    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
+        return authorization_of(headers)
+
+    def decode(self, body: bytes) -> Asked:
+        """Raises a RequestError that names the field."""
+        request = self._decoder.decode(body)
+        return Asked(request, items=items_of(request))
+
+    async def prepare(self, asked: Asked, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
+        """As a chat. Raises a RequestError that names the field."""
+        return await prepare_response(asked, request_id, caller, salt, target, self._require_arguments)
+
+    def headers(self, request_id: str) -> Headers:
+        return [(b"x-request-id", request_id.encode())]
+
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
+        return rate_headers(state)
+
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
+        return self._answer(request_id, prepared, usage, read_error, stream=True)
+
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
+        return self._answer(request_id, prepared, usage, read_error, stream=False)
+
+    def error_status(self, error: SlipstreamError) -> int:
+        return status_of(error)
+
+    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
+        return body_of(error)
+
+    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
+        """`response.failed`."""
+        if self.answer is not None:
+            return self.answer.failed(error)
+        response = {
+            "id": answer_id(RESPONSE_PREFIX, request_id),
+            "object": "response",
+            "created_at": int(time.time()),
+            **state("failed", [], error=error),
+        }
+        event = msgspec.json.encode({"type": "response.failed", "sequence_number": 0, "response": response})
+        return b"event: response.failed\ndata: " + event + b"\n\n"
+
+    def _answer(
+        self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError, *, stream: bool
+    ) -> Answer:
+        answer = Answer(answer_id(RESPONSE_PREFIX, request_id), prepared, usage, read_error, stream=stream)
+        if request_id == self._request_id:  # a copy at another engine is none of the client's
+            self.answer = answer
+        return answer
+
+
+class InputTokensFormat(ResponsesFormat):
+    """POST /v1/responses/input_tokens."""
+
+    name = "responses_input_tokens"
+
+    def __init__(self, config: RequestConfig) -> None:
+        super().__init__(config)
+        self._counted = RequestDecoder(CountedRequest)
+
+    def decode(self, body: bytes) -> Asked:
+        """Raises a RequestError that names the field."""
+        request = self._counted.decode(body)
+        whole = ResponsesRequest(**msgspec.structs.asdict(request))
+        return Asked(whole, items=items_of(request))
+
+    def counted(self, prepared: Prepared, request_id: str) -> bytes:
+        """The count that a response to the same input is billed."""
+        return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})

@@ -1,0 +1,87 @@
+"""The output items of one response while they grow."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from gateway.wire.responses.sealed import sealed
+from gateway.wire.responses.tools import Named, input_of
+
+Kind: TypeAlias = Literal["reasoning", "message", "call"]
+_decode_text = msgspec.json.Decoder(str).decode
+ID_PREFIXES: dict[Kind, str] = {"reasoning": "rs_", "message": "msg_", "call": "fc_"}
+CUSTOM_PREFIX = "ctc_"
+
+
+class Growing:
+    """An item. Its text is that of the part that grows: reasoning, an answer, a refusal, a call's arguments."""
+
+    __slots__ = ("_text", "closed", "id", "index", "kind", "refused")
+
+    def __init__(self, kind: Kind, index: int, id_: str) -> None:
+        self.kind = kind
+        self.index = index
+        self.id = id_
+        self.closed = False
+        self.refused = False
+        """Its text is a refusal."""
+        self._text: list[str | list[bytes]] = []
+
+    @property
+    def text(self) -> str:
+        """Its text so far."""
+        text = "".join(
+            [part if isinstance(part, str) else _decode_text(b'"%b"' % b"".join(part)) for part in self._text]
+        )
+        self._text = [text]
+        return text
+
+    def grow(self, text: str | list[bytes]) -> None:
+        """text: also as the insides of JSON strings, undecoded."""
+        self._text.append(text)
+
+    def part(self, text: str) -> dict[str, Any]:
+        """The item's only part, with this text."""
+        if self.kind == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        if self.refused:
+            return {"type": "refusal", "refusal": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def json(self, status: str, *, encrypted: bool) -> dict[str, Any]:
+        """The item as the API writes it. encrypted: with `encrypted_content`, if it is reasoning."""
+        begun = status != "in_progress"
+        content = [self.part(self.text)] if begun else []
+        if self.kind == "reasoning":
+            item = {"type": "reasoning", "id": self.id, "summary": [], "content": content, "status": status}
+            return {**item, "encrypted_content": sealed(self.text)} if encrypted and begun else item
+        return {"type": "message", "id": self.id, "role": "assistant", "content": content, "status": status}
+
+
+class GrowingCall(Growing):
+    """A call of a tool."""
+
+    __slots__ = ("call_id", "named")
+
+    def __init__(self, index: int, id_: str, call_id: str, named: Named) -> None:
+        super().__init__("call", index, id_)
+        self.call_id = call_id
+        self.named = named
+
+    def json(self, status: str, *, encrypted: bool) -> dict[str, Any]:
+        item: dict[str, Any] = {
+            "type": "custom_tool_call" if self.named.custom else "function_call",
+            "id": self.id,
+            "call_id": self.call_id,
+            "name": self.named.name,
+            "status": status,
+        }
+        if self.named.namespace is not None:
+            item["namespace"] = self.named.namespace
+        if self.named.custom:
+            item["input"] = "" if status == "in_progress" else input_of(self.text)
+        else:
+            item["arguments"] = "" if status == "in_progress" else self.text
+        return item

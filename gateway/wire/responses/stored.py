@@ -1,0 +1,67 @@
+"""The stored form of a response: the request's own items as JSON, each with an id, and the response object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from contracts.request_id import RESPONSE_PREFIX
+from gateway.wire.responses.schema import (
+    CustomToolCallItem,
+    CustomToolCallOutputItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    InputText,
+    Item,
+    ItemReference,
+    MessageItem,
+    OutputText,
+    ReasoningItem,
+)
+
+_PREFIXES: dict[type, str] = {
+    MessageItem: "msg",
+    FunctionCallItem: "fc",
+    FunctionCallOutputItem: "fco",
+    CustomToolCallItem: "ctc",
+    CustomToolCallOutputItem: "cto",
+    ReasoningItem: "rs",
+}
+
+
+class _Output(msgspec.Struct):
+    output: list[Item]
+
+
+_decode_items = msgspec.json.Decoder(list[Item]).decode
+_decode_output = msgspec.json.Decoder(_Output).decode
+
+
+def input_json(items: Sequence[Item], response_id: str) -> bytes:
+    """The items for the store, in the form in which clients read them: each with an id and a status, and messages in
+    parts."""
+    key = response_id.removeprefix(RESPONSE_PREFIX)
+    return msgspec.json.encode([_listed(item, f"{key}_i{number}") for number, item in enumerate(items)])
+
+
+def _listed(item: Item, key: str) -> Item:
+    if isinstance(item, ItemReference):
+        return item
+    item = replace(item, id=item.id or f"{_PREFIXES[type(item)]}_{key}", status=item.status or "completed")
+    if isinstance(item, MessageItem) and isinstance(item.content, str):
+        text = item.content
+        part = OutputText(text=text, annotations=[]) if item.role == "assistant" else InputText(text=text)
+        return replace(item, content=[part])
+    return item
+
+
+def items_in(stored_input: bytes, response: bytes) -> list[Item]:
+    """The items of a stored response, its input before its output."""
+    return [*_decode_items(stored_input), *_decode_output(response).output]
+
+
+def response_of(reference: ItemReference) -> str:
+    """The id of the response that an item with an id of ours belongs to; of any other id, one that does not exist."""
+    return RESPONSE_PREFIX + reference.id.partition("_")[2].partition("_")[0]

@@ -1,0 +1,116 @@
+"""Tools of the Responses API as functions of a chat, and the functions that a model calls as that API's calls.
+
+Engines know functions alone. A custom tool is one with a single text, `input`; a namespace's tools are functions named
+`namespace__name`. `ToolNames` reverses both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from contracts.errors import InvalidField, UnsupportedField
+from gateway.wire.openai.schema import FunctionDefinition
+from gateway.wire.openai.schema import Tool as ChatTool
+from gateway.wire.responses.schema import MAX_TOOLS, CustomTool, FunctionTool, GrammarInput, NamespaceTool, Tool
+
+BETWEEN = "__"
+MAX_NAME = 64
+INPUT = "input"
+"""The only argument of a custom tool's function."""
+
+
+class Named(NamedTuple):
+    """A tool as its client knows it."""
+
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+
+
+class ToolNames:
+    """The client's tools by the names of their functions."""
+
+    def __init__(self, named: dict[str, Named]) -> None:
+        self._named = named
+
+    def of(self, function: str) -> Named:
+        """The tool of a function that the model called. A name that the client did not give stays as it is."""
+        return self._named.get(function) or Named(function)
+
+
+def function_name(name: str, namespace: str | None) -> str:
+    """The name of a tool's function."""
+    return name if namespace is None else f"{namespace}{BETWEEN}{name}"
+
+
+def chat_tools(tools: Sequence[Tool]) -> tuple[list[ChatTool], ToolNames]:
+    """The functions, in the client's order. Raises a RequestError that names the tool."""
+    functions: list[ChatTool] = []
+    named: dict[str, Named] = {}
+    for at, tool in enumerate(tools):
+        inner: list[tuple[str, FunctionTool | CustomTool, str | None]]
+        if isinstance(tool, NamespaceTool):
+            inner = [(f"tools[{at}].tools[{number}]", one, tool.name) for number, one in enumerate(tool.tools)]
+        elif isinstance(tool, FunctionTool | CustomTool):
+            inner = [(f"tools[{at}]", tool, None)]
+        elif tool.external_web_access is False:
+            continue
+        else:
+            raise UnsupportedField(
+                f"'tools[{at}]' is a web search, which this deployment does not run. Leave it out, or send "
+                "'external_web_access': false, with which it is left out here (in Codex: web_search = \"disabled\").",
+                param=f"tools[{at}].type",
+            )
+        for path, one, namespace in inner:
+            name = function_name(one.name, namespace)
+            if len(name) > MAX_NAME:
+                raise InvalidField(
+                    f"'{path}.name' and its namespace are {len(name)} characters as {name!r}; at most {MAX_NAME} are "
+                    "allowed. Shorten one of them.",
+                    param=f"{path}.name",
+                )
+            if name in named:
+                raise InvalidField(f"'{path}.name' is {one.name!r}, which another tool has too.", param=f"{path}.name")
+            named[name] = Named(one.name, namespace, isinstance(one, CustomTool))
+            functions.append(ChatTool("function", _function(one, name)))
+    if len(functions) > MAX_TOOLS:
+        raise InvalidField(f"'tools' holds {len(functions)} functions; at most {MAX_TOOLS} are allowed.", param="tools")
+    return functions, ToolNames(named)
+
+
+def _function(tool: FunctionTool | CustomTool, name: str) -> FunctionDefinition:
+    if isinstance(tool, FunctionTool):
+        return FunctionDefinition(name, tool.description, tool.parameters, tool.strict)
+    description = tool.description or ""
+    if isinstance(tool.format, GrammarInput):
+        description += f"\n\n'{INPUT}' follows this {tool.format.syntax} grammar:\n{tool.format.definition}"
+    parameters = {
+        "type": "object",
+        "properties": {INPUT: {"type": "string", "description": "The whole text for the tool."}},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+    return FunctionDefinition(name, description.strip() or None, parameters)
+
+
+class _Input(msgspec.Struct):
+    input: str
+
+
+_decode_input = msgspec.json.Decoder(_Input).decode
+
+
+def input_of(arguments: str) -> str:
+    """The text for a custom tool. Arguments that are no such object are the text itself: cut, or a model's mistake."""
+    try:
+        return _decode_input(arguments).input
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return arguments
+
+
+def arguments_of(text: str) -> str:
+    """The arguments of a custom tool's function, for a text that the tool was called with."""
+    return msgspec.json.encode({INPUT: text}).decode()

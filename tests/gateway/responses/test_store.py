@@ -1,0 +1,121 @@
+"""Stored responses in a real PostgreSQL: bounded, of one project, and gone after their retention."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from contracts.errors import BodyTooLarge, NotFound, ResponsesUnavailable
+from contracts.generation import Caller
+from control.billing.trace_retention import forget_traces
+from gateway.responses import store as module
+from gateway.responses.store import ResponseStore, Stored
+from storage.engine import lazy_pool
+
+ONE = Stored(b"[]", b'{"output":[]}')
+
+
+@pytest.fixture
+async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
+    pool = await lazy_pool(fresh_postgres_url, size=3, connect_timeout_s=5)
+    yield pool
+    pool.terminate()
+
+
+async def organization(pool: asyncpg.Pool[Any]) -> Caller:
+    made = await pool.fetchval("INSERT INTO gateway.organizations (name) VALUES ('o') RETURNING id")
+    return Caller(str(made), str(uuid4()), str(uuid4()))
+
+
+async def ids(pool: asyncpg.Pool[Any], caller: Caller) -> list[str]:
+    query = "SELECT id FROM gateway.responses WHERE organization_id = $1 ORDER BY id"
+    return [row["id"] for row in await pool.fetch(query, caller.organization_id)]
+
+
+async def chain(store: ResponseStore, caller: Caller, length: int) -> list[str]:
+    """A conversation of so many responses; their ids, oldest first."""
+    names = [f"{caller.project_id}-{number}" for number in range(length)]
+    for previous, name in zip([None, *names], names, strict=False):
+        await store.keep(caller, name, previous, Stored(b"[1]", name.encode()))
+    return names
+
+
+async def test_a_conversation_is_read_oldest_first_and_whole_or_not_at_all(pool: asyncpg.Pool[Any]) -> None:
+    store, caller = ResponseStore(pool), await organization(pool)
+    names = await chain(store, caller, 4)
+    assert [turn.response.decode() for turn in await store.history(caller, names[2])] == names[:3]
+    await store.delete(caller, names[1])
+    with pytest.raises(NotFound, match=names[1]):
+        await store.history(caller, names[3])
+    stranger = Caller(caller.organization_id, str(uuid4()), caller.key_id)
+    for attempt in (store.history(stranger, names[0]), store.get(stranger, names[0]), store.delete(stranger, names[0])):
+        with pytest.raises(NotFound):
+            await attempt
+    assert await store.several(stranger, names) == {}
+    assert sorted(await store.several(caller, names)) == [names[0], names[2], names[3]]
+
+
+async def test_a_long_conversation_is_refused_in_bounded_time(
+    pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HISTORY", module.HISTORY.replace(str(module.MOST_TURNS), "3"))
+    monkeypatch.setattr(module, "MOST_TURNS", 3)
+    store, caller = ResponseStore(pool), await organization(pool)
+    names = await chain(store, caller, 4)
+    assert len(await store.history(caller, names[2])) == 3
+    with pytest.raises(BodyTooLarge) as refused:
+        await store.history(caller, names[3])
+    assert refused.value.param == "previous_response_id"
+    await pool.execute("UPDATE gateway.responses SET size_bytes = $1", module.MOST_HISTORY_BYTES + 1)
+    with pytest.raises(BodyTooLarge):
+        await store.history(caller, names[1])
+
+
+async def test_an_organizations_room_is_bounded_by_count_and_bytes(
+    pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smaller = module.MAKE_ROOM.replace(str(module.MOST_RESPONSES), "5").replace(str(module.MOST_BYTES), "100")
+    monkeypatch.setattr(module, "MAKE_ROOM", smaller)
+    store, caller, other = ResponseStore(pool), await organization(pool), await organization(pool)
+    await store.keep(other, "other", None, ONE)
+    for number in range(8):
+        await store.keep(caller, f"{number}", None, ONE)
+    assert await ids(pool, caller) == ["3", "4", "5", "6", "7"]
+    await store.keep(caller, "8", None, Stored(b"[]", b"x" * 70))
+    assert await ids(pool, caller) == ["7", "8"]
+    await asyncio.gather(*(store.keep(caller, f"at once {number}", None, ONE) for number in range(20)))
+    await store.keep(caller, "last", None, ONE)
+    assert len(await ids(pool, caller)) <= 5
+    assert await ids(pool, other) == ["other"]
+
+
+async def test_they_are_gone_after_the_retention_and_with_their_organization(
+    pool: asyncpg.Pool[Any], fresh_postgres_url: str
+) -> None:
+    store, caller, other = ResponseStore(pool), await organization(pool), await organization(pool)
+    for name, of in (("old", caller), ("new", caller), ("other", other)):
+        await store.keep(of, name, None, ONE)
+    await pool.execute("UPDATE gateway.responses SET recorded_at = now() - interval '31 days' WHERE id = 'old'")
+    assert await asyncio.to_thread(forget_traces, fresh_postgres_url, 30) == 1
+    assert await ids(pool, caller) == ["new"]
+    await pool.execute("DELETE FROM gateway.organizations WHERE id = $1", caller.organization_id)
+    assert await ids(pool, caller) == []
+    assert await ids(pool, other) == ["other"]
+    with pytest.raises(ResponsesUnavailable):
+        await store.keep(caller, "of nobody", None, ONE)
+
+
+async def test_a_database_that_is_away_is_an_error_at_once(data_folder: Path) -> None:
+    pool = await lazy_pool(f"postgresql://nobody@/none?host={data_folder}", size=1, connect_timeout_s=5)
+    store, caller = ResponseStore(pool), Caller(str(uuid4()), str(uuid4()), "k")
+    for attempt in (store.keep(caller, "1", None, ONE), store.get(caller, "1"), store.history(caller, "1")):
+        with pytest.raises(ResponsesUnavailable) as refused:
+            await attempt
+        assert refused.value.retry_after_s
+    pool.terminate()
