@@ -170,6 +170,8 @@ async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, pl
     generating = {"/v1/chat/completions", "/v1/completions", "/infill", "/completion"}
     generating |= {"/v1/fim/completions", "/v1/engines/{model}/completions"}
     generating |= {"/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize"}
+    generating |= {"/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens"}
+    generating |= {f"/v1/responses/{{response_id}}{end}" for end in ("", "/cancel", "/input_items")}
     around = {"/v1/completions/{completion_id}/events", "/v1/events", "/v1/health", "/v1beta/server_setting"}
     around |= {"/v1/stream-audit"}
     assert set(document["paths"]) == {*generating, *around, "/v1/models", "/v1/models/{model}"}
