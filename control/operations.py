@@ -13,7 +13,7 @@ from control.api.operation import Operation, delete, get, patch, post, put, repo
 from control.api.request import BoundedRequest, require_known_parameters, require_permission
 from control.api.route_handlers import controller
 from control.audit import audit_log
-from control.billing import prices, usage
+from control.billing import good_tokens, prices, usage
 from control.billing import reconciliations as checks
 from control.cascades import cascades
 from control.completions import autocomplete, completion_texts
@@ -237,8 +237,10 @@ CONTROLLERS = (
     controller("/organizations/{organization_id}/invoices/{month_name}", report(usage.get_invoice, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/slo", report(slo.get_slo, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/slo/goodput", report(slo.get_goodput, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/slo/token-costs", report(good_tokens.get_token_costs, Can.USAGE_READ)),
     controller("/slo", report(slo.get_slo_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/goodput", report(slo.get_goodput_of_all, Can.USAGE_READ, operator_only=True)),
+    controller("/slo/token-costs", report(good_tokens.get_token_costs_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/pools", report(slo.get_pool_costs, Can.USAGE_READ, operator_only=True)),
     controller("/serving", report(serving.get_serving, Can.USAGE_READ, operator_only=True)),
     controller(

@@ -13,6 +13,7 @@ from control.console.console import Console
 from control.console.openapi import with_console
 from control.console.pages import DIST, Pages, pages_route
 from control.console.routes import console_routes
+from control.openai_organization.operations import OPENAI_PREFIX, openai_operations, plain_names
 from control.openapi import admin_document
 from control.operations import OPERATIONS, PREFIX, admin_operations
 from control.router_view.control_client import RouterControl
@@ -46,6 +47,7 @@ class ControlRoutes:
         self._app = routes(
             [
                 admin_operations(requests),
+                openai_operations(requests),
                 *console_routes(requests),
                 document_route(f"{PREFIX}/openapi.json", _document),
                 *([pages_route(Pages.read(DIST))] if console.config.enabled else ()),
@@ -59,6 +61,8 @@ class ControlRoutes:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
+        if scope.get("path", "").startswith(OPENAI_PREFIX):
+            scope["query_string"] = plain_names(scope["query_string"])
         await self._app(scope, receive, send)
 
     async def start(self) -> None:

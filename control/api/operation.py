@@ -164,4 +164,4 @@ def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
 
 def takes_several(kind: type[msgspec.Struct], name: str) -> bool:
     """Whether a parameter may be given several times."""
-    return "list[" in str(kind.__annotations__.get(name, ""))
+    return any("list[" in str(vars(base).get("__annotations__", {}).get(name, "")) for base in kind.__mro__)

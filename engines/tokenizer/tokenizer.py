@@ -73,8 +73,8 @@ class Tokenizer:
         )
         self._segments = SegmentCache()
         self._encodes_segments = _is_local(folder.definition)
-        self.leading_ids: tuple[int, ...] = tuple(self._parsing.encode("").ids)
-        """Ids before every prompt: a begin-of-text token, if the model has one."""
+        self.leading_ids, self.trailing_ids = _frame(self._parsing)
+        """Ids before every prompt, such as a begin-of-text token, and those after a text to be embedded."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
         """The layout of a gap; None: this model cannot fill one."""
         specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
@@ -253,7 +253,11 @@ class Tokenizer:
 
     def token_text(self, id_: int) -> str:
         """One token alone as text, control tokens included; for log probabilities."""
-        return str(self._parsing.decode([id_], skip_special_tokens=False))
+        return self.whole_text([id_])
+
+    def whole_text(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens included."""
+        return str(self._parsing.decode(ids, skip_special_tokens=False))
 
     def token_bytes(self, id_: int) -> bytes:
         """One token alone as bytes, which need not be whole characters; for log probabilities."""
@@ -317,6 +321,15 @@ class Tokenizer:
                 return
             fewest = list(map(min, fewest, counts(shift)))
         _require_room(sum(fewest) - spared, limit_tokens, size_bytes)
+
+
+def _frame(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the tokenizer puts before and after a text."""
+    framed, plain = (backend.encode("a", add_special_tokens=special).ids for special in (True, False))
+    for at in range(len(framed) - len(plain) + 1):
+        if framed[at : at + len(plain)] == plain:
+            return tuple(framed[:at]), tuple(framed[at + len(plain) :])
+    return tuple(backend.encode("").ids), ()
 
 
 def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: int | None = None) -> None:

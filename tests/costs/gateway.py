@@ -214,6 +214,7 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
             keyring=keyring,
             catalog=catalog,
             pipeline=serving.pipeline,
+            pooling=serving.pooling,
             idle_timeouts=idle_timeouts,
             metrics=metrics,
             traces=traces,

@@ -44,7 +44,8 @@ READING = frozenset({
     "requests list", "requests show", "router explain", "router replay", "router watch", "status",
     "tools audit-stream", "tools engines render", "tools lsp", "tools plan", "tools quantization calibrate",
     "tools quantization export", "tools quantization gate", "tools quantization sensitivity", "tools simulate", "top",
-    "usage autocomplete stats", "usage drafts", "usage invoice", "usage prefix", "usage totals", "usage verify",
+    "usage autocomplete stats", "usage drafts", "usage export", "usage good-tokens", "usage invoice", "usage prefix",
+    "usage totals", "usage verify",
     "usage workload",
 })  # fmt: skip
 """Change nothing that is administered."""

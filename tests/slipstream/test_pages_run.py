@@ -28,6 +28,7 @@ ON_ONE_DEPLOYMENT = (
     "real-engines.md",
     "secrets.md",
     "fleet.md",
+    "costs.md",
     "backup.md",
 )
 """After README, which starts it; backup last, for it stops it and starts it again."""
@@ -54,6 +55,7 @@ NOT_RUN_HERE = {
     ("deploy.md", "needs systemd"): 1,
     ("diagnose.md", "says something only where requests have been slow"): 1,
     ("editors.md", "the key is the reader's"): 1,
+    ("embeddings.md", "needs a rerank model"): 1,
     ("fleet.md", "needs engines"): 2,
     ("fleet.md", "needs a second version"): 1,
     ("monitoring.md", "makes a role with a password of your choice"): 1,

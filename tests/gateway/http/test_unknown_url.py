@@ -21,7 +21,8 @@ ANTHROPIC_BASE = "The base URL of Anthropic's clients is this address without /v
 BASE = "A client's base URL is this address and /v1, no more and no less."
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
-    "POST /v1/messages, POST /v1/messages/count_tokens, GET /v1/models."
+    "POST /v1/messages, POST /v1/messages/count_tokens, POST /tokenize, POST /v1/embeddings, POST /v1/rerank, "
+    "POST /v1/score, POST /v1/responses, GET /v1/models."
 )
 ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
 
@@ -68,9 +69,8 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/fim/completions", f"Did you mean POST /v1/fim/completions? {BASE}"),
         ("/heath", "Did you mean GET /health?"),
         ("/v1", f"/v1 is a base URL. {LIST}"),
-        ("/v1/embeddings", f"Embeddings are not served here. {LIST}"),
-        ("/embeddings", f"Embeddings are not served here. {LIST}"),
-        ("/v1/responses/resp_1", f"OpenAI's Responses API is not served here. {LIST}"),
+        ("/v1/files", f"Files are not served here. {LIST}"),
+        ("/embeddings", f"Did you mean POST /v1/embeddings? {BASE}"),
         ("/v1/v1/messages", f"{MESSAGES} {ANTHROPIC_BASE}"),
         ("/messages", f"{MESSAGES} {BASE}"),
         ("/api/generate", f"Ollama's own API is not served here. {LIST}"),
