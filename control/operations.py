@@ -24,7 +24,7 @@ from control.evals import eval_scores, eval_slices, evals
 from control.fleet import fleet, models, pools
 from control.prefixes import prefixes
 from control.releases import release_evidence, releases
-from control.requests import requests
+from control.requests import requests, session
 from control.shadow import reviews, shadow
 from control.slo import serving, slo
 from control.tenants import (
@@ -158,6 +158,9 @@ CONTROLLERS = (
     priorities_at("/projects/{project_id}/priorities", Level.PROJECT, "a project's"),
     priorities_at("/keys/{key_id}/priorities", Level.KEY, "a key's own"),
     controller("/organizations/{organization_id}/requests", report(requests.list_requests, Can.REQUESTS_READ)),
+    controller(
+        "/organizations/{organization_id}/sessions/{session_name}", report(session.get_session, Can.REQUESTS_READ)
+    ),
     controller("/requests", report(requests.list_requests_of_all, Can.REQUESTS_READ, operator_only=True)),
     controller(
         "/requests/{request_id}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,49 @@ async def test_a_delivery_that_waits_for_its_next_attempt_is_sent_at_once_when_a
     )
     code, said = await customer.webhooks("retry", delivery_id)  # it may be under way
     assert (code, "tried within 35 s without being asked" in said) == (1, True)
+
+
+async def test_a_session_is_listed_and_shown_turn_by_turn(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    first_ms = int(datetime(2026, 11, 27, 9, 0, tzinfo=UTC).timestamp() * 1e3)
+    ids = [f"req_{first_ms + offset_ms:012x}{number:024x}" for number, offset_ms in enumerate((0, 2_500, 9_000))]
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces
+               (request_id, organization_id, project_id, key_id, status, total_ms, phases_ms, model, session,
+                session_agent, session_parent, prompt_tokens, cached_tokens, completion_tokens)
+        SELECT seen.id, organization_id, project_id, k.id, 200, 1500, '{}', 'slipstream-chat', 's/1', agent, parent,
+               prompt, cached, 20
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
+               (VALUES ($1, NULL, NULL, 4000, 0), ($2, NULL, NULL, 5000, 64), ($3, 'sub', 'main', 700, 0))
+               AS seen (id, agent, parent, prompt, cached)
+        """,
+        *ids,
+    )
+    await connection.execute(
+        """
+        INSERT INTO gateway.prefix_samples (request_id, organization_id, project_id, model, tier, endpoint, template,
+               session_id, turn, prompt_tokens, reusable_tokens, cause, blocks)
+        SELECT request_id, organization_id, project_id, model, 'chat', 'chat', 't', request_id, 1, 5000, 64, 'date',
+               '{}' FROM gateway.request_traces WHERE request_id = $1
+        """,
+        ids[1],
+    )
+    listed = (await shell.must("requests", "list", *ACME, "--session", "s/1")).splitlines()
+    assert [line.split()[-1] for line in listed] == ["request", *reversed(ids)]
+    assert (await shell.must("requests", "list", *ACME, "--session", "another")).startswith("none in")
+    said = (await shell.must("requests", "session", "s/1", *ACME)).splitlines()
+    assert said[:2] == [
+        "session s/1: 3 turns of 2 agents",
+        "  9,700 prompt tokens (1% cached), 3,936 lost; 60 generated; 0.00 USD",
+    ]
+    assert [line.split()[2:10] for line in said[3:]] == [
+        ["-", "-", "200", "4,000", "0", "0", "-", "20"],
+        ["1.0", "s", "-", "200", "5,000", "64", "3,936", "date"],
+        ["-", "sub", "200", "700", "0", "0", "-", "20"],
+    ]
+    assert "session s/1, agent sub, begun by main" in await shell.must("requests", "show", ids[2])
+    code, said_of_none = await shell.run("requests", "session", "no such", *ACME)
+    assert (code, "There is no session no such." in said_of_none) == (1, True)
 
 
 async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
