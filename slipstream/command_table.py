@@ -7,6 +7,7 @@ compares the two.
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,7 +16,8 @@ import click
 
 
 class Entry(NamedTuple):
-    """One command. module: in slipstream.commands, where it has the command's name with `_` for `-`."""
+    """One command. module: in slipstream.commands, where it has the command's name with `_` for `-`, and behind a
+    keyword of Python."""
 
     module: str
     help: str
@@ -31,6 +33,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "config": Entry("config", "Check or show the settings."),
         "admin-keys": Entry("admin_keys", "Make, list and revoke keys for the admin API."),
         "migrate": Entry("migrate", "Bring the database to a revision."),
+        "import": Entry("imports", "Take over models, customers, keys and limits from another gateway."),
     },
     "Customers": {
         "organizations": Entry("organizations", "Make, list, change, disable and enable organizations."),
@@ -98,7 +101,8 @@ class LazyCommands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
             module = importlib.import_module(f"slipstream.commands.{ENTRIES[name].module}")
-            self._loaded[name] = getattr(module, name.replace("-", "_"))
+            attribute = name.replace("-", "_")
+            self._loaded[name] = getattr(module, f"{attribute}_" if keyword.iskeyword(name) else attribute)
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

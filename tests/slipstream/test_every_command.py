@@ -42,7 +42,7 @@ READING = frozenset({
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization export", "quantization gate", "quantization sensitivity",
-    "requests list", "requests show",
+    "requests list", "requests session", "requests show",
     "reviews list", "reviews next", "router explain", "router replay", "router watch", "shadow", "simulate", "slo",
     "status", "top", "usage drafts", "usage invoice", "usage totals",
     "usage verify", "webhooks deliveries", "webhooks list", "workload",
@@ -105,6 +105,11 @@ STEPS: tuple[Step, ...] = (
     ("models remove", ("m1", "--force"), {"desired_state.model.remove"}),
     ("pools remove", ("green",), {"desired_state.pool.remove"}),
     ("fleet rollback", ("5",), {"desired_state.rollback"}),
+    (
+        "import litellm",
+        (str(Path(__file__).parent / "litellm_import" / "small.yaml"),),
+        {"desired_state.litellm.import", "price.create"},
+    ),
     ("evals run", ("--model", "m", "--slices", "facts", "--no-wait"), {"eval_run.create"}),
     (
         "evals compare",
