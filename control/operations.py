@@ -32,6 +32,7 @@ from control.tenants import (
     admin_keys,
     keys,
     limits,
+    limits_preview,
     limits_within,
     me,
     members,
@@ -148,6 +149,9 @@ CONTROLLERS = (
     ),
     controller(
         "/organizations/{organization_id}/limits/within", report(limits_within.list_limits_within, Can.LIMITS_READ)
+    ),
+    controller(
+        "/organizations/{organization_id}/limits/preview", report(limits_preview.get_preview, Can.REQUESTS_READ)
     ),
     limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", operator_only=True),
     limits_at("/projects/{project_id}/limits", Level.PROJECT, "a project's"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from contracts.desired_state import Model, Pool
@@ -273,6 +274,43 @@ async def test_a_delivery_that_waits_for_its_next_attempt_is_sent_at_once_when_a
     )
     code, said = await customer.webhooks("retry", delivery_id)  # it may be under way
     assert (code, "tried within 35 s without being asked" in said) == (1, True)
+
+
+async def test_a_bound_of_prompts_is_tried_before_it_is_set(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    now_ms = int(datetime.now(UTC).timestamp() * 1e3)
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces
+               (request_id, organization_id, project_id, key_id, status, total_ms, phases_ms, tier, prompt_tokens)
+        SELECT 'req_' || lpad(to_hex($1::bigint - ago_ms), 12, '0') || 'x' || number, organization_id, project_id, k.id,
+               200, 1, '{}', tier, prompt
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
+               (VALUES (1, 1000, 'chat', 100), (2, 1000, 'chat', 40000), (3, 1000, 'autocomplete', 50000),
+                       (4, 1000, 'chat', NULL), (5, 864000000, 'chat', 90000)) AS seen (number, ago_ms, tier, prompt)
+        """,
+        now_ms,
+    )
+    said = (await shell.must("limits", "preview", *ACME, "--max-prompt-tokens", "32000")).splitlines()
+    assert said[0].startswith("a bound of 32,000 tokens a prompt would have refused 2 of 3 requests (66.7%) since ")
+    assert said[0].endswith(", of 1 keys")
+    assert said[2].split() == ["web", "ci", "3", "2", "50,000", "50,000"]
+    one_tier = ("--project", "web", "--key", "ci", "--tier", "chat")
+    chat = await shell.must("limits", "preview", *ACME, *one_tier, "--max-prompt-tokens", "32000")
+    assert "refused 1 of 2 requests (50.0%)" in chat
+    longer = await shell.must("limits", "preview", *ACME, "--since", "30d", "--json")
+    assert msgspec.json.decode(longer)["longest_prompt_tokens"] == 90_000
+    bound = ("--project", "web", "--tier", "chat", "--max-prompt-tokens", "32000")
+    done = await shell.must("limits", "set", *ACME, *bound)
+    assert done == "project web of acme, tier chat: 32,000 tokens a prompt"
+    ids = await connection.fetchrow(
+        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
+    )
+    assert ids is not None
+    levels = (await levels_of_all(connection, [tuple(ids)]))[0]  # as a gateway reads them
+    cap = levels.cap(Tier.CHAT)
+    assert levels.capped
+    assert cap is not None
+    assert (cap[0], levels.cap(Tier.AUTOCOMPLETE)) == (32_000, None)
 
 
 async def test_a_session_is_listed_and_shown_turn_by_turn(shell: Shell, connection: asyncpg.Connection[Any]) -> None:

@@ -39,7 +39,7 @@ READING = frozenset({
     "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
     "models show", "plan", "pools list", "pools show",
     "engines render", "evals list", "evals nights", "evals show", "evals slices",
-    "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
+    "keys list", "limits list", "limits preview", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization export", "quantization gate", "quantization sensitivity",
     "requests list", "requests session", "requests show",

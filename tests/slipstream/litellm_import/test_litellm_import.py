@@ -85,7 +85,7 @@ async def test_a_proxy_moves_whole_once_and_its_keys_go_on(
     keyring = Keyring(fresh_postgres_url, pepper, AuthConfig())
     await keyring.start()
     record = await keyring.identify(SECRET_OF_ACME)
-    assert record.models == {"qwen-coder", "team/small"}, "gpt-4o is an alias; the model `gone` is nowhere"
+    assert record.models == frozenset({"qwen-coder", "team/small"}), "gpt-4o is an alias; the model `gone` is nowhere"
     found = {(rule.level, name): value for rule in record.levels.rules for name, value in _given(rule.limits).items()}
     assert found == {
         (Level.ORGANIZATION, "requests_per_minute"): 60,
@@ -93,7 +93,7 @@ async def test_a_proxy_moves_whole_once_and_its_keys_go_on(
         (Level.KEY, "max_concurrency"): 3,
     }
     narrow = await keyring.identify(SECRETS["acme-narrow"])
-    assert (narrow.models, narrow.scopes) == ({"qwen-coder"}, {Scope.CHAT})
+    assert (narrow.models, narrow.scopes) == (frozenset({"qwen-coder"}), frozenset({Scope.CHAT}))
     for name in ("blocked", "expired", "ops-narrow", "ui"):
         with pytest.raises(InvalidKey, match="This is not a Slipstream API key"):
             await keyring.identify(SECRETS[name])
