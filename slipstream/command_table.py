@@ -27,6 +27,10 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     "Run a deployment": {
         "up": Entry("up", "Start everything on this machine and keep it running until Ctrl-C."),
         "status": Entry("running", "Say whether all is well, and show processes and engines."),
+        "doctor": Entry(
+            "doctor",
+            "Check the whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis.",
+        ),
         "top": Entry("top", "Watch tiers and pools live, until Ctrl-C."),
         "logs": Entry("logs", "Print the logs of process NAME, or of all processes."),
         "down": Entry("running", "Stop what runs on the data folder, letting requests finish."),
@@ -78,6 +82,10 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     },
     "Console and editors": {
         "console": Entry("console", "Open the console, and let people into it."),
+        "run": Entry(
+            "run",
+            "Start a coding agent on this deployment: CLIENT with ARGUMENTS, and a key that is revoked when it ends.",
+        ),
         "lsp": Entry("lsp", "Complete code in an editor that speaks LSP 3.18, over stdin and stdout."),
     },
     "Single processes": {

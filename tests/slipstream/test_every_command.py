@@ -35,7 +35,7 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "adapters list", "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats",
-    "config check", "console accounts list",
+    "config check", "console accounts list", "doctor",
     "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
     "models show", "plan", "pools list", "pools show",
     "engines render", "evals list", "evals nights", "evals show", "evals slices",
@@ -50,10 +50,10 @@ READING = frozenset({
 })  # fmt: skip
 """Change nothing that is administered."""
 PROCESSES = frozenset(
-    {"up", "down", "fleet drain", "fleet resume", "engine", "gateway", "worker", "migrate up", "migrate down"}
+    {"up", "down", "fleet drain", "fleet resume", "engine", "gateway", "worker", "migrate up", "migrate down", "run"}
 )
-"""Start or stop the deployment, or change the shape of its tables. What `up`, a gateway and a worker change by
-themselves is tested below."""
+"""Start or stop a process, or change the shape of the tables. What `up`, a gateway and a worker change by themselves is
+tested below, and what `run` changes in test_run_command.py."""
 
 Step = tuple[str, tuple[str, ...], set[str]]
 STEPS: tuple[Step, ...] = (
