@@ -51,10 +51,11 @@ class Health(msgspec.Struct, frozen=True):
 Found = tuple[Outcome, str, str]
 
 
-async def examined(settings: Settings, address: str | None) -> Health:
-    """Every check's result. address: of the router's control service; None: by the settings. Raises nothing."""
+async def examined(settings: Settings, given: Settings, address: str | None) -> Health:
+    """Every check's result. settings: of what runs. given: those that the next start would read. address: of the
+    router's control service; None: by the settings. Raises nothing."""
     first = {
-        "settings": _settings(settings),
+        "settings": _settings(given),
         "database": _database(settings),
         "valkey": _valkey(settings),
         "processes": _processes(settings),

@@ -8,7 +8,13 @@ import sys
 import click
 import msgspec
 
-from slipstream.commands.options import Deployment, control_address_option, deployment_options, running_settings
+from slipstream.commands.options import (
+    Deployment,
+    control_address_option,
+    deployment_options,
+    load_settings,
+    running_settings,
+)
 from slipstream.table import table
 
 
@@ -23,7 +29,8 @@ def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
     """
     from slipstream.doctor import examined
 
-    health = asyncio.run(examined(running_settings(*deployment), address))
+    given = load_settings(deployment.config_file, local__data=deployment.data)
+    health = asyncio.run(examined(running_settings(*deployment), given, address))
     if as_json:
         print(msgspec.json.encode(health).decode())
     else:
