@@ -68,7 +68,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's turns, the earliest first, and their sums. has_more: earlier turns are left out, of the sums too."""
+    """A session's turns, the earliest first, and their sums. prompt_tokens: of turns that an engine has computed.
+    has_more: earlier turns are left out, of the sums too."""
 
     session: str
     turns: int
@@ -113,7 +114,7 @@ async def get_session(call: AdminCall, organization_id: UUID, name: str, query: 
         session=name,
         turns=len(turns),
         agents=len({turn.agent for turn in turns}),
-        prompt_tokens=sum(turn.prompt_tokens or 0 for turn in turns),
+        prompt_tokens=sum(turn.prompt_tokens or 0 for turn in turns if turn.completion_tokens is not None),
         cached_tokens=sum(turn.cached_tokens or 0 for turn in turns),
         lost_tokens=sum(turn.lost_tokens or 0 for turn in turns),
         completion_tokens=sum(turn.completion_tokens or 0 for turn in turns),

@@ -5317,7 +5317,8 @@ export interface components {
         };
         /**
          * SessionReport
-         * @description A session's turns, the earliest first, and their sums. has_more: earlier turns are left out, of the sums too.
+         * @description A session's turns, the earliest first, and their sums. prompt_tokens: of turns that an engine has computed.
+         *         has_more: earlier turns are left out, of the sums too.
          */
         SessionReport: {
             agents: number;
