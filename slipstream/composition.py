@@ -60,6 +60,8 @@ def _control(
     """The control plane beside a running data plane. Loading its code takes a second."""
     from control.api.api import AdminApi
     from control.api.services import AdminServices
+    from control.batches.api import BatchApi
+    from control.batches.store import store_of
     from control.console.console import Console
     from control.eval_runs.startable import ConfiguredSlices
     from control.router_view.control_client import RouterControl
@@ -88,7 +90,8 @@ def _control(
     )
     console = Console(admin, browsers, config.console, pepper, provider)
     of_admin = AdminServices(admin=admin, browsers=browsers, leaving=lambda: services.draining)
-    return ControlRoutes(of_admin, console, router, config.requests, config.max_body_bytes)
+    batches = BatchApi(settings.database_url, services.keyring, store_of(settings.batches, settings.data.path))
+    return ControlRoutes(of_admin, console, router, batches, config.requests, config.max_body_bytes)
 
 
 def _provider(config: OidcConfig) -> Provider | None:

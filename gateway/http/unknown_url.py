@@ -15,10 +15,8 @@ NOT_SERVED = {
     "api": "Ollama's own API is",
     "assistants": "OpenAI's Assistants API is",
     "audio": "Speech is",
-    "batches": "Batches are",
     "edits": "OpenAI's edits are",
     "embeddings": "Embeddings are",
-    "files": "Files are",
     "fine_tuning": "Fine-tuning is",
     "images": "Images are",
     "messages": "Anthropic's Messages API is",
@@ -27,7 +25,7 @@ NOT_SERVED = {
     "rerank": "Reranking is",
     "responses": "OpenAI's Responses API is",
     "threads": "OpenAI's Assistants API is",
-    "uploads": "Files are",
+    "uploads": "Uploads in parts are",
     "vector_stores": "Vector stores are",
 }
 """Paths of other servers' APIs, by the first segment after /v1."""

@@ -60,10 +60,22 @@ def list_command(deployment: Deployment, model: str | None) -> None:
             told(each.cached_input_micro, each.currency),
             told(each.cache_write_micro, each.currency),
             told(each.output_micro, each.currency),
+            f"{each.offline_percent} %",
         )
         for each in found
     ]
-    head = ("version", "model", "state", "from (UTC)", "until (UTC)", "input", "cached", "cache write", "output")
+    head = (
+        "version",
+        "model",
+        "state",
+        "from (UTC)",
+        "until (UTC)",
+        "input",
+        "cached",
+        "cache write",
+        "output",
+        "offline",
+    )
     print("\n".join(table(head, rows)))
     if more:
         print("… and older ones: GET /admin/v1/prices")
@@ -83,6 +95,15 @@ def list_command(deployment: Deployment, model: str | None) -> None:
 )
 @click.option(
     "--cache-write", "cache_write_micro", type=Money(), help="Prompt tokens put in a cache. Default: as input."
+)
+@click.option(
+    "--offline",
+    "offline_percent",
+    type=click.IntRange(0, 100),
+    default=50,
+    show_default=True,
+    metavar="PERCENT",
+    help="What batches and other requests of the class offline cost of it.",
 )
 @click.option(
     "--from", "valid_from", type=MOMENT, metavar="DATE", help="UTC. Default: now for a first price, else in a minute."
@@ -159,7 +180,8 @@ async def _named(call: AdminCall, which: str) -> ModelPrice:
 def _spoken(price: ModelPrice) -> str:
     rates = {"input": price.input_micro, "cached input": price.cached_input_micro, "output": price.output_micro}
     spoken = ", ".join(f"{told(micro, price.currency)} for {what}" for what, micro in rates.items())
-    return f"{price.model}: {spoken}, a million tokens"
+    offline = "" if price.offline_percent == 100 else f"; {price.offline_percent} % of it in the class offline"
+    return f"{price.model}: {spoken}, a million tokens{offline}"
 
 
 def _state(price: ModelPrice) -> str:
