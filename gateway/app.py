@@ -91,7 +91,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             TabbyController,
             front_page,
             stream_audit_route(stream_audit),
-            document_route("/openapi.json", lambda: _document(config)),
+            document_route("/openapi.json", lambda: _document(config, mounted)),
         ],
         State({"services": services}, deep_copy=False),
         max_body_bytes,
@@ -118,6 +118,7 @@ def _none(_: str) -> bool:
     return False
 
 
-def _document(config: GatewayConfig) -> bytes:
+def _document(config: GatewayConfig, mounted: MountedApp | None) -> bytes:
     operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
-    return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)
+    made = with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)
+    return made if mounted is None else mounted.document(made)

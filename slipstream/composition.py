@@ -48,7 +48,9 @@ def surroundings(settings: Settings, place: InstanceConfig) -> Surroundings:
     def mount(services: Services) -> ControlPlane:
         # The loaded code stays for ever, so the garbage collector need not search it.
         return ControlPlane(
-            lambda: _control(settings, place.pepper, reader_token, services, provider), on_loaded=gc.freeze
+            lambda: _control(settings, place.pepper, reader_token, services, provider),
+            on_loaded=gc.freeze,
+            describe=_with_batches,
         )
 
     return Surroundings(seeding=seeding, crossing=tell_crossing, mount=mount)
@@ -92,6 +94,12 @@ def _control(
     of_admin = AdminServices(admin=admin, browsers=browsers, leaving=lambda: services.draining)
     batches = BatchApi(settings.database_url, services.keyring, store_of(settings.batches, settings.data.path))
     return ControlRoutes(of_admin, console, router, batches, config.requests, config.max_body_bytes)
+
+
+def _with_batches(document: bytes) -> bytes:
+    from control.batches.openapi import with_batches
+
+    return with_batches(document)
 
 
 def _provider(config: OidcConfig) -> Provider | None:

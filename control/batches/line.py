@@ -138,7 +138,7 @@ def _misfit(said: str, raw: bytes) -> LineError:
         return LineError(
             "missing_required_parameter", f"Missing required parameter: '{inside}{name}'.", param=inside + name
         )
-    param = f"{inside}{path}" or None
+    param = f"{inside}{path}".removesuffix(".") or None
     message = f"Invalid value for '{param}': {shortened(sentence)}." if param else "A request must be a JSON object."
     return LineError("invalid_value", message, param=param)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 from litestar import Request, Response, delete, get, post
@@ -11,13 +11,13 @@ from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.response import Stream
-from msgspec import Meta
 
 from contracts.dated_request_id import mint
 from control.batches import batches, files
 from control.batches.api import BatchApi
 from control.batches.config import FILE_BYTES
 from control.batches.objects import NewBatch
+from control.batches.query import BatchQuery, FileQuery, NoQuery
 from control.batches.upload import FORM_BYTES
 from gateway.auth.key_record import KeyRecord
 from gateway.http.client_connection import SCOPE_KEY
@@ -31,28 +31,7 @@ BATCH_BYTES = 100_000
 """Longest body that makes a batch."""
 
 AnyRequest = Request[Any, Any, State]
-PartId = Annotated[str, Meta(max_length=100)]
 _NEW_BATCH = msgspec.json.Decoder(NewBatch)
-
-
-class FileQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which files, and how many."""
-
-    purpose: Annotated[str, Meta(max_length=100)] | None = None
-    after: PartId | None = None
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
-    order: Literal["asc", "desc"] = "desc"
-
-
-class BatchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which batches, and how many."""
-
-    after: PartId | None = None
-    limit: Annotated[int, Meta(ge=1, le=100)] = 20
-
-
-class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No parameters."""
 
 
 def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]:

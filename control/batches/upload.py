@@ -37,7 +37,7 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
     kind, options = parse_options_header(content_type)
     if kind != "multipart/form-data" or "boundary" not in options:
         raise InvalidJson(f"A file is uploaded as multipart/form-data, not as {content_type[:100]!r}.")
-    form = _Form(draft)
+    form = _Form()
     parser = PushMultipartParser(options["boundary"], max_segment_size=FILE_BYTES + 1, max_segment_count=MOST_FIELDS)
     try:
         with draft.open("wb") as file:
@@ -46,6 +46,8 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
                 received_bytes += len(chunk)
                 if received_bytes > FILE_BYTES + FORM_BYTES:
                     raise BodyTooLarge(f"A file may have at most {FILE_BYTES} bytes.", param="file")
+                if not chunk:
+                    continue  # which the parser takes for the end
                 # a thread, because a disk may be slow; one at a time, so that the order holds
                 await asyncio.to_thread(form.feed, list(parser.parse(chunk)), file)
             parser.close()
@@ -57,8 +59,7 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
 class _Form:
     """The parts so far."""
 
-    def __init__(self, draft: Path) -> None:
-        self._draft = draft
+    def __init__(self) -> None:
         self._part: MultipartSegment | None = None
         self._fields: dict[str, bytes] = {}
         self._filename: str | None = None
