@@ -66,7 +66,9 @@ class S3Store:
             found = await obstore.get_async(self._bucket, file_id)
             async for chunk in found.stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
-        except FileNotFoundError:  # obstore's own error is this one
+        except FileNotFoundError as error:  # obstore's own error is this one
+            if "NoSuchBucket" in str(error):
+                raise OSError(f"the S3 bucket of {file_id} does not exist") from error
             raise
         except obstore.exceptions.BaseError as error:
             raise OSError(f"the S3 server did not send {file_id}: {error}") from error

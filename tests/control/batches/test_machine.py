@@ -22,7 +22,7 @@ EVENTS = st.lists(st.sampled_from(["work", "killed", "cancel", "expire"]), max_s
 
 
 class World:
-    """What is durable: the standing, and the lines with a result. A worker that is killed has done a part of its step."""
+    """What is durable: the standing, and the lines with a result. A killed worker has done a part of its step."""
 
     def __init__(self, total: int, *, valid: bool) -> None:
         self.size = total
