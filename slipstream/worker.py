@@ -9,7 +9,6 @@ serves.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
 from celery import Celery
@@ -20,8 +19,6 @@ from contracts.metrics import metrics_server
 from control.audit import tasks as audit_tasks
 from control.batches import tasks as batch_tasks
 from control.batches.metrics import BatchMetrics
-from control.batches.runner import BatchRunner
-from control.batches.store import store_of
 from control.billing import tasks
 from control.billing.engine_metrics import EngineCounterMetrics
 from control.completions import tasks as completion_tasks
@@ -40,8 +37,8 @@ from control.webhooks import tasks as admin_tasks
 from control.webhooks.delivery_thread import DeliveryThread
 from control.webhooks.metrics import WebhookMetrics
 from infra.local.private import claim_folder
-from slipstream.evals import evals_runner, night_planner, trusted
-from slipstream.processes import public_url
+from slipstream.batches import batch_runner, batch_store
+from slipstream.evals import evals_runner, night_planner
 from slipstream.prompt_tasks import PromptTasks
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
@@ -111,9 +108,7 @@ def create_app(
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_delivery)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
     evals_tasks.add_tasks(app, settings.database_url, night_planner(settings), wake_evals)
-    batch_tasks.add_tasks(
-        app, settings.database_url, functools.partial(store_of, settings.batches, settings.data.path), wake_batches
-    )
+    batch_tasks.add_tasks(app, settings.database_url, batch_store(settings), wake_batches)
     if Queue.UPKEEP in queues:
         traces_days = settings.worker.ledger.trace_retention_days
         slo = slo_tasks.SloUpkeep(
@@ -155,14 +150,6 @@ def broker_url(valkey_url: str) -> str:
     return f"redis+socket://{valkey_url.removeprefix('unix://')}" if valkey_url.startswith("unix://") else valkey_url
 
 
-def batch_runner(settings: Settings, queues: Sequence[Queue], registry: CollectorRegistry) -> BatchRunner:
-    """The runner of this deployment. Raises ConfigError for certificates that cannot be read."""
-    store = functools.partial(store_of, settings.batches, settings.data.path)
-    metrics = BatchMetrics(registry) if Queue.BATCHES in queues else None
-    url = settings.evals.url or public_url(settings)
-    return BatchRunner(settings.database_url, url, lambda: settings.pepper, store, metrics, trusted(settings))
-
-
 def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     """Serve these queues until SIGTERM or SIGINT. Raises ConfigError, also when an engine key that the settings name
     cannot be had, and ServiceError when the work cannot begin."""
@@ -178,7 +165,8 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     nights = NightMetrics(registry) if Queue.EVALS in queues else None
     runner = evals_runner(settings, night_planner(settings), nights.show if nights else lambda found: None)
     evals = LoopThread("evals", runner.run, EVALS_JOIN_S)
-    batches = LoopThread("batches", batch_runner(settings, queues, registry).run, BATCHES_JOIN_S)
+    batch_metrics = BatchMetrics(registry) if Queue.BATCHES in queues else None
+    batches = LoopThread("batches", batch_runner(settings, batch_metrics).run, BATCHES_JOIN_S)
     app = create_app(settings, queues, delivery.wake, evals.wake, batches.wake, registry)
     periods_s = scheduled_s(settings, queues)
     prompt = PromptTasks(app, {task: each_s for task, each_s in periods_s.items() if task in PROMPT})

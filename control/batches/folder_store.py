@@ -25,7 +25,6 @@ class FolderStore:
 
     @asynccontextmanager
     async def draft(self) -> AsyncIterator[Path]:
-        """See `FileStore`."""
         draft = await asyncio.to_thread(self._new_draft)
         try:
             yield draft
@@ -33,11 +32,9 @@ class FolderStore:
             await asyncio.to_thread(draft.unlink, missing_ok=True)
 
     async def put(self, file_id: str, draft: Path) -> None:
-        """See `FileStore`."""
         await asyncio.to_thread(self._put, file_id, draft)
 
     async def read(self, file_id: str) -> AsyncIterator[bytes]:
-        """See `FileStore`."""
         file = await asyncio.to_thread((self._folder / file_id).open, "rb")
         try:
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
@@ -47,11 +44,9 @@ class FolderStore:
 
     @asynccontextmanager
     async def local(self, file_id: str) -> AsyncIterator[Path]:
-        """See `FileStore`."""
         yield self._folder / file_id
 
     async def delete(self, file_id: str) -> None:
-        """See `FileStore`."""
         await asyncio.to_thread((self._folder / file_id).unlink, missing_ok=True)
 
     def _new_draft(self) -> Path:

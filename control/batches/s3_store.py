@@ -41,7 +41,6 @@ class S3Store:
 
     @asynccontextmanager
     async def draft(self) -> AsyncIterator[Path]:
-        """See `FileStore`."""
         handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix="slipstream-file-")
         os.close(handle)
         try:
@@ -50,7 +49,6 @@ class S3Store:
             await asyncio.to_thread(Path(name).unlink, missing_ok=True)
 
     async def put(self, file_id: str, draft: Path) -> None:
-        """See `FileStore`."""
         import obstore
 
         try:
@@ -59,7 +57,6 @@ class S3Store:
             raise OSError(f"the S3 server refused to store {file_id}: {error}") from error
 
     async def read(self, file_id: str) -> AsyncIterator[bytes]:
-        """See `FileStore`."""
         import obstore
 
         try:
@@ -75,7 +72,7 @@ class S3Store:
 
     @asynccontextmanager
     async def local(self, file_id: str) -> AsyncIterator[Path]:
-        """See `FileStore`. A copy: a batch reads it for longer than a connection lasts."""
+        # a copy: a batch reads it for longer than a connection lasts
         async with self.draft() as copy:
             with await asyncio.to_thread(copy.open, "wb") as file:
                 async for chunk in self.read(file_id):
@@ -83,7 +80,6 @@ class S3Store:
             yield copy
 
     async def delete(self, file_id: str) -> None:
-        """See `FileStore`."""
         import obstore
 
         try:

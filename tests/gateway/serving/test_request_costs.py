@@ -22,10 +22,12 @@ NOW_S = 1_795_000_000.0
 RATES = st.integers(0, 10_000_000)
 
 
-def call(prompt_tokens: int, max_tokens: int, choices: int = 1, *, at_s: float = NOW_S, levels: Any = None) -> Any:
+def call(
+    prompt_tokens: int, max_tokens: int, choices: int = 1, *, at_s: float = NOW_S, levels: Any = None, priority: int = 0
+) -> Any:
     """As much of a Call as prices are asked about."""
     sampling = SimpleNamespace(max_tokens=max_tokens)
-    generation = SimpleNamespace(model="m", choices=choices, sampling=sampling)
+    generation = SimpleNamespace(model="m", choices=choices, sampling=sampling, priority=priority)
     prepared = SimpleNamespace(
         generation=generation, prompt_tokens=prompt_tokens // 2, prompt_tokens_bound=prompt_tokens
     )
