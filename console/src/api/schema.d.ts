@@ -2800,6 +2800,7 @@ export interface components {
             currency: string;
             input_micro: number;
             model: string;
+            offline_percent: number;
             output_micro: number;
             served: boolean;
             valid_from: string;
@@ -3238,7 +3239,8 @@ export interface components {
          * InvoiceLine
          * @description One price of one key. Rates are in micro-units for a million tokens; null: no price. amount_micro is the sum of
          *         the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro is the rates times the
-         *         tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request.
+         *         tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request. price_percent:
+         *         the part of the rates that these requests cost, less than 100 in the class `offline`.
          */
         InvoiceLine: {
             amount_micro: number;
@@ -3254,6 +3256,7 @@ export interface components {
             key_id: string;
             model: string;
             output_micro: number | null;
+            price_percent: number;
             price_version: number | null;
             project: string | null;
             /** Format: uuid */
@@ -3627,6 +3630,7 @@ export interface components {
         /**
          * ModelPrice
          * @description Rates in millionths of the deployment's currency for a million tokens. valid_until: null: without end.
+         *         offline_percent: what a request in the class `offline` costs of them: batches, and `service_tier: "flex"`.
          *
          *         served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
          */
@@ -3637,6 +3641,7 @@ export interface components {
             currency: string;
             input_micro: number;
             model: string;
+            offline_percent: number;
             output_micro: number;
             served: boolean;
             valid_from: string;
@@ -3779,6 +3784,7 @@ export interface components {
          *         costs nothing. A price that is in force then, and has no end, ends there.
          *
          *         cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
+         *         offline_percent: what a request in the class `offline` costs of the rates; half unless given.
          */
         NewPrice: {
             /** @default null */
@@ -3788,6 +3794,8 @@ export interface components {
             input_micro: number;
             /** @description text without control characters */
             model: string;
+            /** @default 50 */
+            offline_percent?: number;
             output_micro: number;
             /** @default null */
             valid_from?: string | null;
@@ -5460,6 +5468,7 @@ export interface components {
             organization_id: string;
             outcome: string;
             pool: string | null;
+            price_percent: number;
             price_version: number | null;
             /** Format: uuid */
             project_id: string;
