@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 
 from contracts.dated_request_id import mint
+from contracts.errors import InvalidKey
 from control.batches.claims import Result
 from control.batches.line import BatchOutput, Line
 from gateway.metering.journal.records import LINE_CLOSED, Closed
@@ -44,12 +45,13 @@ class Failed(Exception):
         self.result = result
 
 
-class KeyRefused(Failed):
-    """The gateway does not take the key, which may have been rotated meanwhile."""
+class TokenRefused(Exception):
+    """The gateway does not know the token's key: it was rotated meanwhile, or the worker has another pepper. A revoked
+    key's lines are refused as lines."""
 
 
 async def ask(session: aiohttp.ClientSession, url: str, token: str, number: int, line: Line) -> Result:
-    """The line's result. Raises NoAnswer, NoRoom, Failed and KeyRefused."""
+    """The line's result. Raises NoAnswer, NoRoom, Failed and TokenRefused."""
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     try:
         async with session.post(url + line.url, data=bytes(line.body), headers=headers) as response:
@@ -60,11 +62,11 @@ async def ask(session: aiohttp.ClientSession, url: str, token: str, number: int,
     status = response.status
     if status in NO_ROOM and response.headers.get("x-should-retry") != "false":
         raise NoRoom(_retry_after_s(response.headers.get("retry-after", "")))
+    if status == 401 and answer["error"]["code"] == InvalidKey.code:
+        raise TokenRefused(answer["error"]["message"])
     request_id = response.headers.get("x-request-id", "")
     content = output(line.custom_id, {"status_code": status, "request_id": request_id, "body": answer}, None)
     result = Result(number, status == 200, content, _closed(response) if status == 200 else None)
-    if status == 401:
-        raise KeyRefused(result)
     if status in FAILED:
         raise Failed(result)
     return result

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from control.batches.asking import Failed, KeyRefused, NoAnswer, NoRoom
+from control.batches.asking import Failed, NoAnswer, NoRoom, TokenRefused
 from control.batches.claims import Result
 from control.batches.line import Line
 from control.batches.pace import Pace
@@ -47,16 +47,16 @@ class _Try(msgspec.Struct, frozen=True):
 
 
 class LineRunner:
-    """lines: those without a result. ask: requests one line. store: stores results. refresh: called when the gateway
-    refuses the key; the next requests have another one. turn_over: asked now and then whether another batch's turn has
-    come."""
+    """lines: those without a result. ask: requests one line. store: stores results. refresh: called with the reason
+    when the gateway refuses the token; the next requests have another one. turn_over: asked now and then whether
+    another batch's turn has come."""
 
     def __init__(
         self,
         lines: Iterator[tuple[int, Line]],
         ask: Ask,
         store: Store,
-        refresh: Callable[[], None],
+        refresh: Callable[[str], None],
         turn_over: Callable[[], Awaitable[bool]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -124,19 +124,20 @@ class LineRunner:
             try:
                 results.append(task.result())
                 self._pace.served()
-            except NoRoom as refusal:
-                self._pace.refused(self._clock(), refusal.retry_after_s or PAUSE_S)
+            except NoRoom as full:
+                self._pace.refused(self._clock(), full.retry_after_s or PAUSE_S)
                 self._again.append(found)
             except NoAnswer:
                 self._pace.refused(self._clock(), PAUSE_S)
                 self._again.append(found)
+            except TokenRefused as refusal:
+                self._refresh(str(refusal))
+                self._pace.refused(self._clock(), PAUSE_S)
+                self._again.append(found)
             except Failed as failure:
-                tries = 2 if isinstance(failure, KeyRefused) else MOST_TRIES
-                if found.failed + 1 == tries:
+                if found.failed + 1 == MOST_TRIES:
                     results.append(failure.result)
                     continue
-                if isinstance(failure, KeyRefused):
-                    self._refresh()
                 self._pace.refused(self._clock(), PAUSE_S)
                 self._again.append(msgspec.structs.replace(found, failed=found.failed + 1))
         return results

@@ -23,11 +23,11 @@ from control.batches import asking, claims, files
 from control.batches.claims import Claim, Held, LeaseLost, Result, ResultFile
 from control.batches.line import Line, LineError, checked, line_of, numbered
 from control.batches.line_runner import LineRunner, Stopped
+from control.batches.line_token import LineToken
 from control.batches.machine import BatchStatus, Step, next_step
 from control.batches.metrics import BatchMetrics
 from control.batches.models import model_check
 from control.batches.store import FileStore
-from gateway.auth.delegation import VALID_S, delegated
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import FAILURES, borrow, close, lazy_pool
 
@@ -191,15 +191,11 @@ class BatchRunner:
             await self._do(claims.begin, held, read.total, read.model)
 
     async def _run(self, held: Claim, found: Held, ended: asyncio.Event) -> Stopped:
-        began_s = time.monotonic()
-        token, token_s = "", -float(VALID_S)
+        began_s, told = time.monotonic(), False
+        token = LineToken(lambda: self._do(claims.key_hash, found.owner), self._pepper)
 
         async def ask(number: int, line: Line) -> Result:
-            nonlocal token, token_s
-            if time.monotonic() - token_s > VALID_S / 2:
-                token_s = time.monotonic()
-                token = delegated(await self._do(claims.key_hash, found.owner), self._pepper, time.time())
-            return await asking.ask(self._session, self._url, token, number, line)
+            return await asking.ask(self._session, self._url, await token.current(), number, line)
 
         async def store(results: list[Result]) -> None:
             await self._do(claims.store, self._ledger, held, (BatchStatus.IN_PROGRESS,), results)
@@ -207,9 +203,16 @@ class BatchRunner:
                 completed = sum(each.ok for each in results)
                 self._metrics.stored(completed=completed, failed=len(results) - completed)
 
-        def refresh() -> None:
-            nonlocal token_s
-            token_s = -float(VALID_S)
+        def refresh(why: str) -> None:
+            nonlocal told
+            token.refused()
+            if not told:
+                told = True
+                _log.warning(
+                    "batches: %s does not take the worker's token for %s (%s), which is tried again: its key was "
+                    "rotated, or the two have different peppers (the file `pepper` of the data folder)",
+                    *(self._url, held.batch_id, why),
+                )
 
         async def turn_over() -> bool:
             nonlocal began_s

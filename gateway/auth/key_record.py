@@ -14,8 +14,14 @@ from contracts.generation import Caller, Tier
 from contracts.service_class import ServiceClass
 from contracts.usage import Purpose
 from gateway.auth.scopes import Scope
-from gateway.limits.levels import Levels, Limits
+from gateway.limits.levels import Levels
 from gateway.limits.priorities import Priorities
+
+NO_RATES: dict[str, None] = dict.fromkeys((
+    "requests_per_minute", "input_tokens_per_minute", "output_tokens_per_minute", "tokens_per_minute",
+    "max_concurrency", "tokens_per_day",
+))  # fmt: skip
+"""Limits of rates, unset."""
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -53,10 +59,10 @@ class KeyRecord(msgspec.Struct, frozen=True):
         return Purpose.EVALS if marked else None
 
     def for_lines(self) -> KeyRecord:
-        """The record for lines of its batches: they run in the class `offline`, and of its limits only budgets count
-        them, so that a batch never takes the rate of live requests."""
+        """The record for lines of its batches: they run in the class `offline`, and no limit of a rate counts them, so
+        that a batch never takes the rate of live requests. Budgets do."""
         rules = (
-            msgspec.structs.replace(rule, limits=Limits(money_micro_per_month=rule.limits.money_micro_per_month))
+            msgspec.structs.replace(rule, limits=msgspec.structs.replace(rule.limits, **NO_RATES))
             for rule in self.levels.rules
         )
         tiers = {

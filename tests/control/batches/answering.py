@@ -39,11 +39,14 @@ class Gateway:
         self.asked: Counter[int] = Counter()
         self.given: dict[str, Closed] = {}
         """Runs by request id, delivered or not."""
+        self.unknown = 0
+        """Refused tokens."""
         self.url = ""
 
     def _number(self, authorization: str, body: bytes) -> int:
         token = authorization.removeprefix("Bearer ")
         if delegation.key_hash_of(token, PEPPER, time.time()) != self.key_hash:
+            self.unknown += 1
             raise Refused(401, "invalid_api_key")
         return int(msgspec.json.decode(body)["messages"][0]["content"])
 
@@ -67,9 +70,22 @@ class Gateway:
 
 def closed_run(owner: Caller, request_id: str, usage: Usage) -> Closed:
     """The record of a run."""
-    ids = owner.organization_id, owner.project_id, owner.key_id
-    about = "chat", Tier.CHAT, "/v1/chat/completions", False, 100, usage.prompt_tokens, time.time(), Purpose.BATCHES
-    opened = Opened(request_id, 0, *ids, *about, offline=True)
+    opened = Opened(
+        request_id=request_id,
+        attempt=0,
+        organization_id=owner.organization_id,
+        project_id=owner.project_id,
+        key_id=owner.key_id,
+        model="chat",
+        tier=Tier.CHAT,
+        endpoint="/v1/chat/completions",
+        stream=False,
+        max_tokens=100,
+        prompt_tokens_estimate=usage.prompt_tokens,
+        opened_at=time.time(),
+        purpose=Purpose.BATCHES,
+        offline=True,
+    )
     return Closed(
         opened=opened,
         outcome=Outcome.EXACT,

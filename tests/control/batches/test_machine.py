@@ -79,7 +79,7 @@ class World:
 
 
 @given(st.integers(1, 9), st.booleans(), EVENTS)
-@examples(300)
+@examples(5_000, gate=200)
 def test_each_line_has_one_result_and_the_batch_ends_once(total: int, valid: bool, events: list[str]) -> None:
     world = World(total, valid=valid)
     first: dict[int, str] = {}

@@ -18,7 +18,7 @@ from contracts.desired_state import Model, Pool
 from contracts.generation import Caller, Tier
 from control.batches import batches, claims, files, line_runner
 from control.batches.folder_store import FolderStore
-from control.batches.machine import UNFINISHED, BatchStatus
+from control.batches.machine import CANCEL_ASKED, UNFINISHED, BatchStatus
 from control.batches.objects import FILE_ID, BatchObject, NewBatch, new_id
 from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
@@ -229,7 +229,7 @@ async def test_each_line_has_its_answer_and_half_its_price(world: World) -> None
 
 
 @given(st.lists(st.tuples(st.integers(1, 14), st.booleans()), max_size=4), st.sampled_from(["", "cancel", "expire"]))
-@examples(4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, gate=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_kills_between_any_two_steps(world: World, kills: list[tuple[int, bool]], then: str) -> None:
     """Whether it is cancelled, or its window ends, after the kills."""
     owner, key_hash = await world.tenant()
@@ -294,19 +294,29 @@ async def test_refusals_faults_and_mistakes(world: World) -> None:
 
 async def test_a_rotated_key_goes_on_and_a_revoked_one_is_refused(world: World) -> None:
     owner, key_hash = await world.tenant()
+    rotated = mint(PEPPER).hash
 
     def answer(number: int) -> str:
-        if number == 1:  # rotated meanwhile: the worker reads the new hash
-            served.key_hash = b"\1" * 32
+        served.key_hash = rotated
+        if number > 20:
+            raise Refused(401, "revoked_api_key")
         return text_of(number)
+
+    async def rotate() -> None:
+        """A while after the gateway."""
+        await eventually(lambda: served.key_hash == rotated and served.unknown)
+        await world.connection.execute("UPDATE gateway.api_keys SET hash = $2 WHERE id = $1", owner.key_id, rotated)
 
     batch_id = await world.batch(owner, 30)
     async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
+        await rotate()
         batch = await world.ended(owner, batch_id)
         await world.check(owner, served, batch, 30)
     errors = await world.read(batch.error_file_id)
-    assert {each["response"]["status_code"] for each in errors} == {401}
-    assert errors
+    assert {(each["response"]["status_code"], each["response"]["body"]["error"]["code"]) for each in errors} == {
+        (401, "revoked_api_key")
+    }
+    assert len(errors) == 10
 
 
 async def test_a_running_batch_is_cancelled_and_what_was_in_flight_costs_nothing(world: World) -> None:
@@ -326,7 +336,7 @@ async def test_a_running_batch_is_cancelled_and_what_was_in_flight_costs_nothing
 
         await eventually(begun)
         assert (await batches.cancel(world.connection, owner, batch_id)).status is BatchStatus.CANCELLING
-        assert (await batches.cancel(world.connection, owner, batch_id)).status in batches.CANCEL_ASKED
+        assert (await batches.cancel(world.connection, owner, batch_id)).status in CANCEL_ASKED
         batch = await world.ended(owner, batch_id)
         await world.check(owner, served, batch, many)
     assert batch.status is BatchStatus.CANCELLED

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import openai
@@ -88,7 +89,7 @@ async def test_a_batch_from_upload_to_output_is_billed_at_half_its_price(
     tokens = sum(each["response"]["body"]["usage"]["total_tokens"] for each in output)
     assert batch.usage.total_tokens == tokens
     for each in output:
-        [run, bill] = await eventually(lambda each=each: _rows(platform, each["response"]["request_id"]))
+        [run, bill] = await eventually(partial(_rows, platform, each["response"]["request_id"]))
         assert (run["attempt"], run["purpose"], run["billed"], run["amount_micro"]) == (0, "batches", False, 0)
         assert (bill["purpose"], bill["billed"], bill["price_percent"], bill["replica_id"]) == (None, True, 50, None)
         same = ("prompt_tokens", "completion_tokens", "model", "tier", "endpoint", "key_id", "organization_id")

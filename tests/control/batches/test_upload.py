@@ -39,7 +39,7 @@ async def read(path: Path, body: bytes, cuts: list[int] | None = None, kind: str
 
 
 @given(st.lists(st.integers(1, 600), max_size=8))
-@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(400, gate=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_chunks_do_not_matter(tmp_path: Path, cuts: list[int]) -> None:
     body = form(purpose=b"batch", file=CONTENT, expires_after__anchor=b"created_at", expires_after__seconds=b"3600")
     found = await read(tmp_path / "draft", body, cuts)

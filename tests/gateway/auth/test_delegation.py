@@ -31,7 +31,7 @@ def test_it_stands_for_its_key_until_it_ends() -> None:
 
 
 @given(st.text(max_size=200))
-@examples(100)
+@examples(1_000)
 def test_nothing_else_is_one(text: str) -> None:
     for forged in (text, delegation.PREFIX + text, f"{delegation.PREFIX}{'0' * 64}.9999999999.{text}"):
         with pytest.raises(AuthError):
