@@ -53,6 +53,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     },
     "Observe": {
         "requests": Entry("requests", "List requests, and look at single ones."),
+        "batches": Entry("batches", "List batches of tenants, and look at single ones."),
         "slo": Entry("slo", "Show objectives, error budgets, burn rates and the cost of good tokens."),
         "diagnose": Entry("diagnose", "Name what burns an alert or makes requests slow, and what mends it."),
         "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),

@@ -35,6 +35,7 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "adapters list", "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats",
+    "batches list", "batches show",
     "config check", "console accounts list",
     "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
     "models show", "plan", "pools list", "pools show",

@@ -5,8 +5,12 @@ from __future__ import annotations
 from control.batches.pace import FIRST, MOST, Pace
 
 
-def test_it_grows_by_one_for_each_round_up_to_its_most() -> None:
+def test_it_doubles_until_a_refusal_then_grows_by_one_for_each_round() -> None:
     pace = Pace()
+    for _ in range(FIRST):
+        pace.served()
+    assert pace.limit == 2 * FIRST
+    pace.refused(10.0, 0.0)
     for _ in range(FIRST + 1):
         pace.served()
     assert pace.limit == FIRST + 1

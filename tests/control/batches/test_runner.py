@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from control.batches import batches, claims, files, line_runner
 from control.batches.folder_store import FolderStore
 from control.batches.machine import CANCEL_ASKED, UNFINISHED, BatchStatus
 from control.batches.objects import FILE_ID, BatchObject, NewBatch, new_id
+from control.batches.overview import newest_batches, whole_batch
 from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
 from gateway.auth.keys import mint
@@ -362,6 +364,12 @@ async def test_a_file_with_mistakes_fails_with_their_lines(world: World) -> None
     ]
     assert "Did you mean 'chat'?" in batch.errors.data[3].message
     assert not served.asked
+    [listed] = await newest_batches(world.connection, UUID(owner.organization_id), 20)
+    assert (listed.id, listed.status, listed.organization, listed.project) == (batch_id, "failed", "o", "p")
+    shown = await whole_batch(world.connection, batch_id)
+    assert shown is not None
+    assert (shown["key_id"], shown["status"]) == (owner.key_id, "failed")
+    assert await whole_batch(world.connection, "batch_none") is None
 
 
 async def test_files_whose_time_is_over_are_deleted_with_their_contents(world: World, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ SELECT count(*) AS rows, count(DISTINCT request_id) AS requests, sum(prompt_toke
 
 async def shown(sdk: openai.AsyncOpenAI, batch_id: str, done: int) -> Any:
     """The batch, once so many lines have a result or it has ended."""
-    backoff = Backoff(0.2, 1.0)
+    backoff = Backoff(0.1, 0.2)
     async with asyncio.timeout(GUARD_S):
         while True:
             try:
@@ -57,7 +57,7 @@ async def sdk_of(running: Deployment) -> AsyncIterator[openai.AsyncOpenAI]:
 @pytest.mark.timeout(GUARD_S)
 async def test_kill_9_of_every_process_loses_no_line_and_bills_none_twice() -> None:
     async with fake_engine(token=TOKEN) as engine:
-        await engine.control(ttft_s=0.01, tokens=4)
+        await engine.control(ttft_s=1.0, tokens=4)
         async with deployment(environment=fake_fleet(engine.url), token=TOKEN) as running, sdk_of(running) as sdk:
             text = b"\n".join(_line(number) for number in range(LINES))
             file = await sdk.files.create(file=("in.jsonl", text), purpose="batch")
@@ -67,7 +67,8 @@ async def test_kill_9_of_every_process_loses_no_line_and_bills_none_twice() -> N
             )
             pids = {name: await running.pid(name) for name in KILLED}
             for number, name in enumerate(KILLED, start=1):
-                await shown(sdk, made.id, LINES * number // (len(KILLED) + 1))
+                batch = await shown(sdk, made.id, LINES * number // (len(KILLED) + 1))
+                assert batch.status == "in_progress", f"it ended before {name} was killed"
                 os.kill(pids[name], signal.SIGKILL)
             batch = await shown(sdk, made.id, LINES + 1)
             took_s = time.monotonic() - began_s
