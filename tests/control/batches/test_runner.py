@@ -24,6 +24,7 @@ from control.batches.objects import FILE_ID, BatchObject, NewBatch, new_id
 from control.batches.overview import newest_batches, whole_batch
 from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
+from control.billing.verification import last_days, verify
 from gateway.auth.keys import mint
 from gateway.desired import document
 from storage.engine import connect
@@ -228,6 +229,9 @@ async def test_each_line_has_its_answer_and_half_its_price(world: World) -> None
     for row in await world.connection.fetch(LEDGER, owner.key_id):
         exact = (row["prompt_tokens"] - 1) * 3_000_001 + 300_001 + row["completion_tokens"] * 5_000_001
         assert (row["price_percent"], row["amount_micro"]) == (50, (exact * 50 + 50_000_000) // 100_000_000)
+    verified = await asyncio.to_thread(verify, world.url, *last_days(1))
+    assert verified.rows >= 40
+    assert verified.right
 
 
 @given(st.lists(st.tuples(st.integers(1, 14), st.booleans()), max_size=4), st.sampled_from(["", "cancel", "expire"]))

@@ -54,11 +54,18 @@ def book(*prices: Price) -> RequestCosts:
     written=st.floats(0, 1),
     output=st.integers(0, 4_000),
     choices=st.integers(1, 8),
+    offline=st.booleans(),
 )
 def test_nothing_costs_more_than_was_reserved(
-    rates: tuple[int, int, int, int], prompt: int, cached: float, written: float, output: int, choices: int
+    rates: tuple[int, int, int, int],
+    prompt: int,
+    cached: float,
+    written: float,
+    output: int,
+    choices: int,
+    offline: bool,
 ) -> None:
-    prices, asked = book(Price(1, "m", 0.0, None, *rates)), call(prompt, 500, choices)
+    prices, asked = book(Price(1, "m", 0.0, None, *rates, 50)), call(prompt, 500, choices, priority=-10 * offline)
     usage = Usage(
         prompt,
         min(output, 500 * choices),
@@ -68,6 +75,7 @@ def test_nothing_costs_more_than_was_reserved(
     most = prices.most(asked)
     spent = used(usage, asked.prices["m"])
     assert 0 <= spent.micro <= most.micro
+    assert asked.prices["m"].percent == (50 if offline else 100)
     assert (most.input_tokens, most.output_tokens) == (prompt // 2, 500 * choices)
     assert (spent.input_tokens, spent.output_tokens) == (usage.prompt_tokens, usage.completion_tokens)
 
