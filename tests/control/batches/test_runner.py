@@ -8,15 +8,17 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from contracts.dated_request_id import mint as mint_request
 from contracts.desired_state import Model, Pool
 from contracts.generation import Caller, Tier
+from contracts.usage import Usage
 from control.batches import batches, claims, files, line_runner
 from control.batches.folder_store import FolderStore
 from control.batches.machine import CANCEL_ASKED, UNFINISHED, BatchStatus
@@ -27,8 +29,9 @@ from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
 from gateway.auth.keys import mint
 from gateway.desired import document
-from storage.engine import connect
-from tests.control.batches.answering import PEPPER, Gateway, Refused, gateway
+from gateway.metering.ledger.ledger import Ledger
+from storage.engine import connect, lazy_pool
+from tests.control.batches.answering import PEPPER, Gateway, Refused, closed_run, gateway
 from tests.examples import examples
 from tests.waiting import eventually
 
@@ -374,6 +377,37 @@ async def test_a_file_with_mistakes_fails_with_their_lines(world: World) -> None
     assert shown is not None
     assert (shown["key_id"], shown["status"]) == (owner.key_id, "failed")
     assert await whole_batch(world.connection, "batch_none") is None
+
+
+async def test_a_result_is_stored_and_billed_once_and_by_the_holder_of_the_lease_alone(world: World) -> None:
+    owner, _ = await world.tenant()
+    batch_id = await world.batch(owner, 2)
+    connection, running = world.connection, (BatchStatus.IN_PROGRESS,)
+    held = await claims.claim(connection)
+    assert held is not None
+    assert held.batch_id == batch_id
+    assert await claims.claim(connection) is None
+    await claims.begin(connection, held, 2, "chat")
+    async with lazy_pool(world.url, size=2, connect_timeout_s=5) as pool:
+        ledger = Ledger(pool)
+
+        async def store(by: claims.Claim, line: int) -> None:
+            run = closed_run(owner, mint_request(), Usage(prompt_tokens=7, completion_tokens=3))
+            await claims.store(connection, ledger, by, running, [claims.Result(line, True, b"{}", run)])
+
+        for _ in range(2):
+            await store(held, 1)
+        with pytest.raises(claims.LeaseLost):
+            await store(claims.Claim(batch_id, uuid4()), 2)
+        await batches.cancel(connection, owner, batch_id)
+        with pytest.raises(claims.LeaseLost):
+            await store(held, 2)
+    batch = await batches.find(connection, owner, batch_id)
+    assert (batch.request_counts.completed, batch.usage.total_tokens) == (1, 10)
+    [row] = await connection.fetch(LEDGER, owner.key_id)
+    assert (row["prompt_tokens"], row["completion_tokens"]) == (7, 3)
+    await connection.execute("DELETE FROM gateway.batch_results WHERE batch_id = $1", batch_id)
+    await connection.execute("DELETE FROM gateway.batches WHERE id = $1", batch_id)
 
 
 async def test_files_whose_time_is_over_are_deleted_with_their_contents(world: World, tmp_path: Path) -> None:
