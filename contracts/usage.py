@@ -45,6 +45,8 @@ class Purpose(StrEnum):
     """The purpose of the deployment's own requests. They cost no tenant anything and are no tenant's usage."""
 
     EVALS = "evals"
+    BATCHES = "batches"
+    """A run of a batch's line. Its tenant pays for the stored result, which is a row of its own."""
 
 
 class Outcome(StrEnum):

@@ -1,4 +1,4 @@
-"""Puts the admin API and the console together: their parts, their routes and their documents."""
+"""Puts the admin API, the console and batches together: their parts, their routes and their documents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from litestar.datastructures import State
 from litestar.types import ControllerRouterHandler
 
 from control.api.services import AdminServices
+from control.batches.api import BatchApi
+from control.batches.routes import batch_routes
 from control.console.console import Console
 from control.console.openapi import with_console
 from control.console.pages import DIST, Pages, pages_route
@@ -34,14 +36,16 @@ class ControlRoutes:
         services: AdminServices,
         console: Console,
         router: RouterControl,
+        batches: BatchApi,
         requests: RequestConfig,
         max_body_bytes: int,
         own: Sequence[ControllerRouterHandler] = (),
         served: Mapping[str, str] = SERVED,
     ) -> None:
-        """router: stopped with the rest. requests, max_body_bytes: bounds of a body. own: further routes, on a port of
-        its own. served: paths of that port, for advice."""
+        """router, batches: started and stopped with the rest. requests, max_body_bytes: bounds of a body. own: further
+        routes, on a port of its own. served: paths of that port, for advice."""
         self._router = router
+        self._batches = batches
         self._admin = services.admin
         self._console = console
         self._app = routes(
@@ -49,6 +53,7 @@ class ControlRoutes:
                 admin_operations(requests),
                 openai_operations(requests),
                 *console_routes(requests),
+                *batch_routes(batches, requests),
                 document_route(f"{PREFIX}/openapi.json", _document),
                 *([pages_route(Pages.read(DIST))] if console.config.enabled else ()),
                 *own,
@@ -68,11 +73,13 @@ class ControlRoutes:
     async def start(self) -> None:
         """Be ready for the database, and to hash passwords."""
         await self._admin.start()
+        await self._batches.start()
         self._console.start()
 
     async def stop(self) -> None:
         """Requests under way fail. Idempotent."""
         await self._console.stop()
+        await self._batches.stop()
         await self._admin.stop()
         await self._router.stop()
 

@@ -133,7 +133,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             ResponsesController,
             front_page,
             stream_audit_route(stream_audit),
-            document_route("/openapi.json", lambda: _document(config)),
+            document_route("/openapi.json", lambda: _document(config, mounted)),
         ],
         State({"services": services}, deep_copy=False),
         max_body_bytes,
@@ -160,9 +160,10 @@ def _none(_: str) -> bool:
     return False
 
 
-def _document(config: GatewayConfig) -> bytes:
+def _document(config: GatewayConfig, mounted: MountedApp | None) -> bytes:
     operations = [
         *ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION,
         *POOLING_OPERATIONS, *TOKEN_OPERATIONS,
     ]  # fmt: skip
-    return with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)
+    made = with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)
+    return made if mounted is None else mounted.document(made)

@@ -40,6 +40,11 @@ class MountedApp(Protocol):
         """Whether this application serves the path. Pages of other origins may not call it."""
         ...
 
+    def document(self, document: bytes) -> bytes:
+        """The OpenAPI document of the inference API with the paths of this application that the same keys open. Called
+        in a thread."""
+        ...
+
     def start(self) -> None:
         """Called once the gateway takes connections."""
         ...

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from control.batches import tables as batches_tables
 from control.completions import tables as autocomplete_tables
 from control.completions import total_tables as autocomplete_total_tables
 from control.console import tables as console_tables
@@ -28,6 +29,7 @@ MODULES = (
     audit_tables,
     autocomplete_tables,
     autocomplete_total_tables,
+    batches_tables,
     console_tables,
     diagnosis_tables,
     evals_tables,

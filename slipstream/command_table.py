@@ -46,6 +46,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     "Operate": {
         "fleet": Entry("fleet", "Show every pool and replica; change models, pools and replicas."),
         "requests": Entry("requests", "List requests, and look at single ones."),
+        "batches": Entry("batches", "List batches of tenants, and look at single ones."),
         "diagnose": Entry("diagnose", "Name what burns an alert or slows requests; objectives."),
         "releases": Entry("releases", "Release a new version of a model by stages, or review one."),
         "evals": Entry("evals", "Ask models questions whose answers a program can check."),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from control.console.oidc.provider import Provider
     from control.routes import ControlRoutes
     from control.sessions.config import OidcConfig
+    from gateway.auth.keyring import Keyring
 
 
 def instance_of(settings: Settings, instance: str) -> InstanceConfig:
@@ -48,6 +49,7 @@ def instance_of(settings: Settings, instance: str) -> InstanceConfig:
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the data plane that the control plane reads."""
 
+    keyring: Keyring
     models: KnownModels
     counters: CounterReader
     replicas: Callable[[], object]
@@ -71,13 +73,14 @@ def _mount(settings: Settings) -> Callable[[Services], ControlPlane]:
 
     def mount(services: Services) -> ControlPlane:
         beside = Beside(
+            keyring=services.keyring,
             models=services.catalog,
             counters=services.limiter,
             replicas=services.replicas,
             leaving=lambda: services.draining,
         )
         # The loaded code stays for ever, so the garbage collector need not search it.
-        return ControlPlane(lambda: control_of(settings, parts, beside), on_loaded=gc.freeze)
+        return ControlPlane(lambda: control_of(settings, parts, beside), on_loaded=gc.freeze, describe=_with_batches)
 
     return mount
 
@@ -106,6 +109,8 @@ def control_of(
     """The control plane. Loading its code takes a second. own, served: see `ControlRoutes`."""
     from control.api.api import AdminApi
     from control.api.services import AdminServices
+    from control.batches.api import BatchApi
+    from control.batches.store import store_of
     from control.console.console import Console
     from control.eval_runs.startable import ConfiguredSlices
     from control.router_view.control_client import RouterControl
@@ -134,9 +139,23 @@ def control_of(
     )
     console = Console(admin, browsers, config.console, secrets.pepper, secrets.provider)
     of_admin = AdminServices(admin=admin, browsers=browsers, leaving=beside.leaving)
+    batches = BatchApi(settings.database_url, beside.keyring, store_of(settings.batches, settings.data.path))
     return ControlRoutes(
-        of_admin, console, router, config.requests, config.max_body_bytes, own, SERVED if served is None else served
+        of_admin,
+        console,
+        router,
+        batches,
+        config.requests,
+        config.max_body_bytes,
+        own,
+        SERVED if served is None else served,
     )
+
+
+def _with_batches(document: bytes) -> bytes:
+    from control.batches.openapi import with_batches
+
+    return with_batches(document)
 
 
 def _provider(config: OidcConfig) -> Provider | None:

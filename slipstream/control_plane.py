@@ -16,7 +16,7 @@ from contracts.dated_request_id import mint
 from contracts.errors import ServiceError
 from gateway.wire.errors import body_of, headers_of, status_of
 
-FIRST_STEPS = frozenset({"admin", "console", "organization"})
+FIRST_STEPS = frozenset({"admin", "batches", "console", "files", "organization"})
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pauses between two attempts to load it."""
 logger = logging.getLogger(__name__)
@@ -41,8 +41,15 @@ class Control(Protocol):
 class ControlPlane:
     """The ASGI application of the control plane, which it loads itself. A gateway mounts it (`gateway.services`)."""
 
-    def __init__(self, load: Callable[[], Control], on_loaded: Callable[[], object] = lambda: None) -> None:
-        """load: called in a thread, again after it failed. on_loaded: called when all of it is loaded."""
+    def __init__(
+        self,
+        load: Callable[[], Control],
+        on_loaded: Callable[[], object] = lambda: None,
+        describe: Callable[[bytes], bytes] = lambda document: document,
+    ) -> None:
+        """load: called in a thread, again after it failed. on_loaded: called when all of it is loaded. describe: see
+        `document`."""
+        self._describe = describe
         self._load = load
         self._on_loaded = on_loaded
         self._loading: asyncio.Task[None] | None = None
@@ -62,6 +69,10 @@ class ControlPlane:
             await self._control(scope, receive, send)
         else:
             await self._refuse(send)
+
+    def document(self, document: bytes) -> bytes:
+        """The OpenAPI document of the inference API with what tenants' keys open here."""
+        return self._describe(document)
 
     def serves(self, path: str) -> bool:
         """Whether a request for this path is the control plane's, misspelt ones included: `/v1/admin/keys`,

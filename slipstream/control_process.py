@@ -27,6 +27,7 @@ from contracts.errors import ConfigError, RouterUnavailable
 from control.api.call import CounterReader
 from control.router_view.control_client import RouterControl
 from control.webhooks.outbox import tell_crossing
+from gateway.auth.keyring import Keyring
 from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.http.certificate import certificate_of
 from gateway.http.connections import ConnectionTable
@@ -113,6 +114,7 @@ class _Parts:
         self._store = DesiredStateStore(settings.database_url, settings.gateway.desired)
         address = settings.gateway.router.control_address or settings.control_address
         self._replicas = LiveReplicas(RouterControl(address, settings.reader_token))
+        self._keyring = Keyring(settings.database_url, settings.pepper, settings.gateway.auth)
         self._counters: CounterReader
         self.leaving = False
 
@@ -137,6 +139,8 @@ class _Parts:
             )
             await limiter.start()
             stack.push_async_callback(limiter.stop)
+            await self._keyring.start()
+            stack.push_async_callback(self._keyring.stop)
             await self._store.start()
             stack.push_async_callback(self._store.stop)
             stack.push_async_callback(self._replicas.router.stop)
@@ -146,6 +150,7 @@ class _Parts:
     def beside(self) -> Beside:
         """The same parts, as the control plane takes them."""
         return Beside(
+            keyring=self._keyring,
             models=StoredModels(self._store),
             counters=self._counters,
             replicas=self._replicas,

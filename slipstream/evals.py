@@ -53,7 +53,7 @@ def evals_runner(
 
     url = config.url or public_url(settings)
     judge = NightJudge(planner, show_nights)
-    return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, _trusted(settings), judge)
+    return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, trusted(settings), judge)
 
 
 class EvalsKey:
@@ -121,7 +121,7 @@ async def _made(call: AdminCall) -> str:
     return made.secret
 
 
-def _trusted(settings: Settings) -> ssl.SSLContext | None:
+def trusted(settings: Settings) -> ssl.SSLContext | None:
     """How the gateway's certificate is checked; None: as usual."""
     own = "" if settings.evals.url else settings.gateway.tls.certificate_file
     file = settings.evals.ca_file or own

@@ -92,6 +92,7 @@ def settings_page() -> str:
 
 def metrics_page() -> str:
     """Every metric by process."""
+    from control.batches.metrics import BatchMetrics
     from control.billing.engine_metrics import EngineCounterMetrics
     from control.eval_runs.night_metrics import NightMetrics
     from control.prefixes.metrics import PrefixMetrics
@@ -123,6 +124,7 @@ def metrics_page() -> str:
     PrefixMetrics(worker)
     ReleaseMetrics(worker)
     NightMetrics(worker)
+    BatchMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
     SpanMetrics(router)

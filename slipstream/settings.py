@@ -13,6 +13,7 @@ from contracts import settings
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
+from control.batches.config import BatchesConfig
 from control.eval_runs.config import EvalsConfig
 from control.slo.objectives import SloConfig
 from engines.embedded.config import EngineConfig
@@ -73,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Background work."""
     evals: EvalsConfig = EvalsConfig()
     """Runs of evals."""
+    batches: BatchesConfig = BatchesConfig()
+    """Files and batches of tenants."""
     logging: LoggingConfig = LoggingConfig()
     """Logs of all processes."""
     slo: SloConfig = SloConfig()
@@ -194,4 +197,5 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     loaded.slo.check()
     loaded.gateway.console.check()
     loaded.evals.check()
+    loaded.batches.check()
     return loaded

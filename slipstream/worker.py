@@ -1,9 +1,10 @@
 """The background worker: Celery on Valkey, its schedule inside. Composes the tasks of the packages.
 
 Queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, `webhooks`, whose work
-is with other people's servers, `releases`, which must move within seconds, and `evals`, whose work takes hours. One
-process may serve several: what must move within seconds does not wait for upkeep (`prompt_tasks.py`). Tasks must bear
-being run twice: they are acknowledged after the work, and every worker carries the schedule of the queues it serves.
+is with other people's servers, `releases`, which must move within seconds, and `evals` and `batches`, whose work takes
+hours. One process may serve several: what must move within seconds does not wait for upkeep (`prompt_tasks.py`). Tasks
+must bear being run twice: they are acknowledged after the work, and every worker carries the schedule of the queues it
+serves.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from prometheus_client import CollectorRegistry
 from contracts.loop_thread import LoopThread
 from contracts.metrics import metrics_server
 from control.audit import tasks as audit_tasks
+from control.batches import tasks as batch_tasks
+from control.batches.metrics import BatchMetrics
 from control.billing import tasks
 from control.billing.engine_metrics import EngineCounterMetrics
 from control.completions import tasks as completion_tasks
@@ -34,6 +37,7 @@ from control.webhooks import tasks as admin_tasks
 from control.webhooks.delivery_thread import DeliveryThread
 from control.webhooks.metrics import WebhookMetrics
 from infra.local.private import claim_folder
+from slipstream.batches import batch_runner, batch_store
 from slipstream.evals import evals_runner, night_planner
 from slipstream.prompt_tasks import PromptTasks
 from slipstream.settings import Settings
@@ -46,10 +50,13 @@ QUEUE_OF = {
     release_tasks.ADVANCE: Queue.RELEASES,
     evals_tasks.WORK: Queue.EVALS,
     evals_tasks.QUEUE_NIGHT: Queue.EVALS,
+    batch_tasks.WORK: Queue.BATCHES,
+    batch_tasks.SWEEP: Queue.BATCHES,
 }
 """Every other task is upkeep."""
-PROMPT = frozenset({admin_tasks.DELIVER, release_tasks.ADVANCE, evals_tasks.WORK})
+PROMPT = frozenset({admin_tasks.DELIVER, release_tasks.ADVANCE, evals_tasks.WORK, batch_tasks.WORK})
 """Run in a thread of their own (`PromptTasks`)."""
+BATCHES_JOIN_S = 5.0
 EVALS_JOIN_S = 5.0
 """For giving back what a run has in hand; what is not goes to the next worker when its lease ends."""
 
@@ -59,6 +66,7 @@ def create_app(
     queues: Sequence[Queue],
     wake_delivery: Callable[[], None],
     wake_evals: Callable[[], None],
+    wake_batches: Callable[[], None],
     registry: CollectorRegistry,
 ) -> Celery:
     """The Celery application of this deployment, with the schedule of these queues. Connects to nothing.
@@ -100,6 +108,7 @@ def create_app(
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_delivery)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
     evals_tasks.add_tasks(app, settings.database_url, night_planner(settings), wake_evals)
+    batch_tasks.add_tasks(app, settings.database_url, batch_store(settings), wake_batches)
     if Queue.UPKEEP in queues:
         traces_days = settings.worker.ledger.trace_retention_days
         slo = slo_tasks.SloUpkeep(
@@ -129,6 +138,7 @@ def scheduled_s(settings: Settings, queues: Sequence[Queue]) -> dict[str, float]
         **evidence_retention.PERIODS_S,
         **admin_tasks.PERIODS_S,
         **evals_tasks.PERIODS_S,
+        **batch_tasks.PERIODS_S,
         **release_tasks.periods_s(settings.worker.releases),
         audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
     }
@@ -155,13 +165,15 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     nights = NightMetrics(registry) if Queue.EVALS in queues else None
     runner = evals_runner(settings, night_planner(settings), nights.show if nights else lambda found: None)
     evals = LoopThread("evals", runner.run, EVALS_JOIN_S)
-    app = create_app(settings, queues, delivery.wake, evals.wake, registry)
+    batch_metrics = BatchMetrics(registry) if Queue.BATCHES in queues else None
+    batches = LoopThread("batches", batch_runner(settings, batch_metrics).run, BATCHES_JOIN_S)
+    app = create_app(settings, queues, delivery.wake, evals.wake, batches.wake, registry)
     periods_s = scheduled_s(settings, queues)
     prompt = PromptTasks(app, {task: each_s for task, each_s in periods_s.items() if task in PROMPT})
     process = WorkerProcess(
         app,
         prompt,
-        (delivery, evals),
+        (delivery, evals, batches),
         ready_file(settings.data, queues),
         at_start=(
             *tasks.AT_START,

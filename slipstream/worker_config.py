@@ -31,6 +31,8 @@ class Queue(StrEnum):
     """Releases that run: judged and moved every few seconds."""
     EVALS = "evals"
     """Runs of evals, which take minutes to hours."""
+    BATCHES = "batches"
+    """Batches of tenants, which take up to a day."""
 
 
 PROCESSES = (tuple(Queue),)

@@ -33,6 +33,7 @@ OBSERVED = frozenset({
     "completion_texts", "responses", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",
     "model_versions", "slice_versions", "runs", "run_slices", "items", "comparisons", "nights", "night_plan",
     "release_steps", "console_sessions", "console_links", "console_attempts",
+    "files", "batches", "batch_results",
     "slo_hours", "serving_minutes", "serving_hours", "latency_minutes", "latency_hours",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""

@@ -118,6 +118,8 @@ VALUES: dict[str, Any] = {
     "pool": "one",
     "power": 0.8,
     "previous_hash": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+    "offline_percent": 50,
+    "price_percent": 50,
     "price_version": 7,
     "project": "Acme editor",
     "project_name": "Acme editor",

@@ -21,7 +21,7 @@ from sqlalchemy.sql.expression import literal_column
 from contracts.dated_request_id import first_at
 from control.billing.events import in_partitions
 from control.billing.invoice_rollup import CLOSED, LINE, SUMS, lines_of_events
-from gateway.metering.pricing.price import PER_TOKENS
+from gateway.metering.pricing.price import PER_TOKENS, WHOLE
 from storage.rows import columns_of, fetch, fetchval
 from storage.tables.core import api_keys, projects
 from storage.tables.metering import invoice_months, prices, usage_events
@@ -33,7 +33,8 @@ _FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
     """One price of one key. Rates are in micro-units for a million tokens; null: no price. amount_micro is the sum of
     the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro is the rates times the
-    tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request."""
+    tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request. price_percent:
+    the part of the rates that these requests cost, less than 100 in the class `offline`."""
 
     project_id: UUID
     project: str | None
@@ -43,6 +44,7 @@ class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     tier: str
     price_version: int | None
+    price_percent: int
     input_micro: int | None
     cached_input_micro: int | None
     cache_write_micro: int | None
@@ -87,12 +89,12 @@ def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
         + line.c.charged_cached_tokens * prices.c.cached_input_micro
         + line.c.charged_cache_write_tokens * prices.c.cache_write_micro
         + line.c.completion_tokens * prices.c.output_micro
-    ).cast(Numeric)
+    ).cast(Numeric) * line.c.price_percent
     computed = {
         "project": projects.c.name,
         "key": api_keys.c.name,
         "price_version": func.nullif(line.c.price_version, 0),
-        "unrounded_micro": func.coalesce(func.trim_scale(exact / literal_column(str(PER_TOKENS))), 0),
+        "unrounded_micro": func.coalesce(func.trim_scale(exact / literal_column(str(PER_TOKENS * WHOLE))), 0),
         "rounding_micro": null(),
         "currency": null(),
     }

@@ -27,7 +27,7 @@ from storage.tables.metering import (
 )
 from storage.worker_connection import Connection, run
 
-LINE = ("organization_id", "project_id", "key_id", "model", "tier", "price_version")
+LINE = ("organization_id", "project_id", "key_id", "model", "tier", "price_percent", "price_version")
 """Columns that identify one line of an invoice. A price_version of 0: no price."""
 SUMS = ("requests", *COUNTED, *CHARGED)
 _E, _D, _M = usage_events.c, invoice_days.c, invoice_months.c

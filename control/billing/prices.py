@@ -24,10 +24,13 @@ NOTICE = timedelta(seconds=60)
 ON_ITS_WAY = timedelta(seconds=5)
 """Tolerated delay of a request for the earliest time."""
 Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+USUAL_OFFLINE_PERCENT = 50
 
 
 class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
     """Rates in millionths of the deployment's currency for a million tokens. valid_until: null: without end.
+    offline_percent: what a request in the class `offline` costs of them: batches, and `service_tier: "flex"`.
 
     served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
     """
@@ -42,6 +45,7 @@ class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
     cached_input_micro: int
     cache_write_micro: int
     output_micro: int
+    offline_percent: int
     created_at: datetime
 
 
@@ -58,6 +62,7 @@ class NewPrice(Body, frozen=True, kw_only=True):
     costs nothing. A price that is in force then, and has no end, ends there.
 
     cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
+    offline_percent: what a request in the class `offline` costs of the rates; half unless given.
     """
 
     model: ModelName
@@ -65,6 +70,7 @@ class NewPrice(Body, frozen=True, kw_only=True):
     output_micro: Rate
     cached_input_micro: Rate | None = None
     cache_write_micro: Rate | None = None
+    offline_percent: Percent = USUAL_OFFLINE_PERCENT
     valid_from: Moment | None = None
     valid_until: Moment | None = None
 
@@ -123,6 +129,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
                 else body.cached_input_micro,
                 cache_write_micro=body.input_micro if body.cache_write_micro is None else body.cache_write_micro,
                 output_micro=body.output_micro,
+                offline_percent=body.offline_percent,
             )
             .returning(*_columns(call)),
         )

@@ -147,6 +147,8 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
     finish: str
     billed: bool
     price_version: int | None
+    price_percent: int
+    """The part of the price that it cost: less than 100 in the class `offline`."""
     amount_micro: int
     status: int | None
     error_code: str | None

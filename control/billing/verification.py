@@ -151,7 +151,7 @@ WRONG_DAYS = _wrong(
     _wrong_invoice_months(),
 )
 WRONG_AMOUNTS = (
-    select(func.count(), func.count().filter(_E.amount_micro != amount_micro(usage_events, prices)))
+    select(func.count(), func.count().filter(_E.amount_micro != amount_micro(usage_events, prices, _E.price_percent)))
     .select_from(usage_events.outerjoin(prices, prices.c.version == _E.price_version))
     .where(_IN_TIME)
 )

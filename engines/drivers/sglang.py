@@ -115,8 +115,8 @@ class SGLangDriver(Driver):
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
-        """Needs `--is-embedding`. Its rerank endpoint takes no id, and neither takes a salt: cached prefixes are shared,
-        but no response reports them."""
+        """Needs `--is-embedding`. Its rerank endpoint takes no id. Neither endpoint takes a salt: cached prefixes are
+        shared, but no response reports them."""
         path, body = pooling_body(work, engine_model)
         if isinstance(work, EmbeddingWork):
             body |= self._vector_fields(work, generation)

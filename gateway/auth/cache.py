@@ -33,6 +33,11 @@ class KeyCache:
         self._records.move_to_end(fingerprint)
         return entry[1]
 
+    def record_of(self, key_hash: bytes) -> KeyRecord | None:
+        """The record of the key with this hash, by whichever fingerprint it was found, or None."""
+        fingerprint = self._fingerprints.get(key_hash)
+        return None if fingerprint is None else self.record(fingerprint)
+
     def refusal(self, key_hash: bytes) -> Refusal | None:
         """The refusal, now the most recently used, or None."""
         refusal = self._refusals.get(key_hash)

@@ -11,10 +11,17 @@ from contracts.adapter import Adapter
 from contracts.desired_state import Model
 from contracts.errors import ModelForbidden, ScopeMissing
 from contracts.generation import Caller, Tier
+from contracts.service_class import ServiceClass
 from contracts.usage import Purpose
 from gateway.auth.scopes import Scope
 from gateway.limits.levels import Levels
 from gateway.limits.priorities import Priorities
+
+NO_RATES: dict[str, None] = dict.fromkeys((
+    "requests_per_minute", "input_tokens_per_minute", "output_tokens_per_minute", "tokens_per_minute",
+    "max_concurrency", "tokens_per_day",
+))  # fmt: skip
+"""Limits of rates, unset."""
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -42,12 +49,29 @@ class KeyRecord(msgspec.Struct, frozen=True):
     """Adapters of its project, then of its organization: the first of two with one name counts."""
     priorities: Priorities = Priorities()
     """The class and the share of its requests."""
+    line: bool = False
+    """The worker requests a batch's line for it. See `for_lines`."""
 
     @property
     def purpose(self) -> Purpose | None:
         """The deployment's purpose for this key; None: a customer's key."""
         marked = self.internal and self.scopes is not None and Scope.EVALS in self.scopes
         return Purpose.EVALS if marked else None
+
+    def for_lines(self) -> KeyRecord:
+        """The record for lines of its batches: they run in the class `offline`, and no limit of a rate counts them, so
+        that a batch never takes the rate of live requests. Budgets do."""
+        rules = (
+            msgspec.structs.replace(rule, limits=msgspec.structs.replace(rule.limits, **NO_RATES))
+            for rule in self.levels.rules
+        )
+        tiers = {
+            tier: msgspec.structs.replace(self.priorities.for_tier(tier), service_class=ServiceClass.OFFLINE)
+            for tier in (Tier.AUTOCOMPLETE, Tier.CHAT)
+        }
+        priorities = Priorities(tiers[Tier.AUTOCOMPLETE], tiers[Tier.CHAT])
+        levels = Levels.of(self.levels.organization_id, rules)
+        return msgspec.structs.replace(self, line=True, levels=levels, priorities=priorities)
 
     def require_scope(self, scope: Scope) -> None:
         """Raises ScopeMissing."""

@@ -24,7 +24,7 @@ import asyncpg
 
 from contracts.background_task import BackgroundTask
 from contracts.errors import AuthError, AuthUnavailable, ConfigError, ExpiredKey, InvalidKey, RevokedKey, TenantDisabled
-from gateway.auth import keys
+from gateway.auth import delegation, keys
 from gateway.auth.cache import KeyCache
 from gateway.auth.config import AuthConfig
 from gateway.auth.directory import read_keys
@@ -140,12 +140,21 @@ class Keyring:
 
         Raises InvalidKey, RevokedKey, ExpiredKey, or AuthUnavailable when neither memory nor the database can say.
         """
+        if secret.startswith(delegation.PREFIX):
+            key_hash = delegation.key_hash_of(secret, self._pepper, self._clock())
+            known = self._cache.record_of(key_hash)
+            fingerprint = self._fingerprint(key_hash.hex())
+            return (await self._record_of(secret, fingerprint, key_hash, known)).for_lines()
         keys.check(secret)
         fingerprint = self._fingerprint(secret)
         key_hash = keys.hash_of(secret, self._pepper)
+        return await self._record_of(secret, fingerprint, key_hash, self._cache.record(fingerprint))
+
+    async def _record_of(self, secret: str, fingerprint: bytes, key_hash: bytes, known: KeyRecord | None) -> KeyRecord:
+        """known: from memory. Raises like `identify`."""
         answer: Answer = None
         if self.trusted:
-            answer = self._cache.record(fingerprint) or self._cache.refusal(key_hash)
+            answer = known or self._cache.refusal(key_hash)
         if answer is None:
             answer = await self._lookups.ask(fingerprint, key_hash, self._config.lookup_timeout_s)
         match answer:

@@ -16,15 +16,13 @@ NOT_SERVED = {
     "api": "Ollama's own API is",
     "assistants": "OpenAI's Assistants API is",
     "audio": "Speech is",
-    "batches": "Batches are",
     "edits": "OpenAI's edits are",
-    "files": "Files are",
     "fine_tuning": "Fine-tuning is",
     "images": "Images are",
     "moderations": "Moderation is",
     "realtime": "OpenAI's Realtime API is",
     "threads": "OpenAI's Assistants API is",
-    "uploads": "Files are",
+    "uploads": "Uploads in parts are",
     "vector_stores": "Vector stores are",
 }
 """Paths of other servers' APIs, by the first segment after /v1."""

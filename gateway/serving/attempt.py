@@ -12,7 +12,7 @@ from contracts.generation import BACKGROUND_PRIORITY, Bootstrap, Generation
 from contracts.lease import Engine, LeaseEnd, LeaseRequest
 from contracts.phases import Phase
 from contracts.split import Side
-from contracts.usage import Finish, Outcome, Usage
+from contracts.usage import Finish, Outcome, Purpose, Usage
 from engines.drivers.error_bodies import engine_error
 from gateway.http.disconnect import ClientWatch
 from gateway.http.response import ResponseWriter
@@ -90,9 +90,10 @@ class Attempt:
             generation.choices * generation.sampling.max_tokens,
             self.prepared.prompt_tokens,
             time.time(),
-            request.purpose,
+            Purpose.BATCHES if request.key.line else request.purpose,
             None if generation.adapter is None else generation.adapter.name,
             None if price is None else price.version,
+            generation.priority < 0,
         )
         self.engine: Engine | None = None
         self.prefill: Engine | None = None
@@ -165,8 +166,9 @@ class Attempt:
 
         An attempt ended by the customer, or by the request's own rules, is billed as far as the engine got, its prompt
         included. One that the engine broke off is billed as far as it was sent on; an unstreamed response never was.
+        A batch's line is billed where its result is stored (`control/batches/results.py`).
         """
-        if self.idle_replica or self.request.purpose is not None:
+        if self.idle_replica or self.request.purpose is not None or self.request.key.line:
             return False
         if self.finish is Finish.COMPLETE:
             return True
@@ -174,6 +176,11 @@ class Attempt:
             return self.usage.total_tokens > 0
         broken_off = self.finish is Finish.ENGINE_ERROR and self.first_event_seen
         return broken_off and self.opened.stream and self.usage.completion_tokens > 0
+
+    @property
+    def billed_later(self) -> bool:
+        """Of a batch's line: whether it is the whole answer, which budgets count now."""
+        return self.finish is Finish.COMPLETE
 
     @property
     def usage_for_limits(self) -> Usage:

@@ -238,7 +238,7 @@ class InferenceEndpoint(Generic[AskedT]):
         except WrongEndpoint as error:
             raise self._with_chat_models(error, key) from None
         request = InferenceRequest(arrival, key, target, prepared)
-        if small is not None and (measured or key.purpose is None):
+        if small is not None and (measured or (key.purpose is None and not key.line)):
             request.first = await services.cascades.first(target, prepared, prepare_for, measured=measured)
         return request
 

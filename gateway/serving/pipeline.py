@@ -19,6 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from base64 import b64encode
+
+import msgspec
 
 from contracts.errors import (
     AdapterUnavailable,
@@ -37,6 +40,7 @@ from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
 from gateway.http.server_timing import server_timing
 from gateway.limits.refusal import CounterReached
+from gateway.metering.journal.records import LINE_CLOSED
 from gateway.serving.attempt import Attempt, Client, unanswered
 from gateway.serving.cascade import Cascades
 from gateway.serving.collaborators import EngineCaller, Router, UsageJournal
@@ -252,11 +256,15 @@ class RequestPipeline:
             attempt.traced()
             request.measurement, request.timing = attempt.measured(), attempt.timing
             if attempt.counts_in_limits:
-                request.used = used(attempt.usage_for_limits, attempt.price if attempt.billed else None)
+                paid = attempt.billed or (request.key.line and attempt.billed_later)
+                request.used = used(attempt.usage_for_limits, attempt.price if paid else None)
                 request.ran = True
             for attempted in self._observers.attempted:
                 attempted(attempt)
-            await self._journal.closed(attempt.closed())
+            closed = attempt.closed()
+            await self._journal.closed(closed)
+            if request.key.line and attempt.billed_later:
+                attempt.client.response.headers.append((LINE_CLOSED, b64encode(msgspec.json.encode(closed))))
 
     async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
         """A slot at an engine. A wait that is refused, superseded or left also counts as one in the router's queue."""

@@ -43,6 +43,8 @@ class RequestCosts:
                 raise BudgetUnavailable("The gateway has not read prices yet. Try again shortly.", retry_after_s=1.0)
             return Cost(prepared.prompt_tokens, output_tokens)
         price = self._prices.price(generation.model, arrived_at_s(request.request_id) or time.time())
+        if generation.priority < 0:
+            price = price.offline()
         request.prices[generation.model] = price
         return Cost(
             prepared.prompt_tokens, output_tokens, price.bound_micro(prepared.prompt_tokens_bound, output_tokens)

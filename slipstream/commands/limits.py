@@ -19,6 +19,7 @@ from slipstream.commands.projects import none_in
 from slipstream.listing import json_option, show
 from slipstream.moment import MOMENT, moment
 from slipstream.money import Money, told
+from slipstream.table import table
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall

@@ -61,6 +61,7 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
         "cached": lambda each: told(each.cached_input_micro, each.currency),
         "cache write": lambda each: told(each.cache_write_micro, each.currency),
         "output": lambda each: told(each.output_micro, each.currency),
+        "offline": lambda each: f"{each.offline_percent} %",
     }
     show(found, columns, as_json=as_json, more="/prices" if more else "")
     if free and not more:
@@ -79,6 +80,15 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
 )
 @click.option(
     "--cache-write", "cache_write_micro", type=Money(), help="Prompt tokens put in a cache. Default: as input."
+)
+@click.option(
+    "--offline",
+    "offline_percent",
+    type=click.IntRange(0, 100),
+    default=50,
+    show_default=True,
+    metavar="PERCENT",
+    help="What batches and other requests of the class offline cost of it.",
 )
 @click.option(
     "--from", "valid_from", type=MOMENT, metavar="DATE", help="UTC. Default: now for a first price, else in a minute."
@@ -158,7 +168,8 @@ async def _named(call: AdminCall, which: str) -> ModelPrice:
 def _spoken(price: ModelPrice) -> str:
     rates = {"input": price.input_micro, "cached input": price.cached_input_micro, "output": price.output_micro}
     spoken = ", ".join(f"{told(micro, price.currency)} for {what}" for what, micro in rates.items())
-    return f"{price.model}: {spoken}, a million tokens"
+    offline = "" if price.offline_percent == 100 else f"; {price.offline_percent} % of it in the class offline"
+    return f"{price.model}: {spoken}, a million tokens{offline}"
 
 
 def _state(price: ModelPrice) -> str:

@@ -72,6 +72,8 @@ usage_events = Table(
     Column("purpose", Text),
     # The tenant's own name of a LoRA adapter that changed the model; null: none. It costs what the model costs.
     Column("adapter", Text),
+    # The part of the price that it cost: 100, or the price's `offline_percent` in the class `offline`.
+    Column("price_percent", SmallInteger, nullable=False, server_default=text("100")),
     one_of("outcome", Outcome),
     one_of("finish", Finish),
     CheckConstraint(
@@ -190,7 +192,11 @@ def _invoice_lines() -> list[Column[object]]:
     ]
     texts: list[Column[object]] = [Column(name, Text, primary_key=True) for name in ("model", "tier")]
     sums: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED, *CHARGED)]
-    return [*ids, *texts, Column("price_version", BigInteger, primary_key=True, autoincrement=False), *sums]
+    price: Column[object] = Column("price_version", BigInteger, primary_key=True, autoincrement=False)
+    percent: Column[object] = Column(
+        "price_percent", SmallInteger, primary_key=True, autoincrement=False, server_default=text("100")
+    )
+    return [*ids, *texts, price, *sums, percent]
 
 
 # Of hours that are over, recomputed when a row reaches them later; of retired days unchanged.
@@ -256,7 +262,10 @@ prices = Table(
     Column("cache_write_micro", BigInteger, nullable=False),
     Column("output_micro", BigInteger, nullable=False),
     created_at(),
+    # What a request in the class `offline` costs, of these rates.
+    Column("offline_percent", SmallInteger, nullable=False, server_default=text("100")),
     CheckConstraint("valid_until > valid_from", name="valid_until"),
+    CheckConstraint("offline_percent BETWEEN 0 AND 100", name="offline_percent"),
     CheckConstraint(_RATE.format("input_micro"), name="input_micro"),
     CheckConstraint(_RATE.format("cached_input_micro"), name="cached_input_micro"),
     CheckConstraint(_RATE.format("cache_write_micro"), name="cache_write_micro"),

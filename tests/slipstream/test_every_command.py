@@ -34,19 +34,18 @@ from tests.gateway.metering.rows import moment, row
 from tests.slipstream.shell import Shell
 
 READING = frozenset({
-    "config check", "config show", "console accounts list", "console admin-keys list", "console audit list",
-    "console audit verify", "customers adapters list", "customers limits list", "customers limits preview",
-    "customers members list",
-    "customers organizations list", "customers prices list", "customers projects list",
-    "customers webhooks deliveries", "customers webhooks list", "diagnose changes list", "diagnose slo", "doctor", "evals list",
-    "evals nights", "evals show", "evals slices", "fleet diff", "fleet models list", "fleet models show",
-    "fleet pools list", "fleet pools show", "fleet versions", "keys list", "logs", "releases list", "releases replay",
-    "releases reviews list", "releases reviews next", "releases shadow", "releases show", "releases watch",
-    "requests list", "requests session", "requests show", "router explain", "router replay", "router watch", "status",
-    "tools audit-stream", "tools engines render", "tools lsp", "tools plan", "tools quantization calibrate",
-    "tools quantization export", "tools quantization gate", "tools quantization sensitivity", "tools simulate", "top",
-    "usage autocomplete stats", "usage drafts", "usage export", "usage good-tokens", "usage invoice", "usage prefix",
-    "usage totals", "usage verify",
+    "batches list", "batches show", "config check", "config show", "console accounts list", "console admin-keys list",
+    "console audit list", "console audit verify", "customers adapters list", "customers limits list",
+    "customers limits preview", "customers members list", "customers organizations list", "customers prices list",
+    "customers projects list", "customers webhooks deliveries", "customers webhooks list", "diagnose changes list",
+    "diagnose slo", "doctor", "evals list", "evals nights", "evals show", "evals slices", "fleet diff",
+    "fleet models list", "fleet models show", "fleet pools list", "fleet pools show", "fleet versions", "keys list",
+    "logs", "releases list", "releases replay", "releases reviews list", "releases reviews next", "releases shadow",
+    "releases show", "releases watch", "requests list", "requests session", "requests show", "router explain",
+    "router replay", "router watch", "status", "tools audit-stream", "tools engines render", "tools lsp", "tools plan",
+    "tools quantization calibrate", "tools quantization export", "tools quantization gate",
+    "tools quantization sensitivity", "tools simulate", "top", "usage autocomplete stats", "usage drafts",
+    "usage export", "usage good-tokens", "usage invoice", "usage prefix", "usage totals", "usage verify",
     "usage workload",
 })  # fmt: skip
 """Change nothing that is administered."""

@@ -3132,6 +3132,7 @@ export interface components {
             currency: string;
             input_micro: number;
             model: string;
+            offline_percent: number;
             output_micro: number;
             served: boolean;
             valid_from: string;
@@ -3619,7 +3620,8 @@ export interface components {
          * InvoiceLine
          * @description One price of one key. Rates are in micro-units for a million tokens; null: no price. amount_micro is the sum of
          *         the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro is the rates times the
-         *         tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request.
+         *         tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request. price_percent:
+         *         the part of the rates that these requests cost, less than 100 in the class `offline`.
          */
         InvoiceLine: {
             amount_micro: number;
@@ -3635,6 +3637,7 @@ export interface components {
             key_id: string;
             model: string;
             output_micro: number | null;
+            price_percent: number;
             price_version: number | null;
             project: string | null;
             /** Format: uuid */
@@ -4025,6 +4028,7 @@ export interface components {
         /**
          * ModelPrice
          * @description Rates in millionths of the deployment's currency for a million tokens. valid_until: null: without end.
+         *         offline_percent: what a request in the class `offline` costs of them: batches, and `service_tier: "flex"`.
          *
          *         served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
          */
@@ -4035,6 +4039,7 @@ export interface components {
             currency: string;
             input_micro: number;
             model: string;
+            offline_percent: number;
             output_micro: number;
             served: boolean;
             valid_from: string;
@@ -4177,6 +4182,7 @@ export interface components {
          *         costs nothing. A price that is in force then, and has no end, ends there.
          *
          *         cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
+         *         offline_percent: what a request in the class `offline` costs of the rates; half unless given.
          */
         NewPrice: {
             /** @default null */
@@ -4186,6 +4192,8 @@ export interface components {
             input_micro: number;
             /** @description text without control characters */
             model: string;
+            /** @default 50 */
+            offline_percent?: number;
             output_micro: number;
             /** @default null */
             valid_from?: string | null;
@@ -5995,6 +6003,7 @@ export interface components {
             organization_id: string;
             outcome: string;
             pool: string | null;
+            price_percent: number;
             price_version: number | null;
             /** Format: uuid */
             project_id: string;

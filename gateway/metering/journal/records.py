@@ -11,6 +11,9 @@ import msgspec
 from contracts.generation import Tier
 from contracts.usage import Finish, Outcome, Purpose, Usage
 
+LINE_CLOSED = b"x-slipstream-line-closed"
+"""Header with the `Closed` record of a batch's line, in base64, for the worker, which bills it with the line's result.
+No tenant's key gets it."""
 AttemptKey = tuple[str, int]
 """(request id, attempt): the ledger's key."""
 
@@ -42,6 +45,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     known_price: int | None = None
     """The version of the price that limits used and the ledger bills; 0: the model had none. None: not known, and the
     ledger takes the price that was valid when the request arrived."""
+    offline: bool = False
+    """It ran in the class `offline`, which may cost less."""
 
     @property
     def key(self) -> AttemptKey:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Numeric, case, func
 from sqlalchemy.sql.expression import literal_column
 
-from gateway.metering.pricing.price import PER_TOKENS
+from gateway.metering.pricing.price import PER_TOKENS, WHOLE
 
 
 def cached_tokens(events: FromClause) -> ColumnElement[int]:
@@ -18,8 +18,8 @@ def written_tokens(events: FromClause) -> ColumnElement[int]:
     return func.least(events.c.cache_write_tokens, events.c.prompt_tokens - cached_tokens(events))
 
 
-def amount_micro(events: FromClause, price: FromClause) -> ColumnElement[int]:
-    """`Price.amount_micro`, to the integer; 0 without a price."""
+def amount_micro(events: FromClause, price: FromClause, percent: ColumnElement[int]) -> ColumnElement[int]:
+    """`Price.amount_micro`, to the integer; 0 without a price. percent: the part of the price that it costs."""
     cached, written = cached_tokens(events), written_tokens(events)
     exact = (
         (events.c.prompt_tokens - cached - written).cast(Numeric) * price.c.input_micro
@@ -27,5 +27,6 @@ def amount_micro(events: FromClause, price: FromClause) -> ColumnElement[int]:
         + written.cast(Numeric) * price.c.cache_write_micro
         + events.c.completion_tokens.cast(Numeric) * price.c.output_micro
     )
-    rounded = func.div(exact + literal_column(str(PER_TOKENS // 2)), literal_column(str(PER_TOKENS)))
+    divisor = PER_TOKENS * WHOLE
+    rounded = func.div(exact * percent + literal_column(str(divisor // 2)), literal_column(str(divisor)))
     return case((price.c.version.is_(None), literal_column("0")), else_=rounded.cast(BigInteger))

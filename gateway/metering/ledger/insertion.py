@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, BigInteger, DateTime, Double, Text, and_, bindparam, column, func, or_, select
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    DateTime,
+    Double,
+    Text,
+    and_,
+    bindparam,
+    case,
+    column,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
+from sqlalchemy.sql.expression import literal_column
 from sqlalchemy.types import TypeEngine
 
 from contracts.usage import Usage
 from gateway.metering.journal.records import Closed, Opened
 from gateway.metering.ledger.amounts import amount_micro
-from gateway.metering.ledger.ledger import ARRIVED, KNOWN_PRICE
+from gateway.metering.ledger.ledger import ARRIVED, KNOWN_PRICE, OFFLINE
+from gateway.metering.pricing.price import WHOLE
 from storage.tables.metering import prices, usage_events
 
 _RECORDS = {"opened": Opened, "usage": Usage, "closed": Closed}
@@ -51,7 +68,10 @@ def _columns() -> tuple[_Column, ...]:
 def insertion() -> Insertion:
     """The statement that inserts rows of the ledger."""
     columns = _columns()
-    kinds: dict[str, TypeEngine[Any]] = {each.name: each.kind for each in columns} | {KNOWN_PRICE: BigInteger()}
+    kinds: dict[str, TypeEngine[Any]] = {each.name: each.kind for each in columns} | {
+        KNOWN_PRICE: BigInteger(),
+        OFFLINE: Boolean(),
+    }
     arrays = (bindparam(name, type_=ARRAY(kind)) for name, kind in kinds.items())
     valued = func.unnest(*arrays).table_valued(*(column(name, kind) for name, kind in kinds.items()), name="r")
     rows = valued.render_derived()
@@ -69,9 +89,16 @@ def insertion() -> Insertion:
         prices.c.model == rows.c.model,
         or_(prices.c.version == known, and_(known.is_(None), valid_then)),
     )
-    computed = (bindparam("gateway_id", type_=Text), prices.c.version, amount_micro(rows, prices))
+    whole: ColumnElement[int] = literal_column(str(WHOLE))
+    percent = case((rows.c[OFFLINE], func.coalesce(prices.c.offline_percent, whole)), else_=whole)
+    computed = (
+        bindparam("gateway_id", type_=Text),
+        prices.c.version,
+        amount_micro(rows, prices, percent),
+        percent,
+    )
     values = select(*given.values(), *computed).select_from(rows.outerjoin(prices, price))
-    names = [*given, "gateway_id", "price_version", "amount_micro"]
+    names = [*given, "gateway_id", "price_version", "amount_micro", "price_percent"]
     # The conflict target is named on purpose: a second billed attempt of one request must be an error, not a row
     # dropped.
     keys = list(usage_events.primary_key)

@@ -35,8 +35,8 @@ RACES = 3
 
 ARRIVED = "requested_at"
 """The column whose value the request's id contains."""
-KNOWN_PRICE = "known_price"
-"""A parameter of the statement that has no column."""
+KNOWN_PRICE, OFFLINE = "known_price", "offline"
+"""Parameters of the statement that have no column."""
 _EPOCH = date(1970, 1, 1)
 _encode_json = msgspec.json.Encoder().encode
 
@@ -65,8 +65,16 @@ class Ledger:
                 raise
         # PostgreSQL's way to say that there is no partition for a row: the worker has not been here for days, or a
         # journal comes back from far away.
-        await self._ensure_days(rows)
+        await self.ensure_days(rows)
         return await self._insert_raced(self._insertion, gateway_id, arrays)
+
+    async def insert_within(self, connection: asyncpg.Connection[Any], rows: Sequence[Closed], gateway_id: str) -> None:
+        """Insert all rows in the connection's transaction. Raises what asyncpg raises, and CheckViolationError without
+        a constraint's name for a day without a partition: call `ensure_days` and begin the transaction again."""
+        if self._insertion is None:
+            self._insertion = await asyncio.to_thread(_load_insertion)
+        values = _values(self._insertion, gateway_id, _arrays(rows, self._insertion))
+        await connection.execute(self._insertion.text, *values, timeout=self._timeout_s)
 
     async def _insert_raced(self, insertion: Insertion, gateway_id: str, arrays: dict[str, list[Any]]) -> int:
         """Like `_insert`, while other gateways insert the same rows: the index of billed attempts waits for one of them
@@ -78,12 +86,13 @@ class Ledger:
         return await self._insert(insertion, gateway_id, arrays)
 
     async def _insert(self, insertion: Insertion, gateway_id: str, arrays: dict[str, list[Any]]) -> int:
-        values = [gateway_id if name == "gateway_id" else arrays[name] for name in insertion.parameters]
+        values = _values(insertion, gateway_id, arrays)
         async with self._pool.acquire(timeout=self._timeout_s) as connection:
             done: str = await connection.execute(insertion.text, *values, timeout=self._timeout_s)
         return int(done.rpartition(" ")[2])
 
-    async def _ensure_days(self, rows: Sequence[Closed]) -> None:
+    async def ensure_days(self, rows: Sequence[Closed]) -> None:
+        """Create the partitions of these rows where they are missing."""
         days = {day for row in rows if (day := day_of(row.opened.request_id)) is not None}
         async with self._pool.acquire(timeout=self._timeout_s) as connection:
             for day in sorted(days):
@@ -101,6 +110,10 @@ def _load_insertion() -> Insertion:
     return insertion()
 
 
+def _values(insertion: Insertion, gateway_id: str, arrays: dict[str, list[Any]]) -> list[Any]:
+    return [gateway_id if name == "gateway_id" else arrays[name] for name in insertion.parameters]
+
+
 def _arrays(rows: Sequence[Closed], insertion: Insertion) -> dict[str, list[Any]]:
     """One list for each column, by the column's name."""
     opened = [row.opened for row in rows]
@@ -109,6 +122,7 @@ def _arrays(rows: Sequence[Closed], insertion: Insertion) -> dict[str, list[Any]
         ARRIVED: [arrived_at_s(each.request_id) or each.opened_at for each in opened],
         "phases_ms": [_encode_json(row.phases_ms).decode() for row in rows],
         KNOWN_PRICE: [each.known_price for each in opened],
+        OFFLINE: [each.offline for each in opened],
     }
     read = {
         name: list(map(attrgetter(name), records[record])) for name, record in insertion.columns if name not in made

@@ -12,6 +12,8 @@ from contracts.usage import Usage
 
 PER_TOKENS = 1_000_000
 """Prices are for so many tokens."""
+WHOLE = 100
+"""The percentage of a price that a request costs, unless its class has another one."""
 MAX_MICRO = 1_000_000_000_000
 """Highest price that the table takes: a million units of currency for a million tokens."""
 
@@ -33,6 +35,14 @@ class Price(msgspec.Struct, frozen=True):
     """For prompt tokens that the engine reports as written to a cache that is charged for."""
     output_micro: int
     """Reasoning tokens included. Draft tokens cost nothing: they are the engine's way of working."""
+    offline_percent: int = WHOLE
+    """What a request in the class `offline` costs of these rates."""
+    percent: int = WHOLE
+    """What the request at hand costs of them. See `offline`."""
+
+    def offline(self) -> Price:
+        """The same price for a request in the class `offline`."""
+        return msgspec.structs.replace(self, percent=self.offline_percent)
 
     def amount_micro(self, usage: Usage) -> int:
         """Cost of these tokens. Contradictory counts are cut: cached tokens never exceed prompt tokens."""
@@ -43,13 +53,14 @@ class Price(msgspec.Struct, frozen=True):
             + cached * self.cached_input_micro
             + written * self.cache_write_micro
             + usage.completion_tokens * self.output_micro
-        )
-        return (exact + PER_TOKENS // 2) // PER_TOKENS
+        ) * self.percent
+        return (exact + PER_TOKENS * WHOLE // 2) // (PER_TOKENS * WHOLE)
 
     def bound_micro(self, prompt_tokens: int, max_output_tokens: int) -> int:
         """The most that a request within these counts can cost, however its prompt is cached; rounded up."""
         dearest = max(self.input_micro, self.cached_input_micro, self.cache_write_micro)
-        return -(-(prompt_tokens * dearest + max_output_tokens * self.output_micro) // PER_TOKENS)
+        exact = (prompt_tokens * dearest + max_output_tokens * self.output_micro) * self.percent
+        return -(-exact // (PER_TOKENS * WHOLE))
 
 
 NO_PRICE = Price(0, "", 0.0, None, 0, 0, 0, 0)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 SELECT = """
 SELECT version, model, extract(epoch FROM valid_from)::float8, extract(epoch FROM valid_until)::float8,
-       input_micro, cached_input_micro, cache_write_micro, output_micro
+       input_micro, cached_input_micro, cache_write_micro, output_micro, offline_percent
   FROM gateway.prices WHERE valid_until IS NULL OR valid_until > now() - interval '31 days' ORDER BY model, valid_from
 """
 """Leaves out prices that ended too long ago for any new request."""

@@ -145,7 +145,9 @@ async def test_a_database_or_a_folder_that_is_away_is_met_again(
 def test_a_worker_of_upkeep_notes_it_every_day(tmp_path: Path) -> None:
     settings = Settings(local=LocalConfig(data=str(tmp_path)))
     schedules = {
-        queue: create_app(settings, (queue,), lambda: None, lambda: None, CollectorRegistry()).conf.beat_schedule
+        queue: create_app(
+            settings, (queue,), lambda: None, lambda: None, lambda: None, CollectorRegistry()
+        ).conf.beat_schedule
         for queue in Queue
     }
     assert schedules.pop(Queue.UPKEEP)[audit_tasks.NOTE_HEAD]["schedule"] == 86_400

@@ -173,7 +173,8 @@ async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, pl
     generating |= {"/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens"}
     generating |= {f"/v1/responses/{{response_id}}{end}" for end in ("", "/cancel", "/input_items")}
     around = {"/v1/completions/{completion_id}/events", "/v1/events", "/v1/health", "/v1beta/server_setting"}
-    around |= {"/v1/stream-audit"}
+    around |= {"/v1/stream-audit", "/v1/files", "/v1/files/{file_id}", "/v1/files/{file_id}/content"}
+    around |= {"/v1/batches", "/v1/batches/{batch_id}", "/v1/batches/{batch_id}/cancel"}
     assert set(document["paths"]) == {*generating, *around, "/v1/models", "/v1/models/{model}"}
     for kind in (
         "ChatRequest",

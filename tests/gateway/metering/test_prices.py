@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from contracts.usage import Usage
 from gateway.auth.config import AuthConfig
 from gateway.auth.keyring import Keyring
-from gateway.metering.journal.records import Closed
+from gateway.metering.journal.records import Closed, Opened
 from gateway.metering.ledger.ledger import Ledger
-from gateway.metering.pricing.price import MAX_MICRO, NO_PRICE, PER_TOKENS, Price
+from gateway.metering.pricing.price import MAX_MICRO, NO_PRICE, PER_TOKENS, WHOLE, Price
 from gateway.metering.pricing.prices import PriceBook
 from storage.channels import PRICES_CHANNEL
 from storage.engine import lazy_pool
@@ -26,6 +26,7 @@ from tests.gateway.metering.rows import moment, row
 from tests.waiting import eventually
 
 DAY_S = 86_400.0
+STORED = "SELECT request_id, price_version, amount_micro, price_percent FROM gateway.usage_events"
 counts = st.integers(0, 2**31 - 1)
 rates = st.integers(0, MAX_MICRO)
 
@@ -34,15 +35,16 @@ def price(model: str = "m", begin: float = 0.0, end: float | None = None, versio
     return Price(version, model, begin, end, rate, rate // 10, rate, rate * 4)
 
 
-@given(counts, counts, counts, counts, rates, rates, rates, rates)
+@given(counts, counts, counts, counts, rates, rates, rates, rates, st.integers(0, WHOLE))
 def test_an_amount_is_the_exact_cost_rounded_once_and_never_above_its_bound(
-    prompt: int, cached: int, written: int, output: int, fresh: int, read: int, write: int, out: int
+    prompt: int, cached: int, written: int, output: int, fresh: int, read: int, write: int, out: int, percent: int
 ) -> None:
-    one = Price(1, "m", 0, None, fresh, read, write, out)
+    one = Price(1, "m", 0, None, fresh, read, write, out, percent).offline()
     usage = Usage(prompt_tokens=prompt, completion_tokens=output, cached_tokens=cached, cache_write_tokens=written)
     cached = min(cached, prompt)
     written = min(written, prompt - cached)
     exact = Fraction((prompt - cached - written) * fresh + cached * read + written * write + output * out, PER_TOKENS)
+    exact *= Fraction(percent, WHOLE)
     amount = one.amount_micro(usage)
     assert abs(amount - exact) <= Fraction(1, 2)
     assert amount <= one.bound_micro(prompt, output)
@@ -64,11 +66,11 @@ async def add(connection: Any, one: Price) -> int:
         await connection.fetchval(
             """
             INSERT INTO gateway.prices (model, valid_from, valid_until, input_micro, cached_input_micro,
-                                        cache_write_micro, output_micro)
-            VALUES ($1, to_timestamp($2), to_timestamp($3), $4, $5, $6, $7) RETURNING version
+                                        cache_write_micro, output_micro, offline_percent)
+            VALUES ($1, to_timestamp($2), to_timestamp($3), $4, $5, $6, $7, $8) RETURNING version
             """,
             one.model, one.valid_from, one.valid_until, one.input_micro, one.cached_input_micro, one.cache_write_micro,
-            one.output_micro,
+            one.output_micro, one.offline_percent,
         )
     )  # fmt: skip
 
@@ -90,7 +92,13 @@ async def test_what_was_billed_at_a_price_cannot_be_changed(fresh_postgres_url: 
     version = await add(connection, price(begin=1e9))
     ended = await add(connection, price("ended", begin=1e9, end=1.1e9))
     planned = await add(connection, price("planned", begin=4e9))
-    for change in ("output_micro = 1", "model = 'x'", "valid_from = now()", "valid_until = now() - interval '1 hour'"):
+    for change in (
+        "output_micro = 1",
+        "offline_percent = 1",
+        "model = 'x'",
+        "valid_from = now()",
+        "valid_until = now() - interval '1 hour'",
+    ):
         with pytest.raises(asyncpg.RestrictViolationError):
             await connection.execute(f"UPDATE gateway.prices SET {change} WHERE version = $1", version)
     with pytest.raises(asyncpg.RestrictViolationError):
@@ -104,6 +112,10 @@ async def test_what_was_billed_at_a_price_cannot_be_changed(fresh_postgres_url: 
     await connection.close()
 
 
+def in_class(opened: Opened, offline: bool) -> Opened:
+    return msgspec.structs.replace(opened, offline=offline)
+
+
 async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str) -> None:
     choose = random.Random(5)
     begin = moment("2026-03-01")
@@ -112,24 +124,26 @@ async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str
         for model, changes in (("small", (0, 1, 2)), ("large", (0.5,))):
             edges = [begin + day * DAY_S for day in changes]
             for number, (start, end) in enumerate(zip(edges, [*edges[1:], None], strict=True)):
-                odd = Price(0, model, start, end, 123_457 + number, 12_345, 777_777, 1_999_999 + number)
+                odd = Price(0, model, start, end, 123_457 + number, 12_345, 777_777, 1_999_999 + number, 33 + number)
                 known.append(msgspec.structs.replace(odd, version=await add(pool, odd)))
         book = PriceBook(None)
         book.replace(known)
         rows = [row(choose, begin, begin + 3 * DAY_S) for _ in range(2_000)]
         # a price holds from its very first millisecond on
         rows += [row(choose, at, at) for at in (begin + day * DAY_S for day in (0, 0.5, 1, 2)) for _ in range(20)]
+        rows = [msgspec.structs.replace(one, opened=in_class(one.opened, choose.random() < 0.5)) for one in rows]
         assert await Ledger(pool).insert(rows, "g") == len(rows)
         stored = {
-            found["request_id"]: (found["price_version"], found["amount_micro"])
-            for found in await pool.fetch("SELECT request_id, price_version, amount_micro FROM gateway.usage_events")
+            found["request_id"]: (found["price_version"], found["amount_micro"], found["price_percent"])
+            for found in await pool.fetch(STORED)
         }
         versions = set()
         for one in rows:
             # the database and the id know the arrival to the millisecond
             arrived = int(one.opened.opened_at * 1000) / 1000
             then = book.price(one.opened.model, arrived) if one.billed else NO_PRICE
-            assert stored[one.opened.request_id] == (then.version or None, then.amount_micro(one.usage))
+            then = then.offline() if one.opened.offline else then
+            assert stored[one.opened.request_id] == (then.version or None, then.amount_micro(one.usage), then.percent)
             versions.add(then.version)
         assert len(versions) == 5
 

@@ -22,10 +22,12 @@ NOW_S = 1_795_000_000.0
 RATES = st.integers(0, 10_000_000)
 
 
-def call(prompt_tokens: int, max_tokens: int, choices: int = 1, *, at_s: float = NOW_S, levels: Any = None) -> Any:
+def call(
+    prompt_tokens: int, max_tokens: int, choices: int = 1, *, at_s: float = NOW_S, levels: Any = None, priority: int = 0
+) -> Any:
     """As much of a Call as prices are asked about."""
     sampling = SimpleNamespace(max_tokens=max_tokens)
-    generation = SimpleNamespace(model="m", choices=choices, sampling=sampling)
+    generation = SimpleNamespace(model="m", choices=choices, sampling=sampling, priority=priority)
     prepared = SimpleNamespace(
         generation=generation, prompt_tokens=prompt_tokens // 2, prompt_tokens_bound=prompt_tokens
     )
@@ -52,11 +54,18 @@ def book(*prices: Price) -> RequestCosts:
     written=st.floats(0, 1),
     output=st.integers(0, 4_000),
     choices=st.integers(1, 8),
+    offline=st.booleans(),
 )
 def test_nothing_costs_more_than_was_reserved(
-    rates: tuple[int, int, int, int], prompt: int, cached: float, written: float, output: int, choices: int
+    rates: tuple[int, int, int, int],
+    prompt: int,
+    cached: float,
+    written: float,
+    output: int,
+    choices: int,
+    offline: bool,
 ) -> None:
-    prices, asked = book(Price(1, "m", 0.0, None, *rates)), call(prompt, 500, choices)
+    prices, asked = book(Price(1, "m", 0.0, None, *rates, 50)), call(prompt, 500, choices, priority=-10 * offline)
     usage = Usage(
         prompt,
         min(output, 500 * choices),
@@ -66,6 +75,7 @@ def test_nothing_costs_more_than_was_reserved(
     most = prices.most(asked)
     spent = used(usage, asked.prices["m"])
     assert 0 <= spent.micro <= most.micro
+    assert asked.prices["m"].percent == (50 if offline else 100)
     assert (most.input_tokens, most.output_tokens) == (prompt // 2, 500 * choices)
     assert (spent.input_tokens, spent.output_tokens) == (usage.prompt_tokens, usage.completion_tokens)
 

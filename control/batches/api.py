@@ -1,0 +1,123 @@
+"""Files and batches for tenants' API keys: each function is a request, after its key was checked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import asyncpg
+
+from contracts.errors import ScopeMissing, ServiceError
+from control.batches import files
+from control.batches.objects import FILE_ID, DeletedFile, FileObject, new_id
+from control.batches.store import FileStore
+from control.batches.upload import read_upload
+from gateway.auth.bearer import authenticate
+from gateway.auth.key_record import KeyRecord
+from gateway.auth.keyring import Keyring
+from gateway.auth.scopes import Scope
+from storage.engine import FAILURES, borrow, close, lazy_pool
+
+CONNECTIONS = 4
+TIMEOUT_S = 10.0
+SCOPES = {"/v1/chat/completions": Scope.CHAT, "/v1/completions": Scope.COMPLETIONS}
+"""The scope that a key needs for a batch, by the endpoint of its lines."""
+
+ResultT = TypeVar("ResultT")
+_log = logging.getLogger(__name__)
+
+
+class BatchApi:
+    """One per gateway process; owns a small pool of connections."""
+
+    def __init__(self, database_url: str, keyring: Keyring, store: FileStore) -> None:
+        self._database_url = database_url
+        self._keyring = keyring
+        self._store = store
+        self._pool: asyncpg.Pool[Any] | None = None
+
+    async def start(self) -> None:
+        """Be ready for the database, which may be away."""
+        self._pool = await lazy_pool(
+            self._database_url, size=CONNECTIONS, connect_timeout_s=TIMEOUT_S, name="slipstream-files"
+        )
+
+    async def stop(self) -> None:
+        """Requests under way fail. Idempotent."""
+        pool, self._pool = self._pool, None
+        await close(pool, TIMEOUT_S)
+
+    async def key(self, authorization: str) -> KeyRecord:
+        """The caller's key. Raises AuthErrors."""
+        key = await authenticate(authorization.encode("latin-1"), self._keyring)
+        if key.purpose is not None or key.line:
+            error = ScopeMissing("Keys of the deployment's own work have no files and batches.")
+            error.caller = key.caller
+            raise error
+        if key.scopes is not None and not key.scopes & {*SCOPES.values()}:
+            key.require_scope(Scope.CHAT)
+        return key
+
+    async def do(self, work: Callable[..., Awaitable[ResultT]], *values: Any, **named: Any) -> ResultT:
+        """Call `work` with a connection. Raises ServiceError while the database is away."""
+        try:
+            if self._pool is None:
+                raise ServiceError("The gateway is stopping; try again.", retry_after_s=1.0)
+            async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
+                return await work(connection, *values, **named)
+        except FAILURES as error:
+            _log.warning("files and batches wait for the database: %r", error)
+            raise ServiceError("The database cannot be reached; try again.", retry_after_s=2.0) from None
+
+    async def upload(self, key: KeyRecord, content_type: str, body: AsyncIterator[bytes]) -> FileObject:
+        """Store a file. Raises RequestErrors, and ServiceError where the store is away."""
+        file_id = new_id(FILE_ID)
+        try:
+            async with self._store.draft() as draft:
+                upload = await read_upload(content_type, body, draft)
+                about = "batch", upload.filename, upload.size_bytes, upload.kept_s
+                await self.do(files.begin, file_id, key.caller, *about)
+                await self._store.put(file_id, draft)
+                return await self.do(files.finish, file_id)
+        except OSError as error:
+            raise _store_away(error) from None
+
+    async def content(self, key: KeyRecord, file_id: str) -> tuple[FileObject, AsyncIterator[bytes]]:
+        """A file and its content. Raises NotFound."""
+        file = await self.do(files.find, key.caller, file_id)
+        chunks = self._store.read(file_id)
+        try:
+            first = await anext(chunks, b"")
+        except OSError as error:
+            raise _store_away(error) from None
+        return file, _followed(first, chunks)
+
+    async def delete(self, key: KeyRecord, file_id: str) -> DeletedFile:
+        """Delete a file. Raises NotFound and Conflict."""
+        await self.do(files.remove, key.caller, file_id)
+        try:
+            await self._store.delete(file_id)
+        except OSError as error:
+            _log.warning("files: %s is deleted, and its content stays until the next sweep: %r", file_id, error)
+        else:
+            await self.do(files.forget, file_id)
+        return DeletedFile(id=file_id)
+
+    def require_endpoint(self, key: KeyRecord, endpoint: str) -> None:
+        """Raises ScopeMissing for a key that may not request what its batch would."""
+        key.require_scope(SCOPES[endpoint])
+
+
+async def _followed(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async with aclosing(chunks):  # type: ignore[type-var]
+        yield first
+        async for chunk in chunks:
+            yield chunk
+
+
+def _store_away(error: OSError) -> ServiceError:
+    _log.error("the store of files cannot be used: %r", error)
+    return ServiceError("Files cannot be stored or read right now; try again.", retry_after_s=5.0)

@@ -1,0 +1,104 @@
+"""Batches as rows, for their tenants: made, read, listed, cancelled. What workers do with them is in `claims.py`."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+import asyncpg
+import msgspec
+
+from contracts.errors import Conflict, InvalidField, NotFound, RateLimited
+from contracts.generation import Caller
+from contracts.misfit import shortened
+from control.batches import files
+from control.batches.config import KEPT_S, MOST_UNFINISHED, WINDOW_S
+from control.batches.machine import CANCEL_ASKED, CANCELLABLE, UNFINISHED, BatchStatus
+from control.batches.objects import ANY_BATCH, BATCH_ID, FILE_ID, BatchObject, Listed, NewBatch, batch_object, new_id
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+_STATUSES = ", ".join(f"'{each}'" for each in UNFINISHED)
+_COUNT = f"SELECT count(*) FROM gateway.batches WHERE organization_id = $1 AND status IN ({_STATUSES})"  # noqa: S608
+_CREATE = f"""
+INSERT INTO gateway.batches (id, organization_id, project_id, key_id, endpoint, input_file_id, metadata, output_seconds,
+                             status, expires_at, output_file_id, error_file_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{BatchStatus.VALIDATING}', now() + make_interval(secs => $9), $10, $11)
+RETURNING *
+"""  # noqa: S608
+_FIND = "SELECT * FROM gateway.batches WHERE id = $2 AND project_id = $1"
+_LIST = """
+SELECT * FROM gateway.batches
+ WHERE project_id = $1
+   AND ($2::text IS NULL OR (created_at, id) < (SELECT created_at, id FROM gateway.batches WHERE id = $2))
+ ORDER BY created_at DESC, id DESC LIMIT $3
+"""
+_CANCEL = f"""
+UPDATE gateway.batches SET status = '{BatchStatus.CANCELLING}', cancelling_at = now()
+ WHERE id = $1 AND status IN ({", ".join(f"'{each}'" for each in CANCELLABLE)}) RETURNING *
+"""  # noqa: S608
+
+
+async def create(connection: Connection, owner: Caller, body: NewBatch) -> BatchObject:
+    """A new batch, which a worker takes up within seconds. Raises NotFound, InvalidField and RateLimited."""
+    async with connection.transaction():
+        await files.lock_files(connection, owner)
+        try:
+            file = await files.find(connection, owner, body.input_file_id)
+        except NotFound as error:
+            raise NotFound(error.message, param="input_file_id") from None
+        if file.purpose != "batch":
+            raise InvalidField(
+                f"Invalid value for 'input_file_id': the purpose of {file.id} is '{file.purpose}', not 'batch'.",
+                param="input_file_id",
+            )
+        if await connection.fetchval(_COUNT, owner.organization_id) >= MOST_UNFINISHED:
+            raise RateLimited(
+                f"This organization has {MOST_UNFINISHED} batches that have not ended, the most there may be. Wait "
+                "for one of them, or cancel one.",
+                retry_after_s=60.0,
+            )
+        row = await connection.fetchrow(
+            _CREATE,
+            new_id(BATCH_ID),
+            owner.organization_id,
+            owner.project_id,
+            owner.key_id,
+            body.endpoint,
+            file.id,
+            None if body.metadata is None else msgspec.json.encode(body.metadata).decode(),
+            KEPT_S if body.output_expires_after is None else body.output_expires_after.seconds,
+            WINDOW_S,
+            new_id(FILE_ID),
+            new_id(FILE_ID),
+        )
+    assert row is not None
+    return batch_object(row)
+
+
+async def find(connection: Connection, owner: Caller, batch_id: str) -> BatchObject:
+    """A batch of the caller's project. Raises NotFound."""
+    row = await connection.fetchrow(_FIND, owner.project_id, batch_id) if fnmatchcase(batch_id, ANY_BATCH) else None
+    if row is None:
+        raise NotFound(f"There is no batch {shortened(batch_id)!r} in this project.", param="batch_id")
+    return batch_object(row)
+
+
+async def listed(connection: Connection, owner: Caller, after: str | None, limit: int) -> Listed[BatchObject]:
+    """Batches of the caller's project, newest first."""
+    if after is not None:
+        await find(connection, owner, after)
+    rows = await connection.fetch(_LIST, owner.project_id, after, limit + 1)
+    return files.list_of([batch_object(row) for row in rows], limit)
+
+
+async def cancel(connection: Connection, owner: Caller, batch_id: str) -> BatchObject:
+    """Start no more lines of it. A repetition changes nothing. Raises NotFound, and Conflict where it is too late."""
+    found = await find(connection, owner, batch_id)
+    row = await connection.fetchrow(_CANCEL, batch_id)
+    if row is not None:
+        return batch_object(row)
+    found = await find(connection, owner, batch_id)
+    if found.status not in CANCEL_ASKED:
+        raise Conflict(f"The batch {batch_id} cannot be cancelled: its status is '{found.status}'.")
+    return found

@@ -1,0 +1,278 @@
+"""A worker's lease of a batch, and each step that it takes with one: a transaction that names the lease, so that a
+worker that lost it changes nothing more. The database's clock decides alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from contracts.generation import Caller
+from control.batches.line import LineError
+from control.batches.machine import UNFINISHED, BatchStatus, Standing, end_of
+from gateway.metering.journal.records import Closed
+from gateway.metering.ledger.ledger import Ledger
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+LEASE_S = 30.0
+BILLED_ATTEMPT = 1_000
+"""The attempt's number in the ledger row by which a stored result is billed. The runs themselves have their own rows,
+which are not billed."""
+GATEWAY_ID = "batches"
+"""Names the worker in those rows."""
+
+_STATUSES = ", ".join(f"'{each}'" for each in UNFINISHED)
+# The organization with the fewest batches in hand comes first, then the batch that has waited longest for its turn.
+_CLAIM = f"""
+WITH waiting AS (
+    SELECT id FROM gateway.batches AS mine
+     WHERE status IN ({_STATUSES}) AND (lease_until IS NULL OR lease_until < now())
+     ORDER BY (SELECT count(*) FROM gateway.batches AS other
+                WHERE other.organization_id = mine.organization_id AND other.lease_until >= now()
+                  AND other.status IN ({_STATUSES})), turn_at, id
+     LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE gateway.batches SET lease_id = gen_random_uuid(), lease_until = now() + make_interval(secs => $1),
+       turn_at = now()
+  FROM waiting WHERE batches.id = waiting.id RETURNING batches.id, lease_id
+"""  # noqa: S608
+_KEEP = """
+UPDATE gateway.batches SET lease_until = now() + make_interval(secs => $3) WHERE id = $1 AND lease_id = $2
+RETURNING status
+"""
+_GIVE_BACK = "UPDATE gateway.batches SET lease_id = NULL, lease_until = NULL WHERE id = $1 AND lease_id = $2"
+_READ = "SELECT *, now() AS now FROM gateway.batches WHERE id = $1 AND lease_id = $2"
+_DONE = "SELECT line FROM gateway.batch_results WHERE batch_id = $1"
+_BEGIN = f"""
+UPDATE gateway.batches SET status = '{BatchStatus.IN_PROGRESS}', in_progress_at = now(), total = $3, model = $4
+ WHERE id = $1 AND lease_id = $2 AND status = '{BatchStatus.VALIDATING}'
+"""  # noqa: S608
+_FAIL = f"""
+UPDATE gateway.batches SET status = '{BatchStatus.FAILED}', failed_at = now(), errors = $3, lease_id = NULL,
+       lease_until = NULL
+ WHERE id = $1 AND lease_id = $2 AND status = '{BatchStatus.VALIDATING}'
+"""  # noqa: S608
+_FINALIZE = f"""
+UPDATE gateway.batches SET status = '{BatchStatus.FINALIZING}', finalizing_at = now(),
+       expired_at = CASE WHEN completed + failed < total THEN now() END
+ WHERE id = $1 AND lease_id = $2 AND status = '{BatchStatus.IN_PROGRESS}'
+"""  # noqa: S608
+_HOLD = "SELECT status FROM gateway.batches WHERE id = $1 AND lease_id = $2 FOR UPDATE"
+_STORE = """
+INSERT INTO gateway.batch_results (batch_id, line, ok, content)
+SELECT $1, line, ok, content FROM unnest($2::integer[], $3::boolean[], $4::bytea[]) AS found (line, ok, content)
+    ON CONFLICT DO NOTHING RETURNING line, ok
+"""
+_COUNT = """
+UPDATE gateway.batches SET completed = completed + $2, failed = failed + $3, prompt_tokens = prompt_tokens + $4,
+       cached_tokens = cached_tokens + $5, completion_tokens = completion_tokens + $6,
+       reasoning_tokens = reasoning_tokens + $7
+ WHERE id = $1
+"""
+_END = """
+UPDATE gateway.batches SET status = $3, {moment} = coalesce({moment}, now()), lease_id = NULL, lease_until = NULL
+ WHERE id = $1 AND lease_id = $2
+"""
+_FORGET_RESULTS = "DELETE FROM gateway.batch_results WHERE batch_id = $1"
+_CONTENTS = """
+SELECT line, content FROM gateway.batch_results WHERE batch_id = $1 AND ok = $2 AND line > $3 ORDER BY line LIMIT $4
+"""
+_KEY_HASH = "SELECT hash FROM gateway.api_keys WHERE id = $1"
+_OTHERS_WAIT = f"""
+SELECT EXISTS (SELECT FROM gateway.batches
+                WHERE status IN ({_STATUSES}) AND (lease_until IS NULL OR lease_until < now()))
+"""  # noqa: S608
+_BY_STATUS = f"""
+SELECT status, count(*)::integer AS batches FROM gateway.batches WHERE status IN ({_STATUSES}) GROUP BY status
+"""  # noqa: S608
+
+
+class ResultFile(StrEnum):
+    """The file that a result goes to."""
+
+    OUTPUT = "output"
+    ERROR = "error"
+
+
+class LeaseLost(Exception):
+    """Another worker has the batch, or it has ended."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A worker's claim."""
+
+    batch_id: str
+    lease_id: UUID
+
+    @property
+    def key(self) -> tuple[str, UUID]:
+        """The first two parameters of each statement."""
+        return self.batch_id, self.lease_id
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A claimed batch as it stood when it was read."""
+
+    standing: Standing
+    owner: Caller
+    endpoint: str
+    input_file_id: str
+    output_file_id: str
+    error_file_id: str
+    output_seconds: int
+    expires_at: datetime
+    left_s: float
+    """Seconds until its window ends."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The result of a line. content: a line of its file. closed: the record of the run that made it; None: none did, or
+    it is not billed."""
+
+    line: int
+    ok: bool
+    content: bytes
+    closed: Closed | None = None
+
+
+async def claim(connection: Connection) -> Claim | None:
+    """Take a batch that no worker has; None: there is none."""
+    row = await connection.fetchrow(_CLAIM, LEASE_S)
+    return None if row is None else Claim(row["id"], row["lease_id"])
+
+
+async def keep(connection: Connection, held: Claim) -> BatchStatus:
+    """Have it for longer. Raises LeaseLost."""
+    status = await connection.fetchval(_KEEP, *held.key, LEASE_S)
+    if status is None:
+        raise LeaseLost
+    return BatchStatus(status)
+
+
+async def give_back(connection: Connection, held: Claim) -> None:
+    """Another worker may go on with it at once."""
+    await connection.execute(_GIVE_BACK, *held.key)
+
+
+async def read(connection: Connection, held: Claim) -> Held:
+    """The batch as it stands. Raises LeaseLost."""
+    row = await connection.fetchrow(_READ, *held.key)
+    if row is None:
+        raise LeaseLost
+    left_s = (row["expires_at"] - row["now"]).total_seconds()
+    status = BatchStatus(row["status"])
+    expired = left_s <= 0 if status is BatchStatus.IN_PROGRESS else row["expired_at"] is not None
+    return Held(
+        standing=Standing(status, row["total"], row["completed"] + row["failed"], expired),
+        owner=Caller(str(row["organization_id"]), str(row["project_id"]), str(row["key_id"])),
+        endpoint=row["endpoint"],
+        input_file_id=row["input_file_id"],
+        output_file_id=row["output_file_id"],
+        error_file_id=row["error_file_id"],
+        output_seconds=row["output_seconds"],
+        expires_at=row["expires_at"],
+        left_s=left_s,
+    )
+
+
+async def key_hash(connection: Connection, owner: Caller) -> bytes:
+    """The present hash of the key that made a batch."""
+    found: bytes | None = await connection.fetchval(_KEY_HASH, owner.key_id)
+    return found or b""
+
+
+async def done(connection: Connection, held: Claim) -> set[int]:
+    """Numbers of lines that have a result."""
+    return {row["line"] for row in await connection.fetch(_DONE, held.batch_id)}
+
+
+async def begin(connection: Connection, held: Claim, total: int, model: str | None) -> None:
+    """The file is valid."""
+    await connection.execute(_BEGIN, *held.key, total, model)
+
+
+async def fail(connection: Connection, held: Claim, errors: Sequence[LineError]) -> None:
+    """The file is not valid: the batch has ended."""
+    await connection.execute(_FAIL, *held.key, msgspec.json.encode(errors).decode())
+
+
+async def finalize(connection: Connection, held: Claim) -> None:
+    """Run no further line."""
+    await connection.execute(_FINALIZE, *held.key)
+
+
+async def store(
+    connection: Connection, ledger: Ledger, held: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
+) -> None:
+    """Store results, bill them, and count them, together. A line that has a result keeps it.
+
+    statuses: of the batch, in which these results may come. Raises LeaseLost, also in another status.
+    """
+    billed = [_billed(each.closed) for each in results if each.closed is not None]
+    try:
+        await _store(connection, ledger, held, statuses, results)
+    except asyncpg.CheckViolationError as error:
+        if error.constraint_name is not None:
+            raise
+        await ledger.ensure_days(billed)  # the day has no partition in the ledger yet
+        await _store(connection, ledger, held, statuses, results)
+
+
+async def _store(
+    connection: Connection, ledger: Ledger, held: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
+) -> None:
+    async with connection.transaction():
+        if await connection.fetchval(_HOLD, *held.key) not in statuses:
+            raise LeaseLost
+        columns = ([each.line for each in results], [each.ok for each in results], [each.content for each in results])
+        new = {row["line"]: row["ok"] for row in await connection.fetch(_STORE, held.batch_id, *columns)}
+        closed = [each.closed for each in results if each.line in new and each.closed is not None]
+        if closed:
+            await ledger.insert_within(connection, [_billed(each) for each in closed], GATEWAY_ID)
+        completed = sum(new.values())
+        names = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
+        tokens = [sum(getattr(each.usage, name) for each in closed) for name in names]
+        await connection.execute(_COUNT, held.batch_id, completed, len(new) - completed, *tokens)
+
+
+def _billed(closed: Closed) -> Closed:
+    """The row by which the tenant pays for this run. Without an engine: reconciliation counts the run's own row."""
+    opened = msgspec.structs.replace(closed.opened, attempt=BILLED_ATTEMPT, purpose=None)
+    return msgspec.structs.replace(closed, opened=opened, billed=True, replica_id=None, pool=None, driver=None)
+
+
+async def contents(
+    connection: Connection, batch_id: str, file: ResultFile, after: int, limit: int
+) -> list[tuple[int, bytes]]:
+    """Results of one file in the order of their lines, after line `after`."""
+    return [
+        (row["line"], row["content"])
+        for row in await connection.fetch(_CONTENTS, batch_id, file is ResultFile.OUTPUT, after, limit)
+    ]
+
+
+async def end(connection: Connection, held: Claim, standing: Standing) -> None:
+    """Both files are there. Raises LeaseLost."""
+    status = end_of(standing)
+    async with connection.transaction():
+        if await connection.fetchval(_HOLD, *held.key) != standing.status:
+            raise LeaseLost
+        await connection.execute(_END.format(moment=f"{status}_at"), *held.key, status.value)
+        await connection.execute(_FORGET_RESULTS, held.batch_id)
+
+
+async def others_wait(connection: Connection) -> bool:
+    """Whether a batch waits for a worker."""
+    return bool(await connection.fetchval(_OTHERS_WAIT))
+
+
+async def by_status(connection: Connection) -> dict[str, int]:
+    """Numbers of batches that have not ended."""
+    return {row["status"]: row["batches"] for row in await connection.fetch(_BY_STATUS)}

@@ -1,0 +1,132 @@
+"""Files as rows: who owns them, and until when. A file's row is there before its content and after it, so that nothing
+in the store is without a row, whatever dies in between.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from contracts.errors import BodyTooLarge, Conflict, NotFound
+from contracts.generation import Caller
+from contracts.misfit import shortened
+from control.batches.config import ORGANIZATION_BYTES
+from control.batches.machine import UNFINISHED
+from control.batches.objects import ANY_FILE, FileObject, Listed, file_object
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('files of ' || $1, 0))"
+_HELD = "SELECT coalesce(sum(bytes), 0)::bigint FROM gateway.files WHERE organization_id = $1"
+_BEGIN = """
+INSERT INTO gateway.files (id, organization_id, project_id, key_id, purpose, filename, bytes, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, now() + make_interval(secs => $8))
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes
+"""
+_FINISH = "UPDATE gateway.files SET stored = true WHERE id = $1 RETURNING *"
+_THERE = "stored AND expires_at > now() AND project_id = $1"
+_FIND = f"SELECT * FROM gateway.files WHERE id = $2 AND {_THERE}"  # noqa: S608
+_LIST = """
+SELECT * FROM gateway.files
+ WHERE stored AND expires_at > now() AND project_id = $1 AND ($2::text IS NULL OR purpose = $2)
+   AND ($3::text IS NULL OR (created_at, id) {compared} (SELECT created_at, id FROM gateway.files WHERE id = $3))
+ ORDER BY created_at {order}, id {order} LIMIT $4
+"""
+_NEEDED = f"""
+SELECT id FROM gateway.batches WHERE input_file_id = $1 AND project_id = $2
+   AND status IN ({", ".join(f"'{each}'" for each in UNFINISHED)}) LIMIT 1
+"""  # noqa: S608
+_REMOVE = "UPDATE gateway.files SET stored = false, expires_at = now() WHERE id = $1"
+_FORGET = "DELETE FROM gateway.files WHERE id = $1 AND NOT stored"
+# An upload whose gateway died has a day; a file of a batch that is not over stays.
+_LEFT_OVER = f"""
+SELECT id FROM gateway.files
+ WHERE (expires_at < now() OR NOT stored AND created_at < now() - interval '1 day')
+   AND NOT EXISTS (SELECT FROM gateway.batches
+                    WHERE files.id IN (input_file_id, output_file_id, error_file_id)
+                      AND status IN ({", ".join(f"'{each}'" for each in UNFINISHED)}))
+ LIMIT 1000
+"""  # noqa: S608
+
+
+async def begin(
+    connection: Connection, file_id: str, owner: Caller, purpose: str, filename: str, size_bytes: int, kept_s: int
+) -> None:
+    """Record a file whose content follows. Raises BodyTooLarge where the organization has no room for an upload; the
+    output of its batches is always kept."""
+    async with connection.transaction():
+        await connection.execute(_LOCK, owner.organization_id)
+        held_bytes = await connection.fetchval(_HELD, owner.organization_id)
+        if purpose == "batch" and held_bytes + size_bytes > ORGANIZATION_BYTES:
+            raise BodyTooLarge(
+                f"The files of this organization would have {held_bytes + size_bytes} bytes, and at most "
+                f"{ORGANIZATION_BYTES} are kept. Delete files that you no longer need.",
+                param="file",
+            )
+        ids = owner.organization_id, owner.project_id, owner.key_id
+        await connection.execute(_BEGIN, file_id, *ids, purpose, filename, size_bytes, kept_s)
+
+
+async def finish(connection: Connection, file_id: str) -> FileObject:
+    """The content is there."""
+    row = await connection.fetchrow(_FINISH, file_id)
+    assert row is not None
+    return file_object(row)
+
+
+async def find(connection: Connection, owner: Caller, file_id: str) -> FileObject:
+    """A file of the caller's project. Raises NotFound."""
+    row = await connection.fetchrow(_FIND, owner.project_id, file_id) if fnmatchcase(file_id, ANY_FILE) else None
+    if row is None:
+        raise NotFound(f"There is no file {shortened(file_id)!r} in this project.", param="file_id")
+    return file_object(row)
+
+
+async def listed(
+    connection: Connection, owner: Caller, purpose: str | None, after: str | None, limit: int, *, ascending: bool
+) -> Listed[FileObject]:
+    """Files of the caller's project."""
+    if after is not None:
+        await find(connection, owner, after)
+    order, compared = ("ASC", ">") if ascending else ("DESC", "<")
+    statement = _LIST.format(order=order, compared=compared)
+    rows = await connection.fetch(statement, owner.project_id, purpose, after, limit + 1)
+    return list_of([file_object(row) for row in rows], limit)
+
+
+def list_of(found: list[Any], limit: int) -> Listed[Any]:
+    """found: one more than the limit, if there is more."""
+    data = found[:limit]
+    ids = [each.id for each in data]
+    return Listed(
+        data=data, first_id=ids[0] if ids else None, last_id=ids[-1] if ids else None, has_more=len(found) > limit
+    )
+
+
+async def remove(connection: Connection, owner: Caller, file_id: str) -> None:
+    """Hide a file whose content is about to be deleted. Raises NotFound, and Conflict while a batch needs it."""
+    async with connection.transaction():
+        await connection.execute(_LOCK, owner.organization_id)
+        await find(connection, owner, file_id)
+        if (batch_id := await connection.fetchval(_NEEDED, file_id, owner.project_id)) is not None:
+            raise Conflict(f"The batch {batch_id} needs this file until it has ended; cancel it, or wait.")
+        await connection.execute(_REMOVE, file_id)
+
+
+async def forget(connection: Connection, file_id: str) -> None:
+    """Its content is deleted."""
+    await connection.execute(_FORGET, file_id)
+
+
+async def lock_files(connection: Connection, owner: Caller) -> None:
+    """No file of the organization is removed until the transaction ends."""
+    await connection.execute(_LOCK, owner.organization_id)
+
+
+async def left_over(connection: Connection) -> list[str]:
+    """Ids of files to delete: expired ones, and those left over from a crash; hidden from now on."""
+    ids = [row["id"] for row in await connection.fetch(_LEFT_OVER)]
+    await connection.executemany(_REMOVE, [(each,) for each in ids])
+    return ids

@@ -1,0 +1,70 @@
+"""Contents of files in a folder: written beside, flushed to the disk, and renamed into their place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from control.batches.store import CHUNK_BYTES
+
+DRAFTS = "drafts"
+LEFT_OVER_S = 86_400
+"""A draft this old is left over from a crash: no upload takes as long."""
+
+
+class FolderStore:
+    """folder: made with its first file, for the deployment's account alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @asynccontextmanager
+    async def draft(self) -> AsyncIterator[Path]:
+        draft = await asyncio.to_thread(self._new_draft)
+        try:
+            yield draft
+        finally:
+            await asyncio.to_thread(draft.unlink, missing_ok=True)
+
+    async def put(self, file_id: str, draft: Path) -> None:
+        await asyncio.to_thread(self._put, file_id, draft)
+
+    async def read(self, file_id: str) -> AsyncIterator[bytes]:
+        file = await asyncio.to_thread((self._folder / file_id).open, "rb")
+        try:
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                yield chunk
+        finally:
+            file.close()
+
+    @asynccontextmanager
+    async def local(self, file_id: str) -> AsyncIterator[Path]:
+        yield self._folder / file_id
+
+    async def delete(self, file_id: str) -> None:
+        await asyncio.to_thread((self._folder / file_id).unlink, missing_ok=True)
+
+    def _new_draft(self) -> Path:
+        drafts = self._folder / DRAFTS
+        drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in drafts.iterdir():
+            if time.time() - old.stat().st_mtime > LEFT_OVER_S:
+                old.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(dir=drafts)
+        os.close(handle)
+        return Path(name)
+
+    def _put(self, file_id: str, draft: Path) -> None:
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(self._folder / file_id)
+        handle = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,160 @@
+"""A batch's input, line by line: what each requests, and the mistakes for which OpenAI refuses the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from contracts.misfit import missing_field, sentence_and_path, shortened
+from control.batches.config import LINE_BYTES, MOST_LINES
+
+Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
+"""Paths that a batch may request."""
+ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
+MOST_ERRORS = 100
+"""Mistakes that are reported of one file."""
+CUSTOM_ID_CHARACTERS = 512
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One request. body: its JSON as written."""
+
+    custom_id: str
+    method: str
+    url: str
+    body: msgspec.Raw
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """The part of a body that is checked beforehand; the gateway checks the rest."""
+
+    model: str
+    stream: bool = False
+
+
+class LineError(msgspec.Struct, frozen=True):
+    """A mistake, as OpenAI's batches report it. line: from 1 on."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A checked file. model: of all lines, if it is the same."""
+
+    total: int
+    model: str | None
+    errors: list[LineError]
+
+
+_LINE, _ASKED = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Asked)
+
+
+def numbered(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines that hold something, with their numbers from 1 on. A line that is too long ends early."""
+    with path.open("rb") as file:
+        number = 0
+        while raw := file.readline(LINE_BYTES + 1):
+            number += 1
+            if raw.strip():
+                yield number, raw
+
+
+def line_of(raw: bytes) -> Line:
+    """A line of a checked file."""
+    return _LINE.decode(raw)
+
+
+def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None]) -> Input:
+    """Read and check the whole file, which may take seconds. model_error: why a model cannot be requested."""
+    errors: list[LineError] = []
+    seen: set[str] = set()
+    models: set[str] = set()
+    refused: dict[str, str | None] = {}
+    total = 0
+    for number, raw in numbered(path):
+        total += 1
+        if total > MOST_LINES:
+            message = f"The file holds more than {MOST_LINES} requests; split it into several batches."
+            errors.append(LineError("too_many_requests", message, number))
+            break
+        mistake = _mistake(raw, endpoint, seen)
+        if isinstance(mistake, str):
+            models.add(model := mistake)
+            if model not in refused:
+                refused[model] = model_error(model)
+            if (why := refused[model]) is None:
+                continue
+            mistake = LineError("model_not_found", why, param="body.model")
+        errors.append(msgspec.structs.replace(mistake, line=number))
+        # the rest of a line that is too long would be taken for lines of their own
+        if len(errors) == MOST_ERRORS or mistake.code == "line_too_long":
+            break
+    if not total:
+        errors.append(LineError("empty_file", "The input file holds no request."))
+    return Input(total, models.pop() if len(models) == 1 else None, errors)
+
+
+def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
+    """The line's mistake; without one, its model. seen: ids of the lines so far; this line's is added."""
+    if len(raw) > LINE_BYTES:
+        return LineError("line_too_long", f"This line is longer than {LINE_BYTES} bytes.")
+    try:
+        line = _LINE.decode(raw)
+        asked = _ASKED.decode(line.body)
+    except msgspec.ValidationError as error:
+        return _misfit(str(error), raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return LineError("invalid_json_line", "This line is not parseable as valid JSON.")
+    shown = shortened(line.custom_id)
+    if not 0 < len(line.custom_id) <= CUSTOM_ID_CHARACTERS:
+        allowed = f"it must have 1 to {CUSTOM_ID_CHARACTERS} characters"
+        return LineError("invalid_custom_id", f"Invalid value for 'custom_id': {allowed}.", param="custom_id")
+    if line.custom_id in seen:
+        message = f"The custom_id '{shown}' is a duplicate; each request in a batch needs its own."
+        return LineError("duplicate_custom_id", message, param="custom_id")
+    seen.add(line.custom_id)
+    if line.method != "POST":
+        message = f"Invalid method '{shortened(line.method)}': requests in a batch are POST."
+        return LineError("invalid_method", message, param="method")
+    if line.url != endpoint:
+        message = f"The URL '{shortened(line.url)}' is not the batch's endpoint, '{endpoint}'."
+        return LineError("invalid_url", message, param="url")
+    if asked.stream:
+        message = "A batch's response is not streamed: leave 'stream' out."
+        return LineError("invalid_value", message, param="body.stream")
+    return asked.model
+
+
+def _misfit(said: str, raw: bytes) -> LineError:
+    sentence, path = sentence_and_path(said)
+    inside = "body." if _has_form(raw) else ""
+    if (name := missing_field(sentence)) is not None:
+        return LineError(
+            "missing_required_parameter", f"Missing required parameter: '{inside}{name}'.", param=inside + name
+        )
+    param = f"{inside}{path}".removesuffix(".") or None
+    message = f"Invalid value for '{param}': {shortened(sentence)}." if param else "A request must be a JSON object."
+    return LineError("invalid_value", message, param=param)
+
+
+def _has_form(raw: bytes) -> bool:
+    try:
+        _LINE.decode(raw)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+class BatchOutput(msgspec.Struct, frozen=True):
+    """A line of the output or error file, in OpenAI's form."""
+
+    id: str
+    custom_id: str
+    response: dict[str, Any] | None
+    error: dict[str, str] | None

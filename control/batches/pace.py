@@ -1,0 +1,38 @@
+"""How many lines of a batch are in flight: twice as many after each round until the first refusal, then one more for
+each round, and half after a refusal (TCP's slow start and AIMD). So batches take what the fleet has left, and live
+requests find room again within a round. Pure.
+"""
+
+from __future__ import annotations
+
+FIRST, MOST = 8, 256
+"""Lines in flight at the beginning, and at most."""
+ROUND_S = 1.0
+"""Refusals within so long are one: all lines in flight may be refused for the same reason."""
+
+
+class Pace:
+    """limit: lines that may be in flight."""
+
+    def __init__(self) -> None:
+        self._limit = float(FIRST)
+        self._halved_s = -ROUND_S
+        self._probing = True
+        self.resume_s = 0.0
+        """No line begins before; on the clock of the callers."""
+
+    @property
+    def limit(self) -> int:
+        return int(self._limit)
+
+    def served(self) -> None:
+        """A line was served."""
+        self._limit = min(float(MOST), self._limit + (1.0 if self._probing else 1 / self._limit))
+
+    def refused(self, now_s: float, retry_after_s: float) -> None:
+        """A line was refused for lack of room. retry_after_s: as the gateway says; 0: it does not."""
+        self._probing = False
+        self.resume_s = max(self.resume_s, now_s + retry_after_s)
+        if now_s - self._halved_s >= ROUND_S:
+            self._halved_s = now_s
+            self._limit = max(1.0, self._limit / 2)

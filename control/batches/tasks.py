@@ -1,0 +1,51 @@
+"""The worker's tasks of batches: see whether one is to be worked on, and delete files whose time is over.
+
+Batches are worked on in a thread of the worker's own (`runner.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from celery import Celery
+
+from contracts.errors import ConfigError
+from control.batches import files
+from control.batches.store import FileStore
+from storage.engine import FAILURES, connect
+
+WORK = "batches.work"
+SWEEP = "batches.sweep"
+PERIODS_S = {WORK: 2.0, SWEEP: 3_600.0}
+"""How often each runs."""
+
+_log = logging.getLogger(__name__)
+
+
+def add_tasks(app: Celery, database_url: str, store: Callable[[], FileStore], wake: Callable[[], None]) -> None:
+    """Register both. wake: has the process's runner look for batches, and returns at once."""
+
+    @app.task(name=WORK, shared=False)  # type: ignore[untyped-decorator]
+    def work() -> None:
+        wake()
+
+    @app.task(name=SWEEP, shared=False)  # type: ignore[untyped-decorator]
+    def sweep() -> None:
+        try:
+            asyncio.run(delete_left_over(database_url, store()))
+        except (*FAILURES, ConfigError) as error:
+            _log.warning("batches: files whose time is over stay for now: %r", error)
+
+
+async def delete_left_over(database_url: str, store: FileStore) -> None:
+    """Delete files that have expired, or are left over from a crash. Raises what asyncpg raises, and OSError."""
+    connection = await connect(database_url, name="slipstream-batches-sweep")
+    try:
+        while ids := await files.left_over(connection):
+            for file_id in ids:
+                await store.delete(file_id)
+                await files.forget(connection, file_id)
+    finally:
+        await connection.close()

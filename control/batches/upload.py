@@ -1,0 +1,127 @@
+"""Reads an upload (multipart/form-data) into a draft, chunk by chunk: no file is ever whole in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+
+from contracts.errors import BodyTooLarge, InvalidField, InvalidJson, MissingField
+from control.batches.config import FILE_BYTES, KEPT_S
+from control.batches.objects import ExpiresAfter
+from gateway.wire.decode import decode
+
+FIELD_BYTES = 1_000
+MOST_FIELDS = 10
+FORM_BYTES = 100_000
+"""Room for all other parts of the form."""
+FILENAME_CHARACTERS = 255
+FIELDS = ("purpose", "expires_after[anchor]", "expires_after[seconds]")
+_EXPIRES = msgspec.json.Decoder(ExpiresAfter)
+
+
+class Upload(msgspec.Struct):
+    """A file that was read into a draft."""
+
+    filename: str
+    size_bytes: int
+    kept_s: int
+
+
+async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path) -> Upload:
+    """Read a whole form. body: of the request, as it arrives. draft: takes the file's content. Raises RequestErrors."""
+    kind, options = parse_options_header(content_type)
+    if kind != "multipart/form-data" or "boundary" not in options:
+        raise InvalidJson(f"A file is uploaded as multipart/form-data, not as {content_type[:100]!r}.")
+    form = _Form()
+    parser = PushMultipartParser(options["boundary"], max_segment_size=FILE_BYTES + 1, max_segment_count=MOST_FIELDS)
+    try:
+        with draft.open("wb") as file:
+            received_bytes = 0
+            async for chunk in body:
+                received_bytes += len(chunk)
+                if received_bytes > FILE_BYTES + FORM_BYTES:
+                    raise BodyTooLarge(f"A file may have at most {FILE_BYTES} bytes.", param="file")
+                if not chunk:
+                    continue  # which the parser takes for the end
+                # a thread, because a disk may be slow; one at a time, so that the order holds
+                await asyncio.to_thread(form.feed, list(parser.parse(chunk)), file)
+            parser.close()
+    except MultipartError as error:
+        raise InvalidJson(f"The form cannot be read: {error}.") from None
+    return form.read()
+
+
+class _Form:
+    """The parts so far."""
+
+    def __init__(self) -> None:
+        self._part: MultipartSegment | None = None
+        self._fields: dict[str, bytes] = {}
+        self._filename: str | None = None
+        self._size_bytes = 0
+
+    def feed(self, events: list[Any], file: BinaryIO) -> None:
+        for event in events:
+            if isinstance(event, MultipartSegment):
+                self._begin(event)
+            elif event is not None and event:
+                self._add(event, file)
+
+    def _begin(self, part: MultipartSegment) -> None:
+        self._part = part
+        if part.name == "file":
+            if self._filename is not None:
+                raise InvalidField("Invalid value for 'file': the form holds two.", param="file")
+            self._filename = part.filename or "file.jsonl"
+        elif part.name in FIELDS:
+            self._fields[part.name] = b""
+        else:
+            known = ", ".join(("file", *FIELDS))
+            raise InvalidField(
+                f"Unknown field '{part.name[:100]}' of the form; there are: {known}.", param=part.name[:100]
+            )
+
+    def _add(self, data: bytes | bytearray, file: BinaryIO) -> None:
+        assert self._part is not None
+        if self._part.name == "file":
+            self._size_bytes += len(data)
+            if self._size_bytes > FILE_BYTES:
+                raise BodyTooLarge(f"A file may have at most {FILE_BYTES} bytes.", param="file")
+            file.write(data)
+            return
+        value = self._fields[self._part.name] = self._fields[self._part.name] + bytes(data)
+        if len(value) > FIELD_BYTES:
+            raise InvalidField(f"Invalid value for '{self._part.name}': it is too long.", param=self._part.name)
+
+    def read(self) -> Upload:
+        purpose = self._fields.get("purpose")
+        if purpose is None:
+            raise MissingField("Missing required parameter: 'purpose'.", param="purpose")
+        if purpose != b"batch":
+            shown = purpose[:100].decode(errors="replace")
+            raise InvalidField(f"Invalid value for 'purpose': '{shown}'; files here are for 'batch'.", param="purpose")
+        if self._filename is None:
+            raise MissingField("Missing required parameter: 'file'.", param="file")
+        if not self._size_bytes:
+            raise InvalidField("Invalid value for 'file': it is empty.", param="file")
+        name = self._filename.replace("\0", "")[:FILENAME_CHARACTERS]
+        return Upload(name.encode(errors="replace").decode(), self._size_bytes, self._kept_s())
+
+    def _kept_s(self) -> int:
+        given = {name: self._fields[name] for name in FIELDS[1:] if name in self._fields}
+        if not given:
+            return KEPT_S
+        fields: dict[str, object] = {
+            name.removeprefix("expires_after[").rstrip("]"): _number(value.decode(errors="replace"))
+            for name, value in given.items()
+        }
+        return decode(_EXPIRES, msgspec.json.encode(fields), ExpiresAfter).seconds
+
+
+def _number(text: str) -> object:
+    return int(text) if text.isascii() and text.isdigit() else text

@@ -1,0 +1,39 @@
+"""A token by which the deployment's worker sends a request for a tenant's key, whose secret nobody keeps.
+
+    sk-slip-line- + the key's stored hash + '.' + end in epoch seconds + '.' + HMAC-SHA256(pepper, all of it)
+
+Only processes with the deployment's pepper can make one. The stored hash is that of the key's present secret, so a
+rotated, revoked or expired key is refused as ever.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from contracts.errors import ExpiredKey, InvalidKey
+
+PREFIX = "sk-slip-line-"
+VALID_S = 300
+"""A token that leaks opens nothing for longer."""
+
+
+def delegated(key_hash: bytes, pepper: bytes, now_s: float) -> str:
+    """A token for requests of this key. now_s: epoch seconds."""
+    body = f"{PREFIX}{key_hash.hex()}.{int(now_s) + VALID_S}"
+    return f"{body}.{_signature(body, pepper)}"
+
+
+def key_hash_of(token: str, pepper: bytes, now_s: float) -> bytes:
+    """The hash of the key that the token stands for. Raises InvalidKey and ExpiredKey."""
+    body, _, signature = token.rpartition(".")
+    if not hmac.compare_digest(_signature(body, pepper).encode(), signature.encode("utf-8", "surrogatepass")):
+        raise InvalidKey("This is no API key of this deployment's.")
+    key_hash, _, until = body.removeprefix(PREFIX).partition(".")
+    if int(until) < now_s:
+        raise ExpiredKey("This token has expired; the worker makes another one.")
+    return bytes.fromhex(key_hash)
+
+
+def _signature(body: str, pepper: bytes) -> str:
+    # no API key begins like this, so that no stored hash is a signature
+    return hmac.digest(pepper, b"batch line:" + body.encode("utf-8", "surrogatepass"), "sha256").hex()

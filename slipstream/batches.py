@@ -1,0 +1,35 @@
+"""Batches of this deployment: where their files are, and whom a worker asks."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from slipstream.evals import trusted
+from slipstream.processes import public_url
+from slipstream.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from control.batches.metrics import BatchMetrics
+    from control.batches.runner import BatchRunner
+    from control.batches.store import FileStore
+
+
+def batch_store(settings: Settings) -> Callable[[], FileStore]:
+    """Opens the store of files. It raises ConfigError where that cannot be."""
+    from control.batches.store import store_of
+
+    return functools.partial(store_of, settings.batches, settings.data.path)
+
+
+def batch_runner(settings: Settings, metrics: BatchMetrics | None) -> BatchRunner:
+    """The runner of this deployment. metrics: None: none are shown. Raises ConfigError for certificates that cannot be
+    read."""
+    from control.batches.runner import BatchRunner
+
+    url = settings.evals.url or public_url(settings)
+    return BatchRunner(
+        settings.database_url, url, lambda: settings.pepper, batch_store(settings), metrics, trusted(settings)
+    )

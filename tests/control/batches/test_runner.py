@@ -1,0 +1,427 @@
+"""Batches on a real PostgreSQL against a gateway over HTTP: whatever is killed between any two steps, each line has one
+result, and exactly the results are billed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from contracts.dated_request_id import mint as mint_request
+from contracts.desired_state import Model, Pool
+from contracts.generation import Caller, Tier
+from contracts.usage import Usage
+from control.batches import batches, claims, files, line_runner
+from control.batches.folder_store import FolderStore
+from control.batches.machine import CANCEL_ASKED, UNFINISHED, BatchStatus
+from control.batches.objects import FILE_ID, BatchObject, NewBatch, new_id
+from control.batches.overview import newest_batches, whole_batch
+from control.batches.runner import BatchRunner
+from control.batches.tasks import delete_left_over
+from control.billing.verification import last_days, verify
+from gateway.auth.keys import mint
+from gateway.desired import document
+from gateway.metering.ledger.ledger import Ledger
+from storage.engine import connect, lazy_pool
+from tests.control.batches.answering import PEPPER, Gateway, Refused, closed_run, gateway
+from tests.examples import examples
+from tests.waiting import eventually
+
+GUARD_S = 60.0
+"""Nothing takes this long unless a test fails."""
+LEDGER = """
+SELECT request_id, prompt_tokens, completion_tokens, cached_tokens, amount_micro, price_percent, billed
+  FROM gateway.usage_events WHERE gateway_id = 'batches' AND key_id = $1
+"""
+EXPIRE = "UPDATE gateway.batches SET expires_at = now() WHERE id = $1"
+FREE = "UPDATE gateway.batches SET lease_until = now() - interval '1 second' WHERE lease_until IS NOT NULL"
+LEFT = """
+SELECT count(*) FROM pg_stat_activity WHERE application_name = 'slipstream-batches' AND datname = current_database()
+"""
+Connection = Any
+
+
+class World:
+    """A database, a store of files, and tenants."""
+
+    def __init__(self, url: str, connection: Connection, store: FolderStore) -> None:
+        self.url = url
+        self.connection = connection
+        self.store = store
+
+    async def tenant(self) -> tuple[Caller, bytes]:
+        """A new organization's key, with its hash."""
+        insert = "INSERT INTO gateway.{} RETURNING id"
+        organization = await self.connection.fetchval(insert.format("organizations (name) VALUES ('o')"))
+        project = await self.connection.fetchval(
+            insert.format("projects (organization_id, name) VALUES ($1, 'p')"), organization
+        )
+        minted = mint(PEPPER)
+        key = await self.connection.fetchval(
+            insert.format("api_keys (project_id, name, hash, display) VALUES ($1, 'k', $2, 'd')"), project, minted.hash
+        )
+        return Caller(str(organization), str(project), str(key)), minted.hash
+
+    async def file(self, owner: Caller, lines: list[dict[str, Any]]) -> str:
+        """A file of these lines."""
+        file_id, text = new_id(FILE_ID), b"\n".join(map(msgspec.json.encode, lines))
+        async with self.store.draft() as draft:
+            draft.write_bytes(text)
+            await files.begin(self.connection, file_id, owner, "batch", "in.jsonl", len(text), 3600)
+            await self.store.put(file_id, draft)
+        await files.finish(self.connection, file_id)
+        return file_id
+
+    async def batch(self, owner: Caller, count: int) -> str:
+        """A batch of lines 1 to `count`."""
+        body = NewBatch(
+            input_file_id=await self.file(owner, [asked(number) for number in range(1, count + 1)]),
+            endpoint="/v1/chat/completions",
+            completion_window="24h",
+        )
+        return (await batches.create(self.connection, owner, body)).id
+
+    async def ended(self, owner: Caller, batch_id: str) -> BatchObject:
+        """The batch, once it has ended."""
+
+        async def found() -> BatchObject | None:
+            batch = await batches.find(self.connection, owner, batch_id)
+            return None if batch.status in UNFINISHED else batch
+
+        return await eventually(found)
+
+    async def read(self, file_id: str | None) -> list[dict[str, Any]]:
+        """The lines of a file; None: none."""
+        if file_id is None:
+            return []
+        text = b"".join([chunk async for chunk in self.store.read(file_id)])
+        return [msgspec.json.decode(line) for line in text.splitlines()]
+
+    async def check(self, owner: Caller, served: Gateway, batch: BatchObject, count: int) -> None:
+        """Each line has one result, and the ledger has exactly the results."""
+        output, errors = await self.read(batch.output_file_id), await self.read(batch.error_file_id)
+        assert sorted(each["custom_id"] for each in output + errors) == sorted(f"c{n}" for n in range(1, count + 1))
+        counts = batch.request_counts
+        assert (counts.total, counts.completed, counts.failed) == (count, len(output), len(errors))
+        rows = {row["request_id"]: row for row in await self.connection.fetch(LEDGER, owner.key_id)}
+        given = [each["response"] for each in output]
+        assert sorted(rows) == sorted(each["request_id"] for each in given)
+        for each in given:
+            row, usage = rows[each["request_id"]], each["body"]["usage"]
+            assert (row["prompt_tokens"], row["completion_tokens"]) == (
+                usage["prompt_tokens"],
+                usage["completion_tokens"],
+            )
+            assert row["billed"]
+        assert batch.usage.total_tokens == sum(row["prompt_tokens"] + row["completion_tokens"] for row in rows.values())
+        assert not await self.connection.fetchval(
+            "SELECT count(*) FROM gateway.batch_results WHERE batch_id = $1", batch.id
+        )
+
+
+def asked(number: int, **more: Any) -> dict[str, Any]:
+    """A line."""
+    body = {"model": "chat", "messages": [{"role": "user", "content": str(number)}]}
+    return {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": body, **more}
+
+
+@pytest.fixture(scope="module")
+async def world(module_postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    connection = await connect(module_postgres_url)
+    fleet = document.encode((Model("chat", Tier.CHAT, "one", 4_096),), (Pool("one", "sglang"),))
+    await connection.execute("INSERT INTO gateway.desired_states (version, document) VALUES (1, $1)", fleet)
+    await connection.execute(
+        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+        " output_micro, offline_percent) VALUES ('chat', now() - interval '1 day', 3000001, 300001, 0, 5000001, 50)"
+    )
+    yield World(module_postgres_url, connection, FolderStore(tmp_path_factory.mktemp("files")))
+    await connection.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused lines are asked again at once."""
+    monkeypatch.setattr(line_runner, "PAUSE_S", 0.0)
+
+
+class Killable(BatchRunner):
+    """Stands still for ever, as a process that was killed, before or after the step of the database that is its
+    last."""
+
+    steps = 0
+    last_step: float = float("inf")
+    before = True
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__(*values)
+        self.dead = asyncio.Event()
+
+    async def _once(self, work: Any, *values: Any) -> Any:
+        if work in (claims.by_status, claims.keep, claims.others_wait):
+            return await super()._once(work, *values)
+        self.steps += 1
+        dying = self.steps >= self.last_step
+        if dying and (self.before or self.dead.is_set()):
+            await self._die()
+        done = await super()._once(work, *values)
+        if dying:
+            await self._die()
+        return done
+
+    async def _die(self) -> None:
+        self.dead.set()
+        await asyncio.Event().wait()
+
+
+def runner_of(world: World, served: Gateway) -> Killable:
+    return Killable(world.url, served.url, lambda: PEPPER, lambda: world.store, None)
+
+
+@contextlib.asynccontextmanager
+async def working(runner: BatchRunner) -> AsyncIterator[asyncio.Event]:
+    """While it works; the event has it look again."""
+    due, stop = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(runner.run(due, stop))
+    try:
+        yield due
+    finally:
+        stop.set()
+        due.set()
+        await asyncio.wait_for(task, GUARD_S)
+
+
+async def killed(world: World, runner: Killable, owner: Caller, batch_id: str) -> None:
+    """Work until it is dead or the batch has ended, and leave as a killed process does: giving nothing back."""
+    task = asyncio.create_task(runner.run(asyncio.Event(), asyncio.Event()))
+    waiting = [asyncio.create_task(runner.dead.wait()), asyncio.create_task(world.ended(owner, batch_id))]
+    await asyncio.wait((task, *waiting), return_when=asyncio.FIRST_COMPLETED, timeout=GUARD_S)
+    for each in (task, *waiting):
+        each.cancel()
+    await asyncio.wait((task, *waiting))
+
+    async def gone() -> bool:  # a statement that it sent may still run
+        return not await world.connection.fetchval(LEFT)
+
+    await eventually(gone)
+    await world.connection.execute(FREE)
+
+
+def text_of(number: int) -> str:
+    return f"answer {number}"
+
+
+async def test_each_line_has_its_answer_and_half_its_price(world: World) -> None:
+    owner, key_hash = await world.tenant()
+    batch_id = await world.batch(owner, 40)
+    async with gateway(owner, key_hash, text_of) as served, working(runner_of(world, served)):
+        batch = await world.ended(owner, batch_id)
+        await world.check(owner, served, batch, 40)
+    assert batch.status is BatchStatus.COMPLETED
+    assert batch.model == "chat"
+    output = await world.read(batch.output_file_id)
+    assert [each["custom_id"] for each in output] == [f"c{number}" for number in range(1, 41)]
+    assert output[6]["response"]["body"]["choices"][0]["message"]["content"] == "answer 7"
+    for row in await world.connection.fetch(LEDGER, owner.key_id):
+        exact = (row["prompt_tokens"] - 1) * 3_000_001 + 300_001 + row["completion_tokens"] * 5_000_001
+        assert (row["price_percent"], row["amount_micro"]) == (50, (exact * 50 + 50_000_000) // 100_000_000)
+    verified = await asyncio.to_thread(verify, world.url, *last_days(1))
+    assert verified.rows >= 40
+    assert verified.right
+
+
+@given(st.lists(st.tuples(st.integers(1, 14), st.booleans()), max_size=4), st.sampled_from(["", "cancel", "expire"]))
+@examples(60, gate=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_kills_between_any_two_steps(world: World, kills: list[tuple[int, bool]], then: str) -> None:
+    """Whether it is cancelled, or its window ends, after the kills."""
+    owner, key_hash = await world.tenant()
+    async with gateway(owner, key_hash, text_of) as served:
+        batch_id = await world.batch(owner, 20)
+        for last_step, before in kills:
+            runner = runner_of(world, served)
+            runner.last_step, runner.before = last_step, before
+            await killed(world, runner, owner, batch_id)
+        over = (await batches.find(world.connection, owner, batch_id)).status
+        if then == "expire":
+            await world.connection.execute(EXPIRE, batch_id)
+        elif then == "cancel" and over in (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS):
+            assert (await batches.cancel(world.connection, owner, batch_id)).status is BatchStatus.CANCELLING
+        async with working(runner_of(world, served)):
+            batch = await world.ended(owner, batch_id)
+        if over is BatchStatus.VALIDATING and then == "cancel":
+            assert (batch.status, batch.request_counts.total) == (BatchStatus.CANCELLED, 0)
+            return
+        await world.check(owner, served, batch, 20)
+        left = {error["error"]["code"] for error in await world.read(batch.error_file_id)}
+        assert left <= {"cancel": {"batch_cancelled"}, "expire": {"batch_expired"}, "": set[str]()}[then]
+        ends = {"cancel": BatchStatus.CANCELLED, "expire": BatchStatus.EXPIRED}
+        if left:
+            assert batch.status is ends[then]
+
+
+def _answers(*scripts: Iterator[Any]) -> Any:
+    """Answers to lines 1, 2 … by their scripts; of all others, their text."""
+
+    def answer(number: int) -> str:
+        found = next(scripts[number - 1], None) if number <= len(scripts) else None
+        if found is not None:
+            raise found
+        return text_of(number)
+
+    return answer
+
+
+async def test_refusals_faults_and_mistakes(world: World) -> None:
+    """Lines: refused for lack of room seven times; failed four times; failed for good; a mistake; over its budget."""
+    owner, key_hash = await world.tenant()
+    answer = _answers(
+        iter([Refused(429, "rate_limit_exceeded")] * 4 + [Refused(503, "overloaded")] * 3),
+        iter([Refused(502, "engine_failed")] * 4),
+        iter([Refused(500, "internal_error")] * 9),
+        iter([Refused(400, "context_length_exceeded")]),
+        iter([Refused(429, "insufficient_quota", **{"x-should-retry": "false"})]),
+    )
+    batch_id = await world.batch(owner, 8)
+    async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
+        batch = await world.ended(owner, batch_id)
+        await world.check(owner, served, batch, 8)
+    assert [served.asked[number] for number in range(1, 7)] == [8, 5, 5, 1, 1, 1]
+    errors = await world.read(batch.error_file_id)
+    assert [(each["response"]["status_code"], each["response"]["body"]["error"]["code"]) for each in errors] == [
+        (500, "internal_error"),
+        (400, "context_length_exceeded"),
+        (429, "insufficient_quota"),
+    ]
+
+
+async def test_a_rotated_key_goes_on_and_a_revoked_one_is_refused(world: World) -> None:
+    owner, key_hash = await world.tenant()
+    rotated = mint(PEPPER).hash
+
+    def answer(number: int) -> str:
+        served.key_hash = rotated
+        if number > 20:
+            raise Refused(401, "revoked_api_key")
+        return text_of(number)
+
+    async def rotate() -> None:
+        """A while after the gateway."""
+        await eventually(lambda: served.key_hash == rotated and served.unknown)
+        await world.connection.execute("UPDATE gateway.api_keys SET hash = $2 WHERE id = $1", owner.key_id, rotated)
+
+    batch_id = await world.batch(owner, 30)
+    async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
+        await rotate()
+        batch = await world.ended(owner, batch_id)
+        await world.check(owner, served, batch, 30)
+    errors = await world.read(batch.error_file_id)
+    assert {(each["response"]["status_code"], each["response"]["body"]["error"]["code"]) for each in errors} == {
+        (401, "revoked_api_key")
+    }
+    assert len(errors) == 10
+
+
+async def test_a_running_batch_is_cancelled_and_what_was_in_flight_costs_nothing(world: World) -> None:
+    owner, key_hash = await world.tenant()
+    many = 60
+
+    def answer(number: int) -> str:
+        if number > 10:
+            raise Refused(503, "overloaded", **{"retry-after": "1"})
+        return text_of(number)
+
+    batch_id = await world.batch(owner, many)
+    async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
+
+        async def begun() -> bool:
+            return (await batches.find(world.connection, owner, batch_id)).request_counts.completed == 10
+
+        await eventually(begun)
+        assert (await batches.cancel(world.connection, owner, batch_id)).status is BatchStatus.CANCELLING
+        assert (await batches.cancel(world.connection, owner, batch_id)).status in CANCEL_ASKED
+        batch = await world.ended(owner, batch_id)
+        await world.check(owner, served, batch, many)
+    assert batch.status is BatchStatus.CANCELLED
+    assert (batch.request_counts.completed, batch.request_counts.failed) == (10, 50)
+
+
+async def test_a_file_with_mistakes_fails_with_their_lines(world: World) -> None:
+    owner, key_hash = await world.tenant()
+    wrong = [asked(1), asked(1), asked(2, url="/v1/completions"), {"custom_id": "x"}, asked(3, body={"model": "chta"})]
+    body = NewBatch(
+        input_file_id=await world.file(owner, wrong), endpoint="/v1/chat/completions", completion_window="24h"
+    )
+    batch_id = (await batches.create(world.connection, owner, body)).id
+    async with gateway(owner, key_hash, text_of) as served, working(runner_of(world, served)):
+        batch = await world.ended(owner, batch_id)
+    assert batch.status is BatchStatus.FAILED
+    assert batch.errors is not None
+    assert [(each.line, each.code, each.param) for each in batch.errors.data] == [
+        (2, "duplicate_custom_id", "custom_id"),
+        (3, "invalid_url", "url"),
+        (4, "missing_required_parameter", "method"),
+        (5, "model_not_found", "body.model"),
+    ]
+    assert "Did you mean 'chat'?" in batch.errors.data[3].message
+    assert not served.asked
+    [listed] = await newest_batches(world.connection, UUID(owner.organization_id), 20)
+    assert (listed.id, listed.status, listed.organization, listed.project) == (batch_id, "failed", "o", "p")
+    shown = await whole_batch(world.connection, batch_id)
+    assert shown is not None
+    assert (shown["key_id"], shown["status"]) == (owner.key_id, "failed")
+    assert await whole_batch(world.connection, "batch_none") is None
+
+
+async def test_a_result_is_stored_and_billed_once_and_by_the_holder_of_the_lease_alone(world: World) -> None:
+    owner, _ = await world.tenant()
+    batch_id = await world.batch(owner, 2)
+    connection, running = world.connection, (BatchStatus.IN_PROGRESS,)
+    held = await claims.claim(connection)
+    assert held is not None
+    assert held.batch_id == batch_id
+    assert await claims.claim(connection) is None
+    await claims.begin(connection, held, 2, "chat")
+    async with lazy_pool(world.url, size=2, connect_timeout_s=5) as pool:
+        ledger = Ledger(pool)
+
+        async def store(by: claims.Claim, line: int) -> None:
+            run = closed_run(owner, mint_request(), Usage(prompt_tokens=7, completion_tokens=3))
+            await claims.store(connection, ledger, by, running, [claims.Result(line, True, b"{}", run)])
+
+        for _ in range(2):
+            await store(held, 1)
+        with pytest.raises(claims.LeaseLost):
+            await store(claims.Claim(batch_id, uuid4()), 2)
+        await batches.cancel(connection, owner, batch_id)
+        with pytest.raises(claims.LeaseLost):
+            await store(held, 2)
+    batch = await batches.find(connection, owner, batch_id)
+    assert (batch.request_counts.completed, batch.usage.total_tokens) == (1, 10)
+    [row] = await connection.fetch(LEDGER, owner.key_id)
+    assert (row["prompt_tokens"], row["completion_tokens"]) == (7, 3)
+    await connection.execute("DELETE FROM gateway.batch_results WHERE batch_id = $1", batch_id)
+    await connection.execute("DELETE FROM gateway.batches WHERE id = $1", batch_id)
+
+
+async def test_files_whose_time_is_over_are_deleted_with_their_contents(world: World, tmp_path: Path) -> None:
+    owner, _ = await world.tenant()
+    expired, kept = await world.file(owner, [asked(1)]), await world.file(owner, [asked(1)])
+    needed = await world.batch(owner, 1)
+    update = "UPDATE gateway.files SET expires_at = now() - interval '1 second' WHERE id = $1"
+    await world.connection.execute(update, expired)
+    of_batch = (await batches.find(world.connection, owner, needed)).input_file_id
+    await world.connection.execute(update, of_batch)
+    await delete_left_over(world.url, world.store)
+    assert await world.read(kept)
+    assert await world.read(of_batch)
+    with pytest.raises(FileNotFoundError):
+        await world.read(expired)
+    assert not await world.connection.fetchval("SELECT count(*) FROM gateway.files WHERE id = $1", expired)
+    await world.connection.execute("UPDATE gateway.batches SET status = 'failed' WHERE id = $1", needed)
