@@ -5043,8 +5043,8 @@ export interface components {
          *
          *         service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
          *
-         *         session: as its client named it; session_agent: the agent within it, null for its first; session_parent: the agent
-         *         or session that began it. Null: not named.
+         *         session: as its client named it in a header, or a digest of its name in the body; session_agent: the agent within
+         *         it, null for its first; session_parent: the agent or session that began it. Null: not named.
          *
          *         latency: token timing; null without a record.
          */
@@ -5084,7 +5084,7 @@ export interface components {
          * RequestSummary
          * @description A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
          *         prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
-         *         session: as its client named it; null: it named none.
+         *         session: as its client named it in a header, or a digest of its name in the body; null: it named none.
          */
         RequestSummary: {
             amount_micro: number;
