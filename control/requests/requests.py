@@ -28,7 +28,8 @@ from control.api.pages import page_of
 from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
 from control.router_view.placement import Placement
 from control.slo.judgement import CLIENT_GONE, FAILED, REFUSED
-from gateway.wire.session import session_name
+from gateway.serving.request import Salts
+from gateway.wire.session import recorded_names, session_name
 from storage.rows import columns_of, equal, fetch, fetchrow, record_of
 from storage.tables.core import request_traces
 from storage.tables.metering import usage_events
@@ -70,7 +71,7 @@ AMOUNT_MICRO = (
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
     prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
-    session: as its client named it; null: it named none.
+    session: as its client named it in a header, or a digest of its name in the body; null: it named none.
     """
 
     request_id: str
@@ -171,8 +172,8 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
 
-    session: as its client named it; session_agent: the agent within it, null for its first; session_parent: the agent
-    or session that began it. Null: not named.
+    session: as its client named it in a header, or a digest of its name in the body; session_agent: the agent within
+    it, null for its first; session_parent: the agent or session that began it. Null: not named.
 
     latency: token timing; null without a record.
     """
@@ -208,7 +209,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 class RequestQuery(PageQuery, frozen=True, kw_only=True):
     """Filters of the organization's requests, the newest first. start, end: requests that arrived at `start` or later,
-    and before `end`. session: as the client names it."""
+    and before `end`. session: as the client names it, or as a request shows it."""
 
     project_id: UUID | None = None
     key_id: UUID | None = None
@@ -225,12 +226,13 @@ async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQu
     """List an organization's requests, refused ones included, newest first. Without any content."""
     await call.require_organization(organization_id)
     own = request_traces.c.organization_id == organization_id
-    return await _page(call, query, own, since=None if query.start is None else moment(query.start, "start"))
+    since = None if query.start is None else moment(query.start, "start")
+    return await _page(call, query, own, since=since, organization_id=organization_id)
 
 
 class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
     """Filters. start, end: requests that arrived at `start` or later, and before `end`. start defaults to 24 hours
-    ago."""
+    ago. session: without an organization_id only by a name from a header."""
 
     organization_id: UUID | None = None
     pool: Name | None = None
@@ -240,17 +242,23 @@ async def list_requests_of_all(call: AdminCall, query: DeploymentRequestQuery) -
     """List the requests of all organizations, refused ones included, newest first. Without any content."""
     since = datetime.now(UTC) - LAST_DAY if query.start is None else moment(query.start, "start")
     whose = equal(request_traces.c.organization_id, query.organization_id)
-    return await _page(call, query, whose, equal(request_traces.c.pool, query.pool), since=since)
+    pool = equal(request_traces.c.pool, query.pool)
+    return await _page(call, query, whose, pool, since=since, organization_id=query.organization_id)
 
 
 async def _page(
-    call: AdminCall, query: RequestQuery, *conditions: ColumnElement[bool], since: datetime | None
+    call: AdminCall,
+    query: RequestQuery,
+    *conditions: ColumnElement[bool],
+    since: datetime | None,
+    organization_id: UUID | None,
 ) -> Page[RequestSummary]:
     table = request_traces.c
     computed = {"decision": DECISION, "amount_micro": AMOUNT_MICRO}
     arrived = [] if since is None else [table.request_id >= first_at(since.timestamp())]
     if query.end is not None:
         arrived.append(table.request_id < first_at(moment(query.end, "end").timestamp()))
+    named = [] if query.session is None else [table.session.in_(session_names(call, query.session, organization_id))]
     statement = select(*columns_of(RequestSummary, request_traces, **computed)).where(
         *conditions,
         *arrived,
@@ -260,9 +268,16 @@ async def _page(
         equal(table.error_code, query.error_code),
         equal(table.model, query.model),
         equal(table.tier, query.tier),
-        equal(table.session, None if query.session is None else session_name(query.session)),
+        *named,
     )
     return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
+
+
+def session_names(call: AdminCall, given: str, organization_id: UUID | None) -> tuple[str, ...]:
+    """How a session may be recorded. organization_id: None: of any, so that only names in headers are found."""
+    if organization_id is None:
+        return (session_name(given),)
+    return recorded_names(given, Salts(call.pepper).of(str(organization_id)))
 
 
 async def get_request(call: AdminCall, request_id: str) -> RequestDetail:

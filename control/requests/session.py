@@ -19,8 +19,7 @@ from contracts.prefix import BLOCK_TOKENS
 from control.api.call import AdminCall, not_found
 from control.api.schemas import Query
 from control.prefixes.tables import prefix_samples
-from control.requests.requests import AMOUNT_MICRO, DECISION, Decision
-from gateway.wire.session import session_name
+from control.requests.requests import AMOUNT_MICRO, DECISION, Decision, session_names
 from storage.rows import fetch
 from storage.tables.core import request_traces
 
@@ -92,7 +91,7 @@ class SessionQuery(Query, frozen=True, kw_only=True):
 async def get_session(call: AdminCall, organization_id: UUID, name: str, query: SessionQuery) -> SessionReport:
     """Show a session as its client named it: turns, gaps, cached and lost tokens, cost."""
     await call.require_organization(organization_id)
-    name, traces, samples = session_name(name), request_traces.c, prefix_samples.c
+    traces, samples = request_traces.c, prefix_samples.c
     rows = await fetch(
         call.connection,
         select(
@@ -103,7 +102,9 @@ async def get_session(call: AdminCall, organization_id: UUID, name: str, query: 
             samples.cause,
         )
         .outerjoin(prefix_samples, samples.request_id == traces.request_id)
-        .where(traces.organization_id == organization_id, traces.session == name)
+        .where(
+            traces.organization_id == organization_id, traces.session.in_(session_names(call, name, organization_id))
+        )
         .order_by(traces.request_id.desc())
         .limit(literal(query.limit + 1, literal_execute=True)),
     )
@@ -111,7 +112,7 @@ async def get_session(call: AdminCall, organization_id: UUID, name: str, query: 
         raise not_found("session", name)
     turns = turns_of(reversed(rows[: query.limit]), placed=call.principal.operator)
     return SessionReport(
-        session=name,
+        session=rows[0]["session"],
         turns=len(turns),
         agents=len({turn.agent for turn in turns}),
         prompt_tokens=sum(turn.prompt_tokens or 0 for turn in turns if turn.completion_tokens is not None),

@@ -209,7 +209,7 @@ class InferenceRequest:
     @property
     def session(self) -> Session | None:
         """The session that the client names, made when it is asked for; None: it names none."""
-        return session_of(self.headers, self.prepared.session)
+        return session_of(self.headers, self.prepared.session, self.prepared.salt)
 
     @property
     def trace_id(self) -> str | None:

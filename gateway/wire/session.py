@@ -2,12 +2,14 @@
 
 The first name found counts: an operator's own header, then the header of a coding agent or of a gateway in front, then
 the body's (`prompt_cache_key`, or else the user; `Prepared.session`). The name is the client's, and only has a meaning
-within its organization.
+within its organization. A header is recorded as it is. What a body holds is stored nowhere, and a user may be an e-mail
+address: of its name only a digest under the organization's salt is recorded, by which a known name is found.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,6 +17,8 @@ from contracts.printable import printable
 
 MAX_CHARACTERS = 128
 DIGEST_CHARACTERS = 16
+BODY_PREFIX = "body-"
+BODY_CHARACTERS = 32
 
 
 class _Harness(NamedTuple):
@@ -47,18 +51,29 @@ class Session(NamedTuple):
     parent: str | None = None
 
 
-def session_of(headers: Mapping[bytes, bytes], in_body: str = "") -> Session | None:
-    """The session; None: the client names none. headers: by their names in lower case. in_body: see `Prepared`."""
+def session_of(headers: Mapping[bytes, bytes], in_body: str = "", salt: str = "") -> Session | None:
+    """The session; None: the client names none. headers: by their names in lower case. in_body, salt: of `Prepared`."""
     get = headers.get
     for name, agent, parent in HARNESSES:
         if (found := get(name)) and (text := _header(found)):
             own = _header(get(agent, b"")) if agent else ""
             return Session(text, own if own != text and own else None, _header(get(parent, b"")) or None)
-    return Session(session_name(in_body)) if in_body else None
+    return Session(body_name(in_body, salt)) if in_body else None
+
+
+def recorded_names(given: str, salt: str) -> tuple[str, str]:
+    """Both forms in which an organization's session may be recorded by the name that its client knows."""
+    return session_name(given), body_name(given, salt)
+
+
+def body_name(given: str, salt: str) -> str:
+    """A body's name as it is recorded. salt: the organization's."""
+    digest = hmac.digest(salt.encode(), given.encode("utf-8", "surrogatepass"), "sha256")
+    return BODY_PREFIX + digest.hex()[:BODY_CHARACTERS]
 
 
 def session_name(given: str) -> str:
-    """A client's name as it is recorded and searched for: printable, and of a longer one its beginning and a digest."""
+    """A header's name as it is recorded and searched for: printable, and of a longer one its beginning and a digest."""
     text = printable(given[: MAX_CHARACTERS + 1])
     if len(text) <= MAX_CHARACTERS:
         return text

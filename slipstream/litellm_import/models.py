@@ -218,7 +218,7 @@ def _planned(name: str, deployments: list[Deployment], aliases: list[str], notes
         slug,
         context_tokens or ASSUMED_CONTEXT_TOKENS,
         tuple(aliases),
-        first.description,
+        description=first.description,
         engine_model=None if first.engine_model == name else first.engine_model,
         **optional,
     )

@@ -240,8 +240,8 @@ request_traces = Table(
     Column("over_share", Boolean),
     # As `contracts.service_class` has it; null where it was refused before its class was known.
     Column("service_class", Text),
-    # As the client names them (gateway/wire/session.py); null: it names none. agent: within the session, null for its
-    # first one. parent: the agent or session that began it.
+    # As the client names them in headers, or a digest of a name in its body (gateway/wire/session.py); null: it names
+    # none. agent: within the session, null for its first one. parent: the agent or session that began it.
     Column("session", Text),
     Column("session_agent", Text),
     Column("session_parent", Text),

@@ -22,6 +22,8 @@ from gateway.desired.store import DesiredStateStore
 from gateway.limits.priorities import Priority
 from gateway.limits.priority_store import priorities_of_all
 from gateway.limits.store import levels_of_all
+from gateway.serving.request import Salts
+from gateway.wire.session import body_name
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from slipstream.money import told
@@ -326,7 +328,9 @@ async def test_a_bound_of_prompts_is_tried_before_it_is_set(shell: Shell, connec
     assert (cap[0], levels.cap(Tier.AUTOCOMPLETE)) == (32_000, None)
 
 
-async def test_a_session_is_listed_and_shown_turn_by_turn(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+async def test_a_session_is_listed_and_shown_turn_by_turn(
+    shell: Shell, connection: asyncpg.Connection[Any], data_folder: Path
+) -> None:
     first_ms = int(datetime(2026, 11, 27, 9, 0, tzinfo=UTC).timestamp() * 1e3)
     ids = [f"req_{first_ms + offset_ms:012x}{number:024x}" for number, offset_ms in enumerate((0, 2_500, 9_000))]
     await connection.execute(
@@ -365,6 +369,13 @@ async def test_a_session_is_listed_and_shown_turn_by_turn(shell: Shell, connecti
         ["-", "sub", "200", "700", "0", "0", "-", "20"],
     ]
     assert "session s/1, agent sub, begun by main" in await shell.must("requests", "show", ids[2])
+    pepper = secret_text(DataFolder(data_folder).pepper_file).encode()
+    organization = await connection.fetchval("SELECT id FROM gateway.organizations WHERE name = 'acme'")
+    digest = body_name("ada@acme.example", Salts(pepper).of(str(organization)))
+    await connection.execute("UPDATE gateway.request_traces SET session = $1 WHERE request_id = $2", digest, ids[2])
+    for name in ("ada@acme.example", digest):
+        found = (await shell.must("requests", "session", name, *ACME)).splitlines()
+        assert (found[0], found[-1].split()[-1]) == (f"session {digest}: 1 turn", ids[2])
     code, said_of_none = await shell.run("requests", "session", "no such", *ACME)
     assert (code, "There is no session no such." in said_of_none) == (1, True)
 

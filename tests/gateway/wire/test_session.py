@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.serving.request import Arrival
-from gateway.wire.session import MAX_CHARACTERS, Session, session_name, session_of
+from gateway.wire.session import MAX_CHARACTERS, Session, body_name, recorded_names, session_name, session_of
 from tests.gateway.serving.harness import CHAT, body, harness
 
 CLAUDE = {b"x-claude-code-session-id": b"0197-claude"}
@@ -18,7 +18,7 @@ OPENCODE = {b"x-session-affinity": b"ses_child", b"x-parent-session-id": b"ses_p
     ("headers", "in_body", "expected"),
     [
         ({}, "", None),
-        ({}, "cache-key-1", Session("cache-key-1")),
+        ({}, "cache-key-1", Session(body_name("cache-key-1", "salt"))),
         (CLAUDE, "cache-key-1", Session("0197-claude")),
         (SUBAGENT, "", Session("0197-claude", "agent-2", "agent-1")),
         (CODEX, "", Session("01a2-codex")),
@@ -29,14 +29,22 @@ OPENCODE = {b"x-session-affinity": b"ses_child", b"x-parent-session-id": b"ses_p
         ({b"x-dynamo-session-id": b"d", b"x-dynamo-parent-session-id": b"p"}, "", Session("d", None, "p")),
         ({b"x-slipstream-session": b"mine", **SUBAGENT, **CODEX}, "", Session("mine")),
         ({b"x-slipstream-session": b"", **CODEX}, "", Session("01a2-codex")),
-        ({b"session-id": b"  "}, "cache-key-1", Session("cache-key-1")),
+        ({b"session-id": b"  "}, "cache-key-1", Session(body_name("cache-key-1", "salt"))),
         ({b"session-id": b"a\x1b[2Jb\xe9"}, "", Session("a\\x1b[2Jbé")),
     ],
 )
 def test_the_first_name_of_a_session_counts(
     headers: dict[bytes, bytes], in_body: str, expected: Session | None
 ) -> None:
-    assert session_of(headers, in_body) == expected
+    assert session_of(headers, in_body, "salt") == expected
+
+
+def test_of_a_body_only_a_digest_is_recorded_by_which_its_organization_finds_it() -> None:
+    recorded = body_name("ada@acme.example", "salt of acme")
+    assert "ada" not in recorded
+    assert recorded in recorded_names("ada@acme.example", "salt of acme")
+    assert recorded not in recorded_names("ada@acme.example", "another's salt")
+    assert recorded in recorded_names(recorded, "salt of acme"), "as a list shows it"
 
 
 def test_a_long_name_is_cut_and_two_of_one_beginning_stay_two() -> None:
@@ -53,7 +61,7 @@ async def test_a_header_names_the_session_before_the_body_which_still_chooses_th
     async with harness() as platform:
         asked = body(prompt_cache_key="cache-key-1")
         request = await platform.request(asked=asked)
-        assert request.session == Session("cache-key-1")
+        assert request.session == Session(body_name("cache-key-1", "salt"))
         request.headers = CLAUDE
         assert request.session == Session("0197-claude")
         assert request.prepared.session == "cache-key-1"
