@@ -7,6 +7,7 @@ compares the two.
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,7 +16,8 @@ import click
 
 
 class Entry(NamedTuple):
-    """One command. module: in slipstream.commands, where it has the command's name with `_` for `-`."""
+    """One command. module: in slipstream.commands, where it has the command's name with `_` for `-`, and behind a
+    keyword of Python."""
 
     module: str
     help: str
@@ -25,11 +27,16 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     "Run a deployment": {
         "up": Entry("up", "Start everything on this machine, until Ctrl-C."),
         "status": Entry("running", "Say whether all is well, and show processes and engines."),
+        "doctor": Entry(
+            "doctor",
+            "Check the whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis.",
+        ),
         "top": Entry("top", "Watch tiers and pools live, until Ctrl-C."),
         "logs": Entry("logs", "Print the logs of process NAME, or of all processes."),
         "down": Entry("running", "Stop what runs on the data folder, letting requests finish."),
         "config": Entry("config", "Check or show the settings; migrate the database."),
         "console": Entry("console", "Open the console; accounts, admin keys and the audit log."),
+        "import": Entry("imports", "Take over models, customers, keys and limits from another gateway."),
     },
     "Customers": {
         "keys": Entry("keys", "Make, list, rotate and revoke API keys."),
@@ -43,6 +50,10 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "releases": Entry("releases", "Release a new version of a model by stages, or review one."),
         "evals": Entry("evals", "Ask models questions whose answers a program can check."),
         "tools": Entry("tools", "Size hardware, launch engines, simulate, audit a network, LSP."),
+        "run": Entry(
+            "run",
+            "Start a coding agent on this deployment: CLIENT with ARGUMENTS, and a key that is revoked when it ends.",
+        ),
     },
     "Single processes": {
         "gateway": Entry("processes", "Run one gateway instance."),
@@ -109,9 +120,9 @@ ENTRIES: Mapping[str, Entry] = MappingProxyType(
 
 def loaded(name: str, entry: Entry) -> click.Command:
     """The command of an entry."""
-    command: click.Command = getattr(
-        importlib.import_module(f"slipstream.commands.{entry.module}"), name.replace("-", "_")
-    )
+    attribute = name.replace("-", "_")
+    module = importlib.import_module(f"slipstream.commands.{entry.module}")
+    command: click.Command = getattr(module, f"{attribute}_" if keyword.iskeyword(name) else attribute)
     return command
 
 

@@ -152,7 +152,7 @@ class Keyring:
             case None:
                 raise AuthUnavailable("API keys cannot be verified right now; try again.", retry_after_s=1.0)
             case Refusal():
-                raise _refused(answer)
+                raise _refused(answer, secret)
             case KeyRecord():
                 now = self._clock()
                 if answer.expires_at is not None and answer.expires_at <= now:
@@ -214,11 +214,11 @@ def _without_payload(heard: Callable[[], None]) -> Callable[[str], None]:
     return lambda _payload: heard()
 
 
-def _refused(refusal: Refusal) -> AuthError:
+def _refused(refusal: Refusal, secret: str) -> AuthError:
     error: AuthError
     match refusal.reason:
         case Reason.UNKNOWN:
-            error = InvalidKey(keys.UNKNOWN)
+            error = InvalidKey(keys.unknown(secret))
         case Reason.REVOKED:
             error = RevokedKey("This API key has been revoked.")
         case Reason.PROJECT_DISABLED:

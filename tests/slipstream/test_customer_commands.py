@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,86 @@ async def test_a_delivery_that_waits_for_its_next_attempt_is_sent_at_once_when_a
     )
     code, said = await customer.webhooks("retry", delivery_id)  # it may be under way
     assert (code, "tried within 35 s without being asked" in said) == (1, True)
+
+
+async def test_a_bound_of_prompts_is_tried_before_it_is_set(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    now_ms = int(datetime.now(UTC).timestamp() * 1e3)
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces
+               (request_id, organization_id, project_id, key_id, status, total_ms, phases_ms, tier, prompt_tokens)
+        SELECT 'req_' || lpad(to_hex($1::bigint - ago_ms), 12, '0') || 'x' || number, organization_id, project_id, k.id,
+               200, 1, '{}', tier, prompt
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
+               (VALUES (1, 1000, 'chat', 100), (2, 1000, 'chat', 40000), (3, 1000, 'autocomplete', 50000),
+                       (4, 1000, 'chat', NULL), (5, 864000000, 'chat', 90000)) AS seen (number, ago_ms, tier, prompt)
+        """,
+        now_ms,
+    )
+    said = (await shell.must("limits", "preview", *ACME, "--max-prompt-tokens", "32000")).splitlines()
+    assert said[0].startswith("a bound of 32,000 tokens a prompt would have refused 2 of 3 requests (66.7%) since ")
+    assert said[0].endswith(", of 1 keys")
+    assert said[2].split() == ["web", "ci", "3", "2", "50,000", "50,000"]
+    one_tier = ("--project", "web", "--key", "ci", "--tier", "chat")
+    chat = await shell.must("limits", "preview", *ACME, *one_tier, "--max-prompt-tokens", "32000")
+    assert "refused 1 of 2 requests (50.0%)" in chat
+    longer = await shell.must("limits", "preview", *ACME, "--since", "30d", "--json")
+    assert msgspec.json.decode(longer)["longest_prompt_tokens"] == 90_000
+    bound = ("--project", "web", "--tier", "chat", "--max-prompt-tokens", "32000")
+    done = await shell.must("limits", "set", *ACME, *bound)
+    assert done == "project web of acme, tier chat: 32,000 tokens a prompt"
+    ids = await connection.fetchrow(
+        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
+    )
+    assert ids is not None
+    levels = (await levels_of_all(connection, [tuple(ids)]))[0]  # as a gateway reads them
+    cap = levels.cap(Tier.CHAT)
+    assert levels.capped
+    assert cap is not None
+    assert (cap[0], levels.cap(Tier.AUTOCOMPLETE)) == (32_000, None)
+
+
+async def test_a_session_is_listed_and_shown_turn_by_turn(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    first_ms = int(datetime(2026, 11, 27, 9, 0, tzinfo=UTC).timestamp() * 1e3)
+    ids = [f"req_{first_ms + offset_ms:012x}{number:024x}" for number, offset_ms in enumerate((0, 2_500, 9_000))]
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces
+               (request_id, organization_id, project_id, key_id, status, total_ms, phases_ms, model, session,
+                session_agent, session_parent, prompt_tokens, cached_tokens, completion_tokens)
+        SELECT seen.id, organization_id, project_id, k.id, 200, 1500, '{}', 'slipstream-chat', 's/1', agent, parent,
+               prompt, cached, 20
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
+               (VALUES ($1, NULL, NULL, 4000, 0), ($2, NULL, NULL, 5000, 64), ($3, 'sub', 'main', 700, 0))
+               AS seen (id, agent, parent, prompt, cached)
+        """,
+        *ids,
+    )
+    await connection.execute(
+        """
+        INSERT INTO gateway.prefix_samples (request_id, organization_id, project_id, model, tier, endpoint, template,
+               session_id, turn, prompt_tokens, reusable_tokens, cause, blocks)
+        SELECT request_id, organization_id, project_id, model, 'chat', 'chat', 't', request_id, 1, 5000, 64, 'date',
+               '{}' FROM gateway.request_traces WHERE request_id = $1
+        """,
+        ids[1],
+    )
+    listed = (await shell.must("requests", "list", *ACME, "--session", "s/1")).splitlines()
+    assert [line.split()[-1] for line in listed] == ["request", *reversed(ids)]
+    assert (await shell.must("requests", "list", *ACME, "--session", "another")).startswith("none in")
+    said = (await shell.must("requests", "session", "s/1", *ACME)).splitlines()
+    assert said[:2] == [
+        "session s/1: 3 turns of 2 agents",
+        "  9,700 prompt tokens (1% cached), 3,936 lost; 60 generated; 0.00 USD",
+    ]
+    assert [line.split()[2:10] for line in said[3:]] == [
+        ["-", "-", "200", "4,000", "0", "0", "-", "20"],
+        ["1.0", "s", "-", "200", "5,000", "64", "3,936", "date"],
+        ["-", "sub", "200", "700", "0", "0", "-", "20"],
+    ]
+    assert "session s/1, agent sub, begun by main" in await shell.must("requests", "show", ids[2])
+    code, said_of_none = await shell.run("requests", "session", "no such", *ACME)
+    assert (code, "There is no session no such." in said_of_none) == (1, True)
 
 
 async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: asyncpg.Connection[Any]) -> None:

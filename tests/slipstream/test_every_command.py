@@ -35,13 +35,14 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "config check", "config show", "console accounts list", "console admin-keys list", "console audit list",
-    "console audit verify", "customers adapters list", "customers limits list", "customers members list",
+    "console audit verify", "customers adapters list", "customers limits list", "customers limits preview",
+    "customers members list",
     "customers organizations list", "customers prices list", "customers projects list",
-    "customers webhooks deliveries", "customers webhooks list", "diagnose changes list", "diagnose slo", "evals list",
+    "customers webhooks deliveries", "customers webhooks list", "diagnose changes list", "diagnose slo", "doctor", "evals list",
     "evals nights", "evals show", "evals slices", "fleet diff", "fleet models list", "fleet models show",
     "fleet pools list", "fleet pools show", "fleet versions", "keys list", "logs", "releases list", "releases replay",
     "releases reviews list", "releases reviews next", "releases shadow", "releases show", "releases watch",
-    "requests list", "requests show", "router explain", "router replay", "router watch", "status",
+    "requests list", "requests session", "requests show", "router explain", "router replay", "router watch", "status",
     "tools audit-stream", "tools engines render", "tools lsp", "tools plan", "tools quantization calibrate",
     "tools quantization export", "tools quantization gate", "tools quantization sensitivity", "tools simulate", "top",
     "usage autocomplete stats", "usage drafts", "usage export", "usage good-tokens", "usage invoice", "usage prefix",
@@ -59,12 +60,13 @@ PROCESSES = frozenset(
         "engine",
         "gateway",
         "worker",
+        "run",
         "config migrate up",
         "config migrate down",
     }
 )
-"""Start or stop the deployment, or change the shape of its tables. What `up`, a gateway and a worker change by
-themselves is tested below."""
+"""Start or stop a process, or change the shape of the tables. What `up`, a gateway and a worker change by themselves is
+tested below, and what `run` changes in test_run_command.py."""
 
 Step = tuple[str, tuple[str, ...], set[str]]
 STEPS: tuple[Step, ...] = (
@@ -120,6 +122,11 @@ STEPS: tuple[Step, ...] = (
     ("fleet models remove", ("m1", "--force"), {"desired_state.model.remove"}),
     ("fleet pools remove", ("green",), {"desired_state.pool.remove"}),
     ("fleet rollback", ("5",), {"desired_state.rollback"}),
+    (
+        "import litellm",
+        (str(Path(__file__).parent / "litellm_import" / "small.yaml"),),
+        {"desired_state.litellm.import", "price.create"},
+    ),
     ("evals run", ("--model", "m", "--slices", "facts", "--no-wait"), {"eval_run.create"}),
     (
         "evals compare",

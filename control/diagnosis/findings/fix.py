@@ -78,7 +78,10 @@ _TOLD = {
         "Put changing text after constant text: no date, id or user name in the system prompt's beginning, tools and "
         "messages always in the same order."
     ),
-    Fix.PROMPT_BUDGET: "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap.",
+    Fix.PROMPT_BUDGET: (
+        "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap (`slipstream limits "
+        "preview --max-prompt-tokens N` counts the requests that it would refuse)."
+    ),
     Fix.FASTER_ATTENTION: "Use FlashAttention or FlashInfer kernels, and FP8 activations where quality allows.",
     Fix.CHECK_PLACEMENT: (
         "Check the engine's placement: tensor parallelism within one NVLink node, one dtype throughout, clocks not "
