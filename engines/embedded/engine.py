@@ -261,13 +261,13 @@ class Engine:
             sequence.finish,
             sequence.speculated if sequence.finish is not None else None,
             sequence.timing if sequence.finish is not None else None,
-            self._vector(sequence),
+            None if self._pooling is None else self._vector(sequence, self._pooling),
         )
 
-    def _vector(self, sequence: Sequence) -> bytes | None:
-        if self._pooling is None or sequence.finish is None or sequence.finish.reason != "length":
+    def _vector(self, sequence: Sequence, pooling: Pooling) -> bytes | None:
+        if sequence.finish is None or sequence.finish.reason != "length":
             return None
-        return vector_of(self._pooling, sequence)
+        return vector_of(pooling, sequence)
 
     def _observe_prompt(self, sequence: Sequence, now: float) -> None:
         """A chunk of a prompt was computed."""
