@@ -19,6 +19,7 @@ from gateway.http.loop_shares import LoopShares
 from gateway.http.pace import Pace
 from gateway.http.page_origins import checked_origins
 from gateway.http.routing import routes
+from gateway.responses.conversation_routes import ConversationsController
 from gateway.responses.endpoint import InputTokensEndpoint, ResponsesEndpoint
 from gateway.responses.openapi import with_responses
 from gateway.responses.routes import ResponsesController
@@ -92,7 +93,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         path: TokenCountEndpoint(services, wire_format(requests), scope, max_body_bytes, requests, shares, room)
         for path, (wire_format, scope) in COUNTS.items()
     }
-    stored = services, services.responses, max_body_bytes, requests, shares, room
+    stored = services, services.responses, services.conversations, max_body_bytes, requests, shares, room
     endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
     engine_format = EngineCompletionFormat(requests)
 
@@ -112,6 +113,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             CompletionEventsController,
             TabbyController,
             ResponsesController,
+            ConversationsController,
             front_page,
             stream_audit_route(stream_audit),
             document_route("/openapi.json", lambda: _document(config)),
