@@ -3,7 +3,8 @@
 A fast fake engine is reached directly and through a whole deployment (keys, limits, journal, ledger, router all on), by
 the same client, in one run. CPU is the gateway process' own, user and kernel, from /proc: steady on a busy machine,
 where wall times are not. What a request costs grows with its prompt, which is rendered, tokenized and hashed, so it is
-measured at several lengths; `request_cpu_us` is that of the shortest, streams and first tokens have that too. Run:
+measured at several lengths, once with prompts that nobody has sent and once with conversations that grow;
+`request_cpu_us` is that of the shortest new one, streams and first tokens have known ones of that length. Run:
 `python -m benchmarks.gateway_overhead` [--streams 200] [--requests 3000] [--prompt-tokens 20,2000,10000]. The last line
 is JSON.
 """
@@ -53,18 +54,29 @@ class Client:
         self._url = url
         self._connections = EngineConnections(OneKey(key))
         self._model = model
+        self._numbers = itertools.count()
         self.use(prompts)
 
-    def use(self, prompts: Sequence[str]) -> None:
-        """Ask these in turn from now on."""
+    def use(self, prompts: Sequence[str], *, fresh: bool = False, grows: bool = False) -> None:
+        """Ask these in turn from now on. fresh: each one only once, by a number before it. grows: each one as the
+        first message of a conversation with a new last one."""
         self._prompts = itertools.cycle(prompts)
+        self._fresh, self._grows = fresh, grows
+
+    def _messages(self) -> list[dict[str, str]]:
+        prompt, number = next(self._prompts), next(self._numbers)
+        messages = [{"role": "user", "content": f"{number} {prompt}" if self._fresh else prompt}]
+        if self._grows:
+            messages.append({"role": "assistant", "content": "Yes."})
+            messages.append({"role": "user", "content": f"Go on with part {number}, please."})
+        return messages
 
     async def stream(self, max_tokens: int) -> float:
         """One streamed chat; returns the time to its first generated text in seconds. Raises RuntimeError for an answer
         that is no whole stream."""
         body = {
             "model": self._model,
-            "messages": [{"role": "user", "content": next(self._prompts)}],
+            "messages": self._messages(),
             "max_tokens": max_tokens,
             "stream": True,
         }
@@ -157,20 +169,25 @@ async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: ar
     await closed_loop(through, 400, 8)
     by_length: dict[str, dict[str, float]] = {}
     for tokens, asked in prompts.items():
-        through.use(asked)
         requests = max(int(arguments.requests / (1 + tokens / 500)), FEWEST_REQUESTS)
+        through.use(asked, fresh=True)
         before, before_router = cpu_us(gateway), cpu_us(router)
         await closed_loop(through, requests, 8)
         spent = {
             "gateway": (cpu_us(gateway) - before) / requests,
             "router": (cpu_us(router) - before_router) / requests,
         }
+        through.use(asked, grows=True)
+        await closed_loop(through, 2 * PROMPTS, 8)
+        before = cpu_us(gateway)
+        await closed_loop(through, requests, 8)
+        spent["gateway_grown"] = (cpu_us(gateway) - before) / requests
         by_length[str(tokens)] = {name: round(value, 1) for name, value in spent.items()}
         print(
-            f"request          {spent['gateway']:8.0f} us CPU in the gateway, {spent['router']:.0f} in the router: "
-            f"prompt of {tokens:,} tokens, {requests:,} requests"
+            f"request          {spent['gateway']:8.0f} us CPU in the gateway, {spent['router']:.0f} in the router: new "
+            f"prompt of {tokens:,} tokens, {requests:,} requests; {spent['gateway_grown']:.0f} us where it has grown"
         )
-    request_cpu_us, router_cpu_us = by_length[str(lengths[0])].values()
+    request_cpu_us, router_cpu_us = by_length[str(lengths[0])]["gateway"], by_length[str(lengths[0])]["router"]
     through.use(shortest)
 
     await engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)

@@ -3,8 +3,9 @@
     python -m benchmarks.workload_replay [--replicas 3] [--rate 3] [--seconds 60] [--node 70b-fp8-2xh100]
 
 A whole deployment (`slipstream up`: gateway, router, worker, databases) serves conversations on engines that keep a
-real prefix cache and take the time of a modelled node, on the wall clock. Then `slipstream workload --export` writes
-the trace of what it served, `slipstream simulate --recorded` replays that, and the same load is run a second time: the
+real prefix cache and take the time of a modelled node, on the wall clock. Then `slipstream usage workload --export`
+writes the trace of what it served, `slipstream tools simulate --recorded` replays that, and the same load is run
+a second time: the
 same times, lengths and sharing, other tokens. Nothing of the second run is known to the prediction. Goodput: requests
 per second and replica that kept both promises, those of the simulator, behind its warm-up; for the live run by the
 client's clock. A second line of the simulation answers for eight more replicas. Criterion, fixed beforehand: an error
@@ -179,9 +180,9 @@ def figures(answers: Sequence[Answer], replicas: int) -> dict[str, float]:
 
 
 async def simulated(trace: Path, replicas: int, node: str) -> dict[str, float]:
-    """What `slipstream simulate` says of the trace, as the mean of its runs."""
+    """What `slipstream tools simulate` says of the trace, as the mean of its runs."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "slipstream", "simulate", "--trace", str(trace), "--recorded", "--node", node,
+        sys.executable, "-m", "slipstream", "tools", "simulate", "--trace", str(trace), "--recorded", "--node", node,
         "--replicas", str(replicas), "--spread", "0", "--seeds", "3", "--policy", "ours", "--json",
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -219,7 +220,7 @@ async def measure(platform: Deployment, arguments: argparse.Namespace, folder: P
     served = sum(answer.ended_s is not None for answer in first)
     async with asyncio.timeout(60):
         await all_written(platform, served)
-    print(await platform.command("workload", "--since", since.isoformat(), "--export", str(trace)), flush=True)
+    print(await platform.command("usage", "workload", "--since", since.isoformat(), "--export", str(trace)), flush=True)
     predicted = await simulated(trace, replicas, arguments.node)
     more = await simulated(trace, replicas + MORE_REPLICAS, arguments.node)
     measured = figures(await run(platform, key, load, 2), replicas)

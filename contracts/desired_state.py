@@ -16,6 +16,7 @@ from contracts.engine_parameters import TemplateValue, check_passed, check_varia
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
+from contracts.pooling import Task
 from contracts.speculation import SpeculationRule
 
 Role = Literal["unified", "prefill", "decode"]
@@ -66,6 +67,9 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """Longest prompt and response together."""
     aliases: tuple[str, ...] = ()
     """Other names clients may use."""
+    task: Task = Task.TEXT
+    """`text` generates text. `embedding` serves `/v1/embeddings` alone, `rerank` serves `/v1/rerank` and `/v1/score`
+    alone: drivers `sglang`, `vllm` and `openai`, and for embeddings `embedded`."""
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
     """A sentence on the model and its use; `/v1/models` and the playground show it."""
     tokenizer: str | None = None
@@ -186,7 +190,8 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     hardware: str = ""
     """Hardware of its replicas, for people and reports: `H100`. A replica's own setting takes precedence."""
     tensor_parallel: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
-    """GPUs that each of its replicas spans, for reports and `slipstream engines render`. 0: not set; reports assume
+    """GPUs that each of its replicas spans, for reports and `slipstream tools engines render`. 0: not set; reports
+    assume
     one, and rendering takes the fewest that hold the model and keep its promise."""
     role: Role = "unified"
     """`prefill` or `decode`: half of the pairs that serve a request together, `sglang` only. Models name the decode
@@ -213,7 +218,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             if not is_path_segment(name):
                 raise ConfigError(f"{field}: {name!r}; {NO_PATH_SEGMENT}", param=field)
             if not name.isprintable():
-                # the name stands in logs, and as a comment in the scripts of `slipstream engines render`
+                # the name stands in logs, and as a comment in the scripts of `slipstream tools engines render`
                 raise ConfigError(f"pools: {name!r} names a pool or replica: printable characters only", param="pools")
 
     def check_role(self) -> None:
@@ -342,6 +347,11 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                     self._require_serving_pool(f"models.{model.name}.canary.control_pool", model.canary.control_pool)
             if model.cascade is not None:
                 self._check_cascade(model, model.cascade)
+            if model.task is not Task.TEXT and model.canary is not None:
+                raise ConfigError(
+                    f"models.{model.name}.canary: a model of the task {model.task.value!r} has none; leave it out",
+                    param=f"models.{model.name}.canary",
+                )
 
     def _check_kv_events(self) -> None:
         """Each engine needs an endpoint of its own: with a shared one, the router would believe that both hold the
@@ -421,6 +431,8 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             raise ConfigError(
                 f"{field}: {cascade.first!r} is not the name of another model; models: {others}", param=field
             )
+        if model.task is not Task.TEXT or first.task is not Task.TEXT:
+            raise ConfigError(f"{field}: both models of a cascade are of the task {Task.TEXT.value!r}", param=field)
         if model.tier is not Tier.CHAT or first.tier is not Tier.CHAT:
             raise ConfigError(f"{field}: both models of a cascade are of the tier {Tier.CHAT.value!r}", param=field)
         if first.cascade is not None:

@@ -19,11 +19,13 @@ import msgspec
 
 from contracts.choices import choices, pattern_in_words
 from contracts.errors import ConfigError
+from contracts.fixed import SINCE, is_fixed
 from contracts.misfit import sentence_and_path
 
 logger = logging.getLogger(__name__)
 PREFIX = "SLIPSTREAM_"
 _RENAMED = "%s (%s) has been renamed: write %s; the old name will be removed"
+_FIXED = "%s (%s) is fixed at %s since %s; remove it"
 _TYPES = re.compile(r"`(object|array|str)`")
 _TYPE_NAMES = {"object": "a section", "array": "a list", "str": "text"}
 _ALIKE = 0.7
@@ -44,11 +46,12 @@ def load(
 ) -> SettingsT:
     """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides`.
 
-    Later sources win. overrides_from: the source name of the overrides in messages. renamed: dotted names of earlier
-    releases and their new names, `pools[].name` for a field of every entry of a list; an old name is accepted with one
-    warning. instead: dotted names that never were settings, and the advice to print. inherited: sections of the entries
-    of a list, `pools[].engine`, and the section that completes them. Raises ConfigError, which names the field, the
-    value and the allowed range, or a setting that is given under both its old and its new name.
+    Later sources win. A constant that is given (`contracts.fixed`) is left out, with a warning. overrides_from: the
+    source name of the overrides in messages. renamed: dotted names of earlier releases and their new names,
+    `pools[].name` for a field of every entry of a list; an old name is accepted with one warning. instead: dotted names
+    that never were settings, and the advice to print. inherited: sections of the entries of a list, `pools[].engine`,
+    and the section that completes them. Raises ConfigError, which names the field, the value and the allowed range, or
+    a setting that is given under both its old and its new name.
     """
     names, advice = _Renames(renamed or {}), instead or {}
     tree: dict[str, Any] = _read(path) if path is not None else {}
@@ -60,6 +63,7 @@ def load(
         if _has(tree, old):
             _put(tree, names.now(old, str(path)), _take(tree, old), source=str(path))
     names.in_lists(tree, str(path))
+    _drop_fixed(kind, tree, source=str(path))
     _reject_unknown(kind, tree, source=str(path), trail="", advice=advice)
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX):
@@ -68,6 +72,7 @@ def load(
             _put(tree, now := names.now(dotted, name), _parse(text), source=name)
             given.append((now, name))
             names.in_lists(tree, name)
+            _drop_fixed(kind, tree, source=name)
             _reject_unknown(kind, tree, source=name, trail="", advice=advice)
     for dotted, value in (overrides or {}).items():
         _put(tree, now := names.now(dotted, overrides_from), value, source=dotted)
@@ -96,6 +101,8 @@ def load(
 def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, msgspec.structs.FieldInfo]]:
     """Every setting of `kind` with its dotted name, nested structs expanded; the generated reference uses it."""
     for field in msgspec.structs.fields(kind):
+        if is_fixed(field.type):
+            continue
         inner = _struct(field.type)
         dotted = f"{trail}{field.encode_name}"
         if inner is not None and not _is_collection(field.type):
@@ -246,6 +253,33 @@ def _reject_unknown(
             if isinstance(entry, Mapping):
                 step = f"{trail}{name}[{index}]." if isinstance(value, list) else f"{trail}{name}."
                 _reject_unknown(inner, entry, source, step, advice)
+
+
+def _drop_fixed(kind: type[msgspec.Struct], tree: dict[str, Any], source: str, trail: str = "") -> None:
+    """Take constants out of the tree. One line for each: a start after an upgrade goes on."""
+    for field in msgspec.structs.fields(kind):
+        value, name = tree.get(field.encode_name), f"{trail}{field.encode_name}"
+        if value is None:
+            continue
+        inner = _struct(field.type)
+        if is_fixed(field.type):
+            tree.pop(field.encode_name)
+            _warn_of_fixed(inner, value, name, source, field.default)
+            continue
+        entries = value if isinstance(value, list) and _is_collection(field.type) else [value]
+        for index, entry in enumerate(entries):
+            if inner is not None and isinstance(entry, dict):
+                step = f"{name}[{index}]." if isinstance(value, list) else f"{name}."
+                _drop_fixed(inner, entry, source, step)
+
+
+def _warn_of_fixed(inner: type[msgspec.Struct] | None, value: Any, name: str, source: str, default: Any) -> None:
+    if inner is None or not isinstance(value, Mapping):
+        logger.warning(_FIXED, name, source, default, SINCE)
+        return
+    defaults = {field.encode_name: field.default for field in msgspec.structs.fields(inner)}
+    for each, given in value.items():
+        _warn_of_fixed(None, given, f"{name}.{each}", source, defaults.get(each, "its value"))
 
 
 def _struct(annotation: Any) -> type[msgspec.Struct] | None:

@@ -33,7 +33,8 @@ class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
     governed: bool = False
     """true: the load decides. false: each engine drafts as it was started. Drivers `embedded` (each request carries
-    whether it may have drafts), `sglang` (the table of its adaptive speculation, as `slipstream engines render` prints
+    whether it may have drafts), `sglang` (the table of its adaptive speculation, as `slipstream tools engines render`
+    prints
     it, ends at `off_above_running`; nothing is sent) and `tensorrt_llm` (among replicas with `speculation` true and
     false, those that fit the load are preferred)."""
     off_above_running: Annotated[float, Meta(gt=0, le=1_000_000)] = 32.0
@@ -74,6 +75,6 @@ class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             every = "drafts" if variants[0] else "is without drafts"
             raise ConfigError(
                 f"{field}.governed: every replica {every}, so there is no choice; start some with drafts and "
-                "some without (`slipstream engines render --speculation both`), and set `speculation` of each",
+                "some without (`slipstream tools engines render --speculation both`), and set `speculation` of each",
                 param=f"{field}.governed",
             )

@@ -1,4 +1,4 @@
-"""The known stream that a gateway sends and `slipstream audit-stream` reads: the format that both share.
+"""The known stream that a gateway sends and `slipstream tools audit-stream` reads: the format that both share.
 
 Each event is one `data:` line of JSON, as long as a chat completion's; the last line is `data: [DONE]`. The first event
 carries the request as it arrived at the gateway and the response headers as they left, so that the client detects

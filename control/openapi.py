@@ -18,6 +18,7 @@ from control.api.events.topics import Topic
 from control.api.examples import example_of
 from control.api.operation import Operation
 from control.api.route_handlers import REFUSALS, Documented
+from control.openai_organization.operations import OPENAI_OPERATIONS, OPENAI_PREFIX, openai_operations
 from control.operations import OPERATIONS, PREFIX, admin_operations
 from gateway.wire.config import RequestConfig
 
@@ -83,11 +84,14 @@ def admin_document() -> bytes:
         components=Components(security_schemes={"adminKey": SecurityScheme(type="http", scheme="bearer")}),
         security=[{"adminKey": []}],
     )
-    app = Litestar([admin_operations(RequestConfig())], openapi_config=config, plugins=[schemas], logging_config=None)
+    limits = RequestConfig()
+    routers = [admin_operations(limits), openai_operations(limits)]
+    app = Litestar(routers, openapi_config=config, plugins=[schemas], logging_config=None)
     document = app.openapi_schema.to_schema()
     document["components"]["schemas"] = schemas.components()
-    for operation in OPERATIONS:
-        _illustrate(document["paths"][PREFIX + operation.path][operation.method.lower()], operation)
+    for prefix, operations in ((PREFIX, OPERATIONS), (OPENAI_PREFIX, OPENAI_OPERATIONS)):
+        for operation in operations:
+            _illustrate(document["paths"][prefix + operation.path][operation.method.lower()], operation)
     document["paths"][PREFIX + EVENTS.path] = {"get": _events()}
     return msgspec.json.encode(document)
 

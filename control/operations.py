@@ -13,7 +13,7 @@ from control.api.operation import Operation, delete, get, patch, post, put, repo
 from control.api.request import BoundedRequest, require_known_parameters, require_permission
 from control.api.route_handlers import controller
 from control.audit import audit_log
-from control.billing import prices, usage
+from control.billing import good_tokens, prices, usage
 from control.billing import reconciliations as checks
 from control.cascades import cascades
 from control.completions import autocomplete, completion_texts
@@ -24,7 +24,7 @@ from control.evals import eval_scores, eval_slices, evals
 from control.fleet import fleet, models, pools
 from control.prefixes import prefixes
 from control.releases import release_evidence, releases
-from control.requests import requests
+from control.requests import requests, session
 from control.shadow import reviews, shadow
 from control.slo import serving, slo
 from control.tenants import (
@@ -32,6 +32,7 @@ from control.tenants import (
     admin_keys,
     keys,
     limits,
+    limits_preview,
     limits_within,
     me,
     members,
@@ -149,6 +150,9 @@ CONTROLLERS = (
     controller(
         "/organizations/{organization_id}/limits/within", report(limits_within.list_limits_within, Can.LIMITS_READ)
     ),
+    controller(
+        "/organizations/{organization_id}/limits/preview", report(limits_preview.get_preview, Can.REQUESTS_READ)
+    ),
     limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", operator_only=True),
     limits_at("/projects/{project_id}/limits", Level.PROJECT, "a project's"),
     limits_at("/keys/{key_id}/limits", Level.KEY, "a key's own"),
@@ -158,6 +162,9 @@ CONTROLLERS = (
     priorities_at("/projects/{project_id}/priorities", Level.PROJECT, "a project's"),
     priorities_at("/keys/{key_id}/priorities", Level.KEY, "a key's own"),
     controller("/organizations/{organization_id}/requests", report(requests.list_requests, Can.REQUESTS_READ)),
+    controller(
+        "/organizations/{organization_id}/sessions/{session_name}", report(session.get_session, Can.REQUESTS_READ)
+    ),
     controller("/requests", report(requests.list_requests_of_all, Can.REQUESTS_READ, operator_only=True)),
     controller(
         "/requests/{request_id}",
@@ -237,8 +244,10 @@ CONTROLLERS = (
     controller("/organizations/{organization_id}/invoices/{month_name}", report(usage.get_invoice, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/slo", report(slo.get_slo, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/slo/goodput", report(slo.get_goodput, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/slo/token-costs", report(good_tokens.get_token_costs, Can.USAGE_READ)),
     controller("/slo", report(slo.get_slo_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/goodput", report(slo.get_goodput_of_all, Can.USAGE_READ, operator_only=True)),
+    controller("/slo/token-costs", report(good_tokens.get_token_costs_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/pools", report(slo.get_pool_costs, Can.USAGE_READ, operator_only=True)),
     controller("/serving", report(serving.get_serving, Can.USAGE_READ, operator_only=True)),
     controller(

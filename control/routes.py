@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar.datastructures import State
+from litestar.types import ControllerRouterHandler
 
 from control.api.services import AdminServices
 from control.console.console import Console
 from control.console.openapi import with_console
 from control.console.pages import DIST, Pages, pages_route
 from control.console.routes import console_routes
+from control.openai_organization.operations import OPENAI_PREFIX, openai_operations, plain_names
 from control.openapi import admin_document
 from control.operations import OPERATIONS, PREFIX, admin_operations
 from control.router_view.control_client import RouterControl
@@ -33,26 +36,33 @@ class ControlRoutes:
         router: RouterControl,
         requests: RequestConfig,
         max_body_bytes: int,
+        own: Sequence[ControllerRouterHandler] = (),
+        served: Mapping[str, str] = SERVED,
     ) -> None:
-        """router: stopped with the rest. requests, max_body_bytes: bounds of a body."""
+        """router: stopped with the rest. requests, max_body_bytes: bounds of a body. own: further routes, on a port of
+        its own. served: paths of that port, for advice."""
         self._router = router
         self._admin = services.admin
         self._console = console
         self._app = routes(
             [
                 admin_operations(requests),
+                openai_operations(requests),
                 *console_routes(requests),
                 document_route(f"{PREFIX}/openapi.json", _document),
                 *([pages_route(Pages.read(DIST))] if console.config.enabled else ()),
+                *own,
             ],
             State({"services": services, "console": console}, deep_copy=False),
             max_body_bytes,
-            SERVED,
+            served,
             ADMINISTERED,
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
+        if scope.get("path", "").startswith(OPENAI_PREFIX):
+            scope["query_string"] = plain_names(scope["query_string"])
         await self._app(scope, receive, send)
 
     async def start(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar.datastructures import State
 
+from contracts.pooling import Task
 from gateway.auth.scopes import Scope
 from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import CompletionEventsController, TabbyController
@@ -47,10 +48,14 @@ from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
 from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
 from gateway.wire.openai.stream_audit import StreamAuditFormat
+from gateway.wire.pooling.format import EmbeddingFormat, RerankFormat, ScoreFormat
+from gateway.wire.pooling.openapi import EMBEDDINGS_PATH, POOLING_OPERATIONS, RERANK_PATH, SCORE_PATH
 from gateway.wire.responses.openapi import INPUT_TOKENS_PATH, RESPONSES_OPERATION, RESPONSES_PATH
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
+from gateway.wire.tokenize.format import DetokenizeFormat, TokenizeFormat
+from gateway.wire.tokenize.openapi import DETOKENIZE_PATH, TOKEN_OPERATIONS, TOKENIZE_PATH
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
@@ -61,16 +66,26 @@ INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]
     MESSAGES_PATH: (MessagesFormat, Scope.CHAT),
 }
 """The wire format of each inference path, and the scope that a key needs for it."""
-COUNTS: Mapping[str, tuple[Callable[[RequestConfig], CountingFormat[Any]], Scope]] = {
-    COUNT_TOKENS_PATH: (CountTokensFormat, Scope.CHAT),
+POOLING: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Task]] = {
+    EMBEDDINGS_PATH: (EmbeddingFormat, Task.EMBEDDING),
+    RERANK_PATH: (RerankFormat, Task.RERANK),
+    SCORE_PATH: (ScoreFormat, Task.RERANK),
 }
-"""The same of each path that counts a prompt."""
+"""The wire format of each path that generates no text, and the task of its models."""
+COUNTS: Mapping[str, tuple[Callable[[RequestConfig], CountingFormat[Any]], Scope, Task | None]] = {
+    COUNT_TOKENS_PATH: (CountTokensFormat, Scope.CHAT, Task.TEXT),
+    TOKENIZE_PATH: (TokenizeFormat, Scope.MODELS, None),
+    DETOKENIZE_PATH: (DetokenizeFormat, Scope.MODELS, None),
+}
+"""The same of each path that only the gateway's tokenizers serve, with the task of its models; None: any."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
     TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
 SERVED = {
-    **{path: "POST" for path in (*INFERENCE, *COUNTS) if path != LLAMA_COMPLETION_PATH},
+    **{
+        path: "POST" for path in (*INFERENCE, *COUNTS, *POOLING) if path not in (LLAMA_COMPLETION_PATH, DETOKENIZE_PATH)
+    },
     RESPONSES_PATH: "POST",
     "/v1/models": "GET",
 }
@@ -89,9 +104,13 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         )
         for path, (wire_format, scope) in INFERENCE.items()
     }
+    for path, (wire_format, task) in POOLING.items():
+        endpoints[path] = InferenceEndpoint(
+            services, wire_format(requests), Scope.EMBEDDINGS, max_body_bytes, requests, shares, room, task=task
+        )
     endpoints |= {
-        path: TokenCountEndpoint(services, wire_format(requests), scope, max_body_bytes, requests, shares, room)
-        for path, (wire_format, scope) in COUNTS.items()
+        path: TokenCountEndpoint(services, counting(requests), scope, max_body_bytes, requests, shares, room, task)
+        for path, (counting, scope, task) in COUNTS.items()
     }
     stored = services, services.responses, services.conversations, max_body_bytes, requests, shares, room
     endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
@@ -144,5 +163,8 @@ def _none(_: str) -> bool:
 
 
 def _document(config: GatewayConfig) -> bytes:
-    operations = [*ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION]
+    operations = [
+        *ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION,
+        *POOLING_OPERATIONS, *TOKEN_OPERATIONS,
+    ]  # fmt: skip
     return with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)

@@ -229,6 +229,7 @@ async def running_services(
             keyring=keyring,
             catalog=catalog,
             pipeline=serving.pipeline,
+            pooling=serving.pooling,
             idle_timeouts=idle_timeouts,
             limiter=limiter,
             completion_events=completion_events,

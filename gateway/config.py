@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from contracts.fixed import Fixed
 from contracts.metrics import MetricsConfig
 from engines.tokenizer.config import TokenizingConfig
 from gateway.auth.config import AuthConfig
@@ -62,9 +63,9 @@ class GatewayConfig(ServingConfig, frozen=True, forbid_unknown_fields=True):
     """Measurement of shared prompt prefixes."""
     shadow: ShadowConfig = ShadowConfig()
     """Copies of requests to candidates."""
-    stream_audit: StreamAuditConfig = StreamAuditConfig()
+    stream_audit: Fixed[StreamAuditConfig] = StreamAuditConfig()
     """The known stream by which networks are audited."""
-    desired: DesiredConfig = DesiredConfig()
+    desired: Fixed[DesiredConfig] = DesiredConfig()
     """Following the desired state."""
     limits: LimitsConfig = LimitsConfig()
     """Rate limits."""

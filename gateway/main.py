@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import logging
 import os
@@ -43,15 +42,12 @@ def main(config: GatewayConfig, place: InstanceConfig, surroundings: Surrounding
 
 async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surroundings) -> None:
     """Run one instance on the current loop until a signal ends it; running requests get `drain_timeout_s`."""
-    import uvicorn
-
     from gateway.app import create_app
     from gateway.compose import running_services
     from gateway.http.certificate import certificate_of
-    from gateway.http.client_protocol import ClientProtocol
     from gateway.http.connections import ConnectionTable
-    from gateway.http.listener import BACKLOG, bind
-    from gateway.http.server import HttpServer
+    from gateway.http.listener import bind
+    from gateway.http.server import http_server
     from gateway.http.service_manager import READY, STOPPING, inherited_listener, notify
 
     certificate = certificate_of(config.tls)
@@ -80,21 +76,12 @@ async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surr
                 services.draining = True
                 notify(os.environ, STOPPING)
 
-            server = HttpServer(
-                uvicorn.Config(
-                    create_app(services, config, mounted),
-                    http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
-                    ws="none",
-                    lifespan="off",
-                    access_log=False,
-                    log_config=None,
-                    server_header=False,
-                    proxy_headers=False,
-                    timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
-                    backlog=BACKLOG,
-                ),
+            server = http_server(
+                create_app(services, config, mounted),
                 listener,
                 table,
+                certificate,
+                drain_timeout_s=config.drain_timeout_s,
                 leave_after_s=config.leave_after_s,
                 on_serving=serving,
                 on_exit=begin_draining,

@@ -13,6 +13,7 @@ from litestar.types import ASGIApp
 
 from contracts.adapter import Adapter
 from contracts.desired_state import Model
+from contracts.pooling import Task
 from contracts.stream_audit import PATH as STREAM_AUDIT_PATH
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
@@ -128,5 +129,6 @@ def _model(model: Model, known_since: Mapping[str, int], adapter: Adapter | None
         "context_length": model.context_tokens,
         "max_model_len": model.context_tokens,
         "aliases": list(model.aliases),
+        **({} if model.task is Task.TEXT else {"task": model.task.value}),
         **({"description": model.description} if model.description else {}),
     }

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.fixed import Fixed
+
 Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
 
 
@@ -22,18 +24,18 @@ class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     patience_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
     """Longest time that an ask waits for the router to come back before it fails; never longer than its own
     deadline."""
-    answer_margin_s: Seconds = 1.0
+    answer_margin_s: Fixed[Seconds] = 1.0
     """Time after an ask's deadline at which a router that has not answered counts as unreachable."""
-    connect_timeout_s: Seconds = 2.0
+    connect_timeout_s: Fixed[Seconds] = 2.0
     """A connection that is not welcomed within this time is closed and retried."""
-    ping_interval_s: Seconds = 1.0
+    ping_interval_s: Fixed[Seconds] = 1.0
     """Time between two pings. After three unanswered pings the gateway reconnects to the router."""
-    reconnect_max_s: Seconds = 0.5
+    reconnect_max_s: Fixed[Seconds] = 0.5
     """Longest pause between two attempts to connect; the first pauses are shorter, and all are jittered."""
-    report_delay_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+    report_delay_s: Fixed[Annotated[float, msgspec.Meta(ge=0, le=1)]] = 0.02
     """First tokens and releases wait this long for other messages, so that several travel together. A release is sent
     at once while an ask waits, because that ask may need the slot."""
-    outbox_messages: Annotated[int, msgspec.Meta(ge=16)] = 20_000
+    outbox_messages: Fixed[Annotated[int, msgspec.Meta(ge=16)]] = 20_000
     """Messages waiting for a router that does not read; beyond it the gateway reconnects."""
-    endings_limit: Annotated[int, msgspec.Meta(ge=1)] = 50_000
+    endings_limit: Fixed[Annotated[int, msgspec.Meta(ge=1)]] = 50_000
     """Releases remembered while the router is away."""

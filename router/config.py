@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.fixed import Fixed
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS
 from contracts.metrics import MetricsConfig
@@ -102,48 +103,48 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shed_objective: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     """Share of the requests that may be refused for lack of room, shown next to the measured share in the metrics. It
     serves alerts; the router decides nothing by it."""
-    kv_reserve: Annotated[float, msgspec.Meta(ge=0, le=0.9)] = 0.02
+    kv_reserve: Fixed[Annotated[float, msgspec.Meta(ge=0, le=0.9)]] = 0.02
     """Share of an engine's KV memory that the router never allocates: a reserve for usage that the engine's report
     could not include."""
-    prefix_blocks: Annotated[int, msgspec.Meta(ge=1_000)] = 1_000_000
+    prefix_blocks: Fixed[Annotated[int, msgspec.Meta(ge=1_000)]] = 1_000_000
     """Prompt blocks remembered per pool, over all replicas; about 100 bytes each, never more than 200."""
-    prefix_blocks_per_replica: Annotated[int, msgspec.Meta(ge=1)] = 32_000
+    prefix_blocks_per_replica: Fixed[Annotated[int, msgspec.Meta(ge=1)]] = 32_000
     """Blocks assumed for a replica that does not report its KV capacity."""
-    adapter_load_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 1.0
+    adapter_load_s: Fixed[Annotated[float, msgspec.Meta(ge=0, le=600)]] = 1.0
     """Time that loading a LoRA adapter is assumed to add to the time to first token on a replica that does not hold it.
     A request goes to such a replica only if it would still answer sooner there."""
-    adapter_recent_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    adapter_recent_s: Fixed[Annotated[float, msgspec.Meta(ge=0, le=86_400)]] = 60.0
     """An organization whose adapters on a replica have not been used for this long loses its share of that replica's
     adapter slots; other organizations' adapters may replace its own."""
     concurrency: ConcurrencyConfig = ConcurrencyConfig()
     """Limits on the concurrent requests of a replica that reports no capacity of its own."""
-    explain_records: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 5_000
+    explain_records: Fixed[Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]] = 5_000
     """Decisions remembered for `slipstream router explain`, about 2 kB each; the oldest are forgotten."""
-    explain_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    explain_share: Fixed[Annotated[float, msgspec.Meta(ge=0, le=1)]] = 1.0
     """Share of the requests whose decisions are remembered. Refusals always are."""
     event_log: str = ""
     """File that receives every event of the core, for `slipstream router replay`; empty: none."""
-    event_log_bytes: Annotated[int, msgspec.Meta(ge=1_000_000)] = 1_000_000_000
+    event_log_bytes: Fixed[Annotated[int, msgspec.Meta(ge=1_000_000)]] = 1_000_000_000
     """Beyond this size the event log stops growing."""
-    silence_s: Annotated[float, msgspec.Meta(ge=0.01, le=3_600)] = 10.0
+    silence_s: Fixed[Annotated[float, msgspec.Meta(ge=0.01, le=3_600)]] = 10.0
     """A gateway that has sent nothing for this long, not even a ping, counts as disconnected."""
-    grace_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
+    grace_s: Fixed[Annotated[float, msgspec.Meta(ge=0.1, le=3_600)]] = 10.0
     """Time for which the leases of a gateway outlive its connection."""
-    poll_interval_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 1.0
+    poll_interval_s: Fixed[Annotated[float, msgspec.Meta(ge=0.01, le=60)]] = 1.0
     """Time between two polls of a healthy replica."""
-    recovery_interval_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 0.25
+    recovery_interval_s: Fixed[Annotated[float, msgspec.Meta(ge=0.01, le=60)]] = 0.25
     """Time between two polls of an unhealthy replica; one success brings it back."""
     probe_timeout_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 2.0
     """A replica that does not answer within this time fails the poll."""
-    failure_threshold: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+    failure_threshold: Fixed[Annotated[int, msgspec.Meta(ge=1, le=100)]] = 3
     """Polls that must fail in a row before a healthy replica gets no more requests. A fault that a gateway reports
     counts for all of them but one."""
-    retry_after_s: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 2.0
+    retry_after_s: Fixed[Annotated[float, msgspec.Meta(ge=0.1, le=600)]] = 2.0
     """The Retry-After that clients get when no engine is healthy, a case whose end cannot be predicted."""
-    stream_messages: Annotated[int, msgspec.Meta(ge=1)] = 20_000
+    stream_messages: Fixed[Annotated[int, msgspec.Meta(ge=1)]] = 20_000
     """Messages waiting for one gateway that does not read; beyond it its stream is closed and it reconnects."""
-    max_version_jump: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 10_000
+    max_version_jump: Fixed[Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]] = 10_000
     """Largest accepted step from the version of the desired state in force to a new one; a larger step is refused and
     logged. A router that has just started and holds no version accepts any."""
-    drain_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 2.0
+    drain_timeout_s: Fixed[Annotated[float, msgspec.Meta(ge=0, le=600)]] = 2.0
     """On SIGTERM, longest time for decided answers to leave before the streams are closed."""

@@ -10,7 +10,7 @@ from router.core.split import SplitChoice
 LEGEND = (
     "blocks: units by which prompt prefixes are compared: 64 tokens, or 256 bytes where a gateway has no\n"
     "tokenizer; objective: time to first token that router.slos sets for a prompt of this tier and length: requests\n"
-    "are placed by it; slo.objectives judge them (`slipstream slo`)\n"
+    "are placed by it; slo.objectives judge them (`slipstream diagnose slo`)\n"
     "cached, to compute: prompt tokens assumed cached on the replica, and the rest; ahead: prompt tokens of others\n"
     "it had to compute first; predicted: time to the first token there; cost: the policy takes the least\n"
     "leases: requests it had, and its limit; where the limit is learnt, `at most` shows why it last moved\n"

@@ -27,13 +27,16 @@ def render(
     admin_key: str | None = None,
     console_link: str | None = None,
     console: bool = False,
+    admin_url: str = "",
     make_key: str = "slipstream keys create",
     program: str = "slipstream",
     lack: str | None = None,
 ) -> str:
     """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
-    console_link: just made, or its path. console: whether there is one. make_key: the command that makes a key.
+    console_link: just made, or its path. console: whether there is one. admin_url: of it and
+    the admin API; empty: `url`. make_key: the command that makes a key.
     program: the name under which a shell finds this one."""
+    admin_url = admin_url or url
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):
@@ -50,12 +53,12 @@ def render(
     else:
         lines.append(_line("your key", "none yet", f"make one: {make_key}"))
     if admin_key is not None:
-        lines.append(_line("admin key", admin_key, f"for {url}/admin/v1; shown once"))
+        lines.append(_line("admin key", admin_key, f"for {admin_url}/admin/v1; shown once"))
     if console_link is not None:
-        link = console_link if "://" in console_link else f"{url}{console_link}"
+        link = console_link if "://" in console_link else f"{admin_url}{console_link}"
         lines.append(_line("console", link, "opens once; make yourself an account"))
     elif console:
-        lines.append(_line("console", f"{url}/console/", "sign in there"))
+        lines.append(_line("console", f"{admin_url}/console/", "sign in there"))
     attempt = _try(url, models, key)
     if attempt and key is None:
         attempt = f"KEY=$({make_key}); {attempt}"

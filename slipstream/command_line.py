@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from slipstream.command_table import ENTRIES, GROUPS
+from slipstream.command_table import ENTRIES, GROUPS, MOVED
 
 ALIKE = 0.75
-LIMITS = "Classes and shares are set beside limits: slipstream limits set --class … --share …"
+LIMITS = "Classes and shares are set beside limits: slipstream customers limits set --class … --share …"
 ELSEWHERE = MappingProxyType(dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), LIMITS))
 """Words of the docs that are looked for as commands, and where what they name is done."""
 DEPLOYMENT = ("--data", "--config")
@@ -30,6 +30,9 @@ class CommandLine(click.Group):
 
     def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
         """Raises NoSuchOption, corrected."""
+        if words and words[0] in MOVED and not context.resilient_parsing:
+            click.echo(f"note: `slipstream {words[0]}` is now `slipstream {MOVED[words[0]]}`", err=True)
+            words = [*MOVED[words[0]].split(), *words[1:]]
         context.meta[WORDS] = tuple(words)
         try:
             return super().parse_args(context, words)
@@ -38,11 +41,13 @@ class CommandLine(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Print the commands in their groups from the table, without loading a command."""
-        column = max(map(len, ENTRIES))
-        for title, entries in GROUPS.items():
-            rows = [(name.ljust(column), entry.help) for name, entry in entries.items()]
+        *tasks, processes = GROUPS
+        column = max(len(name) for title in tasks for name in GROUPS[title])
+        for title in tasks:
             with formatter.section(title):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name.ljust(column), entry.help) for name, entry in GROUPS[title].items()])
+        with formatter.section(processes):
+            formatter.write_text(", ".join(GROUPS[processes]))
 
     def invoke(self, context: click.Context) -> Any:
         """Raises NoSuchOption, corrected."""
@@ -54,9 +59,13 @@ class CommandLine(click.Group):
     def resolve_command(
         self, context: click.Context, words: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises UsageError, which says of a word that it knows where that is done."""
+        """Raises UsageError, which says of a word where that is done, where it is known."""
         if words[0] in ELSEWHERE and self.get_command(context, words[0]) is None:
             raise click.UsageError(f"No such command {words[0]!r}. {ELSEWHERE[words[0]]}", context)
+        from difflib import get_close_matches
+
+        if words[0] not in ENTRIES and (near := get_close_matches(words[0], MOVED, 1)):
+            raise click.UsageError(f"No such command {words[0]!r}. Did you mean {MOVED[near[0]]!r}?", context)
         return super().resolve_command(context, words)
 
 

@@ -7,6 +7,7 @@ compares the two.
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,7 +16,8 @@ import click
 
 
 class Entry(NamedTuple):
-    """One command. module: in slipstream.commands, where it has the command's name with `_` for `-`."""
+    """One command. module: in slipstream.commands, where it has the command's name with `_` for `-`, and behind a
+    keyword of Python."""
 
     module: str
     help: str
@@ -23,70 +25,105 @@ class Entry(NamedTuple):
 
 GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     "Run a deployment": {
-        "up": Entry("up", "Start everything on this machine and keep it running until Ctrl-C."),
+        "up": Entry("up", "Start everything on this machine, until Ctrl-C."),
         "status": Entry("running", "Say whether all is well, and show processes and engines."),
+        "doctor": Entry(
+            "doctor",
+            "Check the whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis.",
+        ),
         "top": Entry("top", "Watch tiers and pools live, until Ctrl-C."),
         "logs": Entry("logs", "Print the logs of process NAME, or of all processes."),
         "down": Entry("running", "Stop what runs on the data folder, letting requests finish."),
-        "config": Entry("config", "Check or show the settings."),
-        "admin-keys": Entry("admin_keys", "Make, list and revoke keys for the admin API."),
-        "migrate": Entry("migrate", "Bring the database to a revision."),
+        "config": Entry("config", "Check or show the settings; migrate the database."),
+        "console": Entry("console", "Open the console; accounts, admin keys and the audit log."),
+        "import": Entry("imports", "Take over models, customers, keys and limits from another gateway."),
     },
     "Customers": {
-        "organizations": Entry("organizations", "Make, list, change, disable and enable organizations."),
-        "members": Entry("members", "Add, list and remove members of an organization."),
-        "projects": Entry("projects", "Make, list and change projects."),
         "keys": Entry("keys", "Make, list, rotate and revoke API keys."),
-        "limits": Entry("limits", "Set and show limits, class and share of organizations, projects and keys."),
-        "prices": Entry("prices", "List, set and end prices of models, per million tokens."),
-        "usage": Entry("usage", "Show totals and invoices, and verify the ledger."),
-        "webhooks": Entry("webhooks", "List, make, test and remove webhooks; look at deliveries and send one again."),
+        "customers": Entry("customers", "Organizations, projects, members, limits, prices, webhooks."),
+        "usage": Entry("usage", "Totals, invoices, the ledger's checks, prefixes, completions."),
     },
-    "Fleet": {
-        "fleet": Entry("fleet", "Show every pool and replica: health, leases, queues and breakers."),
-        "models": Entry("models", "List and change the models that are served, without a restart."),
-        "pools": Entry("pools", "List and change pools of engines, without a restart."),
-        "replicas": Entry("pools", "Add, weigh, drain and remove single engines of a pool, without a restart."),
-        "adapters": Entry("adapters", "List, add and remove LoRA adapters, which clients name as MODEL:ADAPTER."),
-        "engines": Entry("engines", "Write launch commands for SGLang, TensorRT-LLM, vLLM, or ours on a GPU."),
-        "router": Entry("router", "Run the router, or ask it why."),
-    },
-    "Observe": {
+    "Operate": {
+        "fleet": Entry("fleet", "Show every pool and replica; change models, pools and replicas."),
         "requests": Entry("requests", "List requests, and look at single ones."),
-        "slo": Entry("slo", "Show objectives, error budgets, burn rates and the cost of good tokens."),
-        "diagnose": Entry("diagnose", "Name what burns an alert or makes requests slow, and what mends it."),
-        "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),
-        "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and what breaks the rest."),
-        "autocomplete": Entry("autocomplete", "Show how often completions are accepted, and their latency."),
-        "changes": Entry("changes", "Compare the expected and the measured effect of changes on latency."),
-        "audit": Entry("audit", "Read and verify the log of administrative changes."),
-        "audit-stream": Entry("audit_stream", "Find proxies that delay or change streams from here to a URL."),
-    },
-    "Release": {
-        "releases": Entry("releases", "Release a new version of a model by stages: shadow, 1, 5, 25, 100 %."),
+        "diagnose": Entry("diagnose", "Name what burns an alert or slows requests; objectives."),
+        "releases": Entry("releases", "Release a new version of a model by stages, or review one."),
         "evals": Entry("evals", "Ask models questions whose answers a program can check."),
-        "shadow": Entry("shadow", "Compare candidates' answers with those that customers got."),
-        "reviews": Entry("reviews", "Vote blindly between a candidate's answers and those that customers got."),
-        "quantization": Entry("quantization", "Judge a rounded model, calibrate FP8 and write FP8 checkpoints."),
-    },
-    "Plan": {
-        "plan": Entry("plan", "Size hardware for a workload: machines, the first bottleneck, cost."),
-        "simulate": Entry("simulate", "Compare placement policies on modelled engines."),
-    },
-    "Console and editors": {
-        "console": Entry("console", "Open the console, and let people into it."),
-        "lsp": Entry("lsp", "Complete code in an editor that speaks LSP 3.18, over stdin and stdout."),
+        "tools": Entry("tools", "Size hardware, launch engines, simulate, audit a network, LSP."),
+        "run": Entry(
+            "run",
+            "Start a coding agent on this deployment: CLIENT with ARGUMENTS, and a key that is revoked when it ends.",
+        ),
     },
     "Single processes": {
         "gateway": Entry("processes", "Run one gateway instance."),
+        "router": Entry("router", "Run the router, or ask it why."),
         "engine": Entry("processes", "Run one embedded engine."),
         "worker": Entry("processes", "Run a background worker with its schedule."),
+        "control": Entry("processes", "Serve the admin API and the console at an address of their own."),
     },
 })  # fmt: skip
 """Groups of commands in the order of `--help`."""
+WITHIN: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
+    "config": {
+        "migrate": Entry("migrate", "Bring the database to a revision."),
+    },
+    "console": {
+        "admin-keys": Entry("admin_keys", "Make, list and revoke keys for the admin API."),
+        "audit": Entry("audit", "Read and verify the log of administrative changes."),
+    },
+    "customers": {
+        "organizations": Entry("organizations", "Make, list, change, disable and enable organizations."),
+        "members": Entry("members", "Add, list and remove members of an organization."),
+        "projects": Entry("projects", "Make, list and change projects."),
+        "limits": Entry("limits", "Set and show limits, class and share of organizations, projects and keys."),
+        "prices": Entry("prices", "List, set and end prices of models, per million tokens."),
+        "adapters": Entry("adapters", "List, add and remove LoRA adapters, which clients name as MODEL:ADAPTER."),
+        "webhooks": Entry("webhooks", "List, make, test and remove webhooks; look at deliveries and send one again."),
+    },
+    "usage": {
+        "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and what breaks the rest."),
+        "autocomplete": Entry("autocomplete", "Show how often completions are accepted, and their latency."),
+        "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),
+    },
+    "fleet": {
+        "models": Entry("models", "List and change the models that are served, without a restart."),
+        "pools": Entry("pools", "List and change pools of engines, without a restart."),
+        "replicas": Entry("pools", "Add, weigh, drain and remove single engines of a pool, without a restart."),
+    },
+    "diagnose": {
+        "slo": Entry("slo", "Show objectives, error budgets, burn rates and the cost of good tokens."),
+        "changes": Entry("changes", "Compare the expected and the measured effect of changes on latency."),
+    },
+    "releases": {
+        "shadow": Entry("shadow", "Compare candidates' answers with those that customers got."),
+        "reviews": Entry("reviews", "Vote blindly between a candidate's answers and those that customers got."),
+    },
+    "tools": {
+        "plan": Entry("plan", "Size hardware for a workload: machines, the first bottleneck, cost."),
+        "engines": Entry("engines", "Write launch commands for SGLang, TensorRT-LLM, vLLM, or ours on a GPU."),
+        "simulate": Entry("simulate", "Compare placement policies on modelled engines."),
+        "quantization": Entry("quantization", "Judge a rounded model, calibrate FP8 and write FP8 checkpoints."),
+        "audit-stream": Entry("audit_stream", "Find proxies that delay or change streams from here to a URL."),
+        "lsp": Entry("lsp", "Complete code in an editor that speaks LSP 3.18, over stdin and stdout."),
+    },
+})  # fmt: skip
+"""Commands of other modules inside a group, by the group's name."""
+MOVED: Mapping[str, str] = MappingProxyType({
+    name: f"{group} {name}" for group, entries in WITHIN.items() for name in entries
+})  # fmt: skip
+"""Spellings of 0.1, without a group, and their present ones. They are answered with a note."""
 ENTRIES: Mapping[str, Entry] = MappingProxyType(
     {name: entry for group in GROUPS.values() for name, entry in group.items()}
 )
+
+
+def loaded(name: str, entry: Entry) -> click.Command:
+    """The command of an entry."""
+    attribute = name.replace("-", "_")
+    module = importlib.import_module(f"slipstream.commands.{entry.module}")
+    command: click.Command = getattr(module, f"{attribute}_" if keyword.iskeyword(name) else attribute)
+    return command
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
@@ -97,8 +134,7 @@ class LazyCommands(MutableMapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
-            module = importlib.import_module(f"slipstream.commands.{ENTRIES[name].module}")
-            self._loaded[name] = getattr(module, name.replace("-", "_"))
+            self._loaded[name] = loaded(name, ENTRIES[name])
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
@@ -115,3 +151,21 @@ class LazyCommands(MutableMapping[str, click.Command]):
 
     def __delitem__(self, name: str) -> None:
         raise TypeError(f"{name}: a command is removed from the table")
+
+
+class Group(click.Group):
+    """A group that also holds the commands which `WITHIN` lists under its name."""
+
+    @property
+    def _others(self) -> Mapping[str, Entry]:
+        return WITHIN[str(self.name)]
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Its own commands, then those of other modules."""
+        return [*self.commands, *self._others]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command; one of another module is loaded now."""
+        if name in self._others:
+            return loaded(name, self._others[name])
+        return super().get_command(context, name)

@@ -1,21 +1,28 @@
-"""Composes a gateway's process: the data plane, and the control plane that it mounts on its port."""
+"""Composes a gateway's process: the data plane, and the control plane, mounted or apart."""
 
 from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from control.fleet.seeding import Seeding
 from control.webhooks.outbox import tell_crossing
 from gateway.desired.store import DesiredStateStore
 from gateway.instance import InstanceConfig
 from gateway.services import Services, Surroundings
-from slipstream.control_plane import Control, ControlPlane
+from slipstream.control_plane import ControlPlane
 from slipstream.settings import Settings
 
 if TYPE_CHECKING:
+    from litestar.types import ControllerRouterHandler
+
+    from control.api.call import CounterReader, KnownModels
     from control.console.oidc.provider import Provider
+    from control.routes import ControlRoutes
     from control.sessions.config import OidcConfig
 
 
@@ -38,26 +45,65 @@ def instance_of(settings: Settings, instance: str) -> InstanceConfig:
     )
 
 
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of the data plane that the control plane reads."""
+
+    models: KnownModels
+    counters: CounterReader
+    replicas: Callable[[], object]
+    """Every engine, as the router last reported."""
+    leaving: Callable[[], bool]
+    """Whether this process is about to end."""
+
+
 def surroundings(settings: Settings, place: InstanceConfig) -> Surroundings:
     """What a gateway of these settings is handed. Raises ConfigError where a secret is missing."""
-    provider, reader_token = _provider(settings.gateway.console.oidc), settings.reader_token
 
     def seeding(store: DesiredStateStore) -> Seeding:
         return Seeding(store, place.instance, place.models, place.pools)
 
-    def mount(services: Services) -> ControlPlane:
-        # The loaded code stays for ever, so the garbage collector need not search it.
-        return ControlPlane(
-            lambda: _control(settings, place.pepper, reader_token, services, provider), on_loaded=gc.freeze
-        )
-
+    mount = _mount(settings) if settings.control.mounted else None
     return Surroundings(seeding=seeding, crossing=tell_crossing, mount=mount)
 
 
-def _control(
-    settings: Settings, pepper: bytes, reader_token: str, services: Services, provider: Provider | None
-) -> Control:
-    """The control plane beside a running data plane. Loading its code takes a second."""
+def _mount(settings: Settings) -> Callable[[Services], ControlPlane]:
+    parts = secrets_of(settings)
+
+    def mount(services: Services) -> ControlPlane:
+        beside = Beside(
+            models=services.catalog,
+            counters=services.limiter,
+            replicas=services.replicas,
+            leaving=lambda: services.draining,
+        )
+        # The loaded code stays for ever, so the garbage collector need not search it.
+        return ControlPlane(lambda: control_of(settings, parts, beside), on_loaded=gc.freeze)
+
+    return mount
+
+
+class Secrets(msgspec.Struct, frozen=True, kw_only=True):
+    """Secrets of the control plane, and its provider of identities if there is one."""
+
+    pepper: bytes
+    reader_token: str
+    provider: Provider | None
+
+
+def secrets_of(settings: Settings) -> Secrets:
+    """Read at the start. Raises ConfigError where one is missing."""
+    provider = _provider(settings.gateway.console.oidc)
+    return Secrets(pepper=settings.pepper, reader_token=settings.reader_token, provider=provider)
+
+
+def control_of(
+    settings: Settings,
+    secrets: Secrets,
+    beside: Beside,
+    own: Sequence[ControllerRouterHandler] = (),
+    served: Mapping[str, str] | None = None,
+) -> ControlRoutes:
+    """The control plane. Loading its code takes a second. own, served: see `ControlRoutes`."""
     from control.api.api import AdminApi
     from control.api.services import AdminServices
     from control.console.console import Console
@@ -65,30 +111,32 @@ def _control(
     from control.router_view.control_client import RouterControl
     from control.routes import ControlRoutes
     from control.sessions.browsers import Browsers
+    from gateway.app import SERVED
 
     config = settings.gateway
-    address = config.router.control_address or settings.control_address
-    router = RouterControl(address, reader_token)
+    router = RouterControl(config.router.control_address or settings.control_address, secrets.reader_token)
     browsers = Browsers(
         config.console,
-        pepper,
+        secrets.pepper,
         tls=bool(config.tls.certificate_file),
         trusted_proxies=config.connections.trusted_proxies,
     )
     admin = AdminApi(
         settings.database_url,
-        pepper,
+        secrets.pepper,
         config.admin,
-        services.catalog,
-        services.limiter,
+        beside.models,
+        beside.counters,
         ConfiguredSlices(settings.evals),
         config.console,
         router,
-        replicas=services.replicas,
+        replicas=beside.replicas,
     )
-    console = Console(admin, browsers, config.console, pepper, provider)
-    of_admin = AdminServices(admin=admin, browsers=browsers, leaving=lambda: services.draining)
-    return ControlRoutes(of_admin, console, router, config.requests, config.max_body_bytes)
+    console = Console(admin, browsers, config.console, secrets.pepper, secrets.provider)
+    of_admin = AdminServices(admin=admin, browsers=browsers, leaving=beside.leaving)
+    return ControlRoutes(
+        of_admin, console, router, config.requests, config.max_body_bytes, own, SERVED if served is None else served
+    )
 
 
 def _provider(config: OidcConfig) -> Provider | None:

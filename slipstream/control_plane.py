@@ -16,7 +16,7 @@ from contracts.dated_request_id import mint
 from contracts.errors import ServiceError
 from gateway.wire.errors import body_of, headers_of, status_of
 
-FIRST_STEPS = frozenset({"admin", "console"})
+FIRST_STEPS = frozenset({"admin", "console", "organization"})
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pauses between two attempts to load it."""
 logger = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
     try:
         yield connection
     except asyncpg.UndefinedTableError:
-        raise ConfigError(f"the database has no tables yet; run `{command('migrate up')}`") from None
+        raise ConfigError(f"the database has no tables yet; run `{command('config migrate up')}`") from None
     except asyncpg.DiskFullError as error:
         raise ServiceError(f"the database's disk is full: {error}; free some space and try again") from None
     finally:

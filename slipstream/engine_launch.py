@@ -54,14 +54,14 @@ def launches(
 
 
 def require_launches(settings: Settings) -> None:
-    """Refuse what `slipstream engines render` would refuse of any pool. Raises ConfigError."""
+    """Refuse what `slipstream tools engines render` would refuse of any pool. Raises ConfigError."""
     for pool in settings.pools:
         if pool.launch is not None:
             launches(settings, pool.name, "", "")
 
 
 def notes_of(settings: Settings) -> Iterator[str]:
-    """What `slipstream engines render` would note of every pool: allowed, and worth knowing. Raises ConfigError."""
+    """What `slipstream tools engines render` would note of every pool: allowed, good to know. Raises ConfigError."""
     for pool in settings.pools:
         if pool.launch is not None:
             told = (note for spec in launches(settings, pool.name, "", "") for note in spec.notes)

@@ -1,6 +1,11 @@
-"""Settings of a gateway's process: the data plane's, and those of the control plane that is mounted on its port."""
+"""Settings of a gateway's process: the data plane's and the control plane's, and where the latter is served."""
 
 from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from control.api.config import AdminConfig
 from control.sessions.config import ConsoleConfig
@@ -14,3 +19,15 @@ class GatewaySettings(GatewayConfig, frozen=True, forbid_unknown_fields=True):
     """The admin API and webhooks."""
     console: ConsoleConfig = ConsoleConfig()
     """The console, and signing in to it."""
+
+
+class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the admin API and the console are served. Their other settings: `gateway.admin`, `gateway.console`."""
+
+    mounted: bool = True
+    """Serve them on the gateways' port. False: `slipstream control` serves them at an address of their own, so that an
+    operator's query never shares a process with customers' streams."""
+    host: str = "127.0.0.1"
+    """Address that `slipstream control` listens on."""
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 8001
+    """Port that `slipstream control` listens on."""

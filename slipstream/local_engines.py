@@ -10,6 +10,7 @@ import msgspec
 from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from contracts.generation import Tier
+from contracts.pooling import Task
 from control.fleet.served_names import served_names
 from engines.embedded.config import EngineConfig
 from infra.local.ports import Ports
@@ -114,7 +115,7 @@ def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Eng
             param=f"{trail}.model",
         )
     models = [served.model for served in served_names(settings.models, pool.name)]
-    needs_template = any(model.tier is Tier.CHAT for model in models)
+    needs_template = any(model.tier is Tier.CHAT and model.task is Task.TEXT for model in models)
     folder = model_folder.read_path(model_folder.find(config.model), f"{trail}.model", needs_template)
     name = _name(settings.models, pool.name, folder)
     context_tokens = _context(config, settings.engine, folder, models, trail)

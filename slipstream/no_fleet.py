@@ -1,4 +1,4 @@
-"""What `slipstream plan` says where no fleet does what is asked: which option is too much, and what would do."""
+"""What `slipstream tools plan` says where no fleet does what is asked: which option is too much, and what would do."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class PoolSettings(Pool, frozen=True, forbid_unknown_fields=True, omit_defaults=
     local_replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Engines that `up` starts for this pool, where `engine` is given."""
     launch: LaunchConfig | None = None
-    """How engines that are started elsewhere are started: `slipstream engines render` prints their commands."""
+    """How engines that are started elsewhere are started: `slipstream tools engines render` prints their commands."""
 
     @property
     def desired(self) -> Pool:

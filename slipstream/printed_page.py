@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from slipstream.__main__ import cli
 
-COMMANDS = ("plan", "engines render")
+COMMANDS = ("tools plan", "tools engines render")
 """Those that print the same wherever they run: arithmetic of their options and of files of the repository."""
 SHOWN = re.compile(
     rf"(?P<head>^```sh\nslipstream (?P<words>(?:{'|'.join(COMMANDS)}) (?:(?!```).)*?)\n```\n\n```text\n).*?(?=^```$)",

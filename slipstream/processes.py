@@ -20,7 +20,7 @@ from slipstream.metrics_targets import Target
 from slipstream.settings import Settings, reachable
 from slipstream.worker_config import PROCESSES, Queue, ready_file
 
-STOP_STAGES = (("gateway",), ("worker", "engine", "router"), ("valkey", "postgres"))
+STOP_STAGES = (("gateway", "control"), ("worker", "engine", "router"), ("valkey", "postgres"))
 """Gateways first: their last requests still need everything else. Behind them the others need the databases, and not
 one another: a worker's task that finds no engine does as with one that is down."""
 # Whatever the user's shell says about databases is not about ours.
@@ -104,6 +104,18 @@ class Processes:
             json_log=self._json_log,
         )
 
+    def control(self) -> ChildSpec:
+        """The control plane at an address of its own; it serves once /healthz answers."""
+        address = self._settings.control
+        return ChildSpec(
+            name="control",
+            launch=self.launch("control"),
+            url=admin_url(self._settings),
+            probe=answers(reachable(address.host), address.port, "/healthz", secure=_is_secure(self._settings)),
+            drain_s=self._settings.gateway.leave_after_s + self._settings.gateway.admin.timeout_s,
+            json_log=self._json_log,
+        )
+
     def worker(self, queues: Sequence[Queue]) -> ChildSpec:
         """The background worker of these queues; it has no port, and says with a file that it takes tasks."""
         ready, name = ready_file(self._data, queues), worker_name(queues)
@@ -146,9 +158,19 @@ def names_of(settings: Settings, engines: Sequence[Engine]) -> dict[str, list[st
 
 def public_url(settings: Settings) -> str:
     """The API's base URL, as a person on this machine would type it."""
-    host = reachable(settings.gateway.host)
+    return _url(settings, settings.gateway.host, settings.gateway.port)
+
+
+def admin_url(settings: Settings) -> str:
+    """The base URL of the admin API and the console."""
+    address = settings.control
+    return public_url(settings) if address.mounted else _url(settings, address.host, address.port)
+
+
+def _url(settings: Settings, host: str, port: int) -> str:
+    host = reachable(host)
     scheme = "https" if _is_secure(settings) else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.gateway.port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def public_probe(settings: Settings, path: str) -> Callable[[], Awaitable[bool]]:

@@ -20,8 +20,11 @@ from prometheus_client.metrics_core import Metric
 
 from contracts import errors
 from contracts.errors import SlipstreamError
+from contracts.fixed import SINCE, is_fixed
 from slipstream import toml
 
+REPEATED = {"local.fim": "models[].fim"}
+"""Sections that are listed elsewhere."""
 HEAD = "<!-- Written by `python -m slipstream.reference docs/reference`; changes made here are lost. -->\n\n"
 
 
@@ -43,6 +46,14 @@ SETTINGS = """# Settings
 Read from `slipstream.toml` in the working directory (or `--config FILE`), then from the environment:
 `SLIPSTREAM_GATEWAY__PORT=9000` sets `gateway.port`. An unknown name or a value out of range stops the start.
 `slipstream config show` prints what is in force, `slipstream config check` only looks for mistakes.
+"""
+CONSTANTS = f"""
+## Constants
+
+Settings until {SINCE}. A file that still names one starts with a warning, and the value here holds.
+
+| constant | value | meaning |
+|---|---|---|
 """
 METRICS = """# Metrics
 
@@ -72,6 +83,10 @@ def settings_page() -> str:
         parts.append(f"\n## {section.encode_name}\n\n{_docs(Settings)[section.name]}\n\n")
         parts.append("| setting | type | default | meaning |\n|---|---|---|---|\n")
         parts += [_setting_row(*setting) for setting in _settings(section.type, section.encode_name)]
+    parts.append(CONSTANTS)
+    for section in msgspec.structs.fields(Settings):
+        found = _settings(section.type, section.encode_name, constants=True)
+        parts += [f"| {name} | {_default(default)} | {_line(meaning)} |\n" for name, _, default, meaning in found]
     return "".join(parts)
 
 
@@ -129,8 +144,11 @@ def errors_page() -> str:
     return "".join(parts)
 
 
-def _settings(annotation: Any, trail: str) -> Iterator[tuple[str, Any, Any, str]]:
-    """(dotted name, type, default, meaning) of every field below a section."""
+def _settings(
+    annotation: Any, trail: str, *, constants: bool = False, inside: bool = False
+) -> Iterator[tuple[str, Any, Any, str]]:
+    """(dotted name, type, default, meaning) of every setting below a section. constants: of its constants instead.
+    inside: the section itself is one."""
     kind, collection = _struct_in(annotation)
     if kind is None:
         return
@@ -139,14 +157,21 @@ def _settings(annotation: Any, trail: str) -> Iterator[tuple[str, Any, Any, str]
     docs = _docs(kind)
     prefix = f"{trail}[]" if collection else trail
     for field in msgspec.structs.fields(kind):
-        name = f"{prefix}.{field.encode_name}"
-        inner, inner_collection = _struct_in(field.type)
-        if inner is not None and not inner_collection and f"{prefix}.{field.name}" not in INHERITED:
-            yield from _settings(field.type, name)
+        name, fixed = f"{prefix}.{field.encode_name}", inside or is_fixed(field.type)
+        if fixed and not constants:
             continue
-        yield name, field.type, field.default, docs.get(field.name, "")
+        inner, inner_collection = _struct_in(field.type)
+        if name in REPEATED:
+            if not constants:
+                yield name, field.type, (), f"{docs[field.name]} Its settings are those of `{REPEATED[name]}`."
+            continue
+        if inner is not None and not inner_collection and f"{prefix}.{field.name}" not in INHERITED:
+            yield from _settings(field.type, name, constants=constants, inside=fixed)
+            continue
+        if fixed == constants:
+            yield name, field.type, field.default, docs.get(field.name, "")
         if inner is not None and inner_collection:
-            yield from _settings(field.type, name)
+            yield from _settings(field.type, name, constants=constants, inside=fixed)
 
 
 def _setting_row(name: str, annotation: Any, default: Any, meaning: str) -> str:

@@ -21,7 +21,7 @@ from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from router.config import RouterConfig
-from slipstream.gateway_settings import GatewaySettings
+from slipstream.gateway_settings import ControlConfig, GatewaySettings
 from slipstream.pool_settings import PoolSettings
 from slipstream.worker_config import WorkerConfig
 from telemetry.config import LoggingConfig, TracingConfig
@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """This machine: data folder, embedded servers, restarts."""
     gateway: GatewaySettings = GatewaySettings()
     """Every gateway instance."""
+    control: ControlConfig = ControlConfig()
+    """The address of the admin API and the console."""
     router: RouterConfig = RouterConfig()
     """The router."""
     engine: EngineConfig = EngineConfig()

@@ -12,7 +12,6 @@ from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from control.fleet.servable import check_pool, check_served, check_tokenizer
 from control.fleet.served_names import served_names
-from control.webhooks.queue import check_shares
 from engines.http.keys import EngineKeys
 from gateway.auth import keyring
 from gateway.http.certificate import certificate_of
@@ -67,7 +66,6 @@ def check(settings: Settings) -> list[Footprint]:
     _check_addresses(settings)
     policies.create(settings.router.policy)
     keyring.check(settings.gateway.auth)
-    check_shares(settings.gateway.admin.webhooks)
     EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
     require_launches(settings)

@@ -52,7 +52,8 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
     if not found:
         meant = _meant(which, await connection.fetch(NEWEST_ORGANIZATIONS))
         raise NotFound(
-            f"organization {which!r}: none has this id or name; {meant}`{command('organizations list')}` shows them"
+            f"organization {which!r}: none has this id or name; {meant}`"
+            f"{command('customers organizations list')}` shows them"
         )
     return only("organization", which, found)
 
@@ -69,7 +70,7 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
     found = await connection.fetch(PROJECTS, organization_id, which)
     if not found:
         meant = _meant(which, await connection.fetch(NEWEST_PROJECTS, organization_id))
-        listed = command(f"projects list --organization {shlex.quote(organization)}")
+        listed = command(f"customers projects list --organization {shlex.quote(organization)}")
         raise NotFound(f"project {which!r}: {organization} has none with this id or name; {meant}`{listed}` shows them")
     return only("project", which, [row["id"] for row in found])
 
@@ -79,7 +80,7 @@ async def adapter_named(connection: asyncpg.Connection[Any], organization: str, 
     organization_id = await organization_named(connection, organization)
     found = await connection.fetch(ADAPTERS, organization_id, which)
     if not found:
-        listed = command(f"adapters list --organization {shlex.quote(organization)}")
+        listed = command(f"customers adapters list --organization {shlex.quote(organization)}")
         raise NotFound(f"adapter {which!r}: {organization} has none with this id or name; `{listed}` shows them")
     return only("adapter", which, [row["id"] for row in found])
 
@@ -177,7 +178,7 @@ async def administered_organization(connection: asyncpg.Connection[Any], which: 
         return await organization_named(connection, which)
     found = await operating_organization(connection)
     if found is None:
-        made_by = command("admin-keys create")
+        made_by = command("console admin-keys create")
         raise NotFound(f"this deployment has no operator yet; `{made_by}` creates its first owner")
     return found
 

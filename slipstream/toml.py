@@ -7,15 +7,29 @@ from typing import Any
 import msgspec
 import tomli_w
 
+from contracts.fixed import is_fixed
+
 
 def dump(struct: msgspec.Struct) -> str:
-    """The struct as TOML that reads back to the same values. Fields that are None are left out: TOML has no null."""
-    return tomli_w.dumps(_without_none(msgspec.to_builtins(struct)))
+    """The struct as TOML that reads back to the same values. Constants are left out, and fields that are None: TOML has
+    no null."""
+    return tomli_w.dumps(_without_none(_settable(struct, msgspec.to_builtins(struct))))
 
 
 def value(setting: Any) -> str:
     """One value as it stands behind a setting's `=`, on one line."""
     return _inline(_without_none(msgspec.to_builtins(setting)))
+
+
+def _settable(given: Any, plain: Any) -> Any:
+    """A value without its constants. plain: the same value as builtins."""
+    if isinstance(given, msgspec.Struct):
+        return {
+            field.encode_name: _settable(getattr(given, field.name), plain[field.encode_name])
+            for field in msgspec.structs.fields(given)
+            if field.encode_name in plain and not is_fixed(field.type)
+        }
+    return [_settable(*pair) for pair in zip(given, plain, strict=True)] if isinstance(given, list | tuple) else plain
 
 
 def _inline(plain: Any) -> str:

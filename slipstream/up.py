@@ -36,7 +36,7 @@ from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
 from slipstream.metrics_targets import listed, targets_of
-from slipstream.processes import STOP_STAGES, Processes, gateway_name, names_of, public_probe, public_url
+from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
 from slipstream.progress import Progress
 from slipstream.replicas import replicas_of
@@ -64,6 +64,8 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
     lock.acquire()
     try:
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
+        if not settings.control.mounted:
+            await _wait_for_port(reachable(settings.control.host), settings.control.port)
         settings, model, lack = await _with_chat_model(settings, data, progress)
         with contextlib.ExitStack() as held:
             if model is not None:
@@ -183,6 +185,7 @@ class Up:
             admin_key=key.admin_secret,
             console_link=key.console_link,
             console=self._settings.gateway.console.enabled,
+            admin_url=admin_url(settings),
             make_key=command("keys create"),
             program=program(),
             lack=self._lack,
@@ -226,7 +229,8 @@ class Up:
         self._warn(await fleet_warning(self._settings, gateway_name(1)))
         numbers = range(1, self._settings.local.gateways + 1)
         workers = (self._processes.worker(queues) for queues in PROCESSES)
-        specs = [*workers, *(self._kept(self._processes.gateway(number)) for number in numbers)]
+        control = () if self._settings.control.mounted else (self._processes.control(),)
+        specs = [*workers, *control, *(self._kept(self._processes.gateway(number)) for number in numbers)]
         async with asyncio.TaskGroup() as group:
             for spec in specs:
                 group.create_task(self._child(self._supervisor.add(spec)))
@@ -237,14 +241,16 @@ class Up:
         migrating: asyncio.Task[bytes] | None = None
         # The process that makes a new cluster's tables loads while the cluster is made.
         if self._postgres is not None and self._postgres.is_new:
-            launch = self._processes.launch("migrate up", "--wait")
+            launch = self._processes.launch("config migrate up", "--wait")
             migrating = asyncio.create_task(run_once(launch, log, proceed=serve), name="migrations")
         try:
             await serve.wait()
             if migrating is None:
                 if await is_newest(settings.migration_database_url, settings.database_url):
                     return
-                migrating = asyncio.create_task(run_once(self._processes.launch("migrate up"), log), name="migrations")
+                migrating = asyncio.create_task(
+                    run_once(self._processes.launch("config migrate up"), log), name="migrations"
+                )
             await self._progress.step("migrations", "done", migrating)
         finally:
             if migrating is not None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.fixed import Fixed
 from contracts.metrics import MetricsConfig
 from control.audit.config import AuditConfig
 from control.billing.upkeep_config import UpkeepConfig
@@ -58,7 +59,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long pairs of answers, and reviews of them, are kept."""
     audit: AuditConfig = AuditConfig()
     """What is kept of the audit log outside the database."""
-    visibility_timeout_s: Annotated[int, msgspec.Meta(ge=60, le=86400)] = 3600
+    visibility_timeout_s: Fixed[Annotated[int, msgspec.Meta(ge=60, le=86400)]] = 3600
     """A task not finished for this long is given to another worker; must be longer than any task takes."""
 
 

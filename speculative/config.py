@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from contracts.fixed import Fixed
+
 
 class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The source of drafts of the next tokens, and how many are checked at once. Speculation never changes a text."""
@@ -24,25 +26,25 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     together; accepts more tokens per step and computes more, on a CPU without the native kernels. Requests with
     penalties or a grammar, and those sampled without a seed, get chains."""
 
-    tree_width: Annotated[int, Meta(ge=1, le=16)] = 3
+    tree_width: Fixed[Annotated[int, Meta(ge=1, le=16)]] = 3
     """Most drafts after one text, in a tree."""
 
-    tree_depth: Annotated[int, Meta(ge=1, le=16)] = 4
+    tree_depth: Fixed[Annotated[int, Meta(ge=1, le=16)]] = 4
     """Most tokens that a tree drafts ahead."""
 
-    max_drafts: Annotated[int, Meta(ge=1, le=32)] = 4
+    max_drafts: Fixed[Annotated[int, Meta(ge=1, le=32)]] = 4
     """Most tokens drafted per sequence and step, all branches of a tree together."""
 
-    ngram_least: Annotated[int, Meta(ge=1, le=16)] = 2
+    ngram_least: Fixed[Annotated[int, Meta(ge=1, le=16)]] = 2
     """Fewest last tokens that must have occurred before."""
 
-    ngram_most: Annotated[int, Meta(ge=1, le=16)] = 4
+    ngram_most: Fixed[Annotated[int, Meta(ge=1, le=16)]] = 4
     """Most last tokens compared; longer matches are tried first."""
 
     governed: bool = True
     """Turn speculation off at batch sizes where measurements show that it costs more than it saves."""
 
-    probe_steps: Annotated[int, Meta(ge=8)] = 256
+    probe_steps: Fixed[Annotated[int, Meta(ge=8)]] = 256
     """Fewest steps between two short trials of the mode that is not chosen. Trials of speculation waste at most a
     twentieth of the time."""
 

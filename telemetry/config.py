@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from contracts.fixed import Fixed
+
 
 class LoggingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The log of our processes on stderr, which `up` collects in files."""
@@ -39,7 +41,7 @@ class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request traced."""
     service_name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = "slipstream"
     """Prefix of `service.name`: `slipstream-gateway`, `slipstream-router`, `slipstream-engine`."""
-    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=300)] = 10.0
+    timeout_s: Fixed[Annotated[float, msgspec.Meta(gt=0, le=300)]] = 10.0
     """Longest time to deliver one batch of spans, retries included; then the batch is dropped."""
-    queue_spans: Annotated[int, msgspec.Meta(ge=64, le=1_000_000)] = 4_096
+    queue_spans: Fixed[Annotated[int, msgspec.Meta(ge=64, le=1_000_000)]] = 4_096
     """Spans that may wait for the collector, in each process; further ones are dropped and counted."""

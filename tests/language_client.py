@@ -90,10 +90,10 @@ async def editor(
     environment: Mapping[str, str] | None = None,
     encodings: Sequence[types.PositionEncodingKind | str] | None = None,
 ) -> AsyncIterator[Editor]:
-    """An editor that has started `slipstream lsp`, and ends it as editors do. The process must have written
+    """An editor that has started `slipstream tools lsp`, and ends it as editors do. The process must have written
     nothing to stderr, whatever came of it."""
     async with editor_on(
-        sys.executable, "-m", "slipstream", "lsp", *arguments,
+        sys.executable, "-m", "slipstream", "tools", "lsp", *arguments,
         folder=ROOT, environment={**plain_environment(), **(environment or {})}, options=options, encodings=encodings,
     ) as made:  # fmt: skip
         try:

@@ -157,9 +157,15 @@ const requests = createRoute({
     project_id: text(raw, "project_id"),
     key_id: text(raw, "key_id"),
     model: text(raw, "model"),
+    session: text(raw, "session"),
     since: oneOf(raw, "since", LOOKS),
   })),
   component: lazyRouteComponent(() => import("./pages/tenants/requests"), "Requests"),
+});
+const session = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/sessions/$sessionId",
+  component: lazyRouteComponent(() => import("./pages/tenants/session"), "SessionPage"),
 });
 const requestPage = createRoute({
   getParentRoute: () => signedRoute,
@@ -253,6 +259,7 @@ const routes = rootRoute.addChildren([
     usage,
     invoices,
     requests,
+    session,
     requestPage,
     webhooks,
     webhookPage,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta
-from sqlalchemy import ColumnElement, Table, case, func
+from sqlalchemy import ColumnElement, Table, case, exists, func, or_, select
 
 from contracts.errors import Conflict, InvalidField
 from control.api.call import AdminCall
@@ -106,6 +106,11 @@ class SecretResource(Resource[KeyT]):
         require_future(values["expires_at"])
         minted = mint(call.pepper, self.prefix)
         return await self.create(call, hash=minted.hash, display=minted.display, **values), minted.secret
+
+    async def known(self, call: AdminCall, stored_hash: bytes) -> bool:
+        """Whether a key of any owner has, or lately had, this hash."""
+        either = or_(self.table.c.hash == stored_hash, self.table.c.previous_hash == stored_hash)
+        return bool(await call.value(select(exists().where(either))))
 
     async def rotate(self, call: AdminCall, key_id: UUID, rotation: Rotation) -> tuple[KeyT, str]:
         """Make the new secret the first and the present one the second.

@@ -35,7 +35,7 @@ Service = Callable[..., Awaitable[Any]]
 IN_QUERY = "query_"
 """Prefix of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
 PARAMETER = re.compile(r"{(\w+)}")
-WITH_SLASHES = frozenset({"model_name", "alias"})
+WITH_SLASHES = frozenset({"model_name", "alias", "session_name"})
 """Path parameters that may hold slashes, as `Qwen/Qwen3-8B` does: each takes the rest of its path."""
 
 
@@ -164,4 +164,4 @@ def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
 
 def takes_several(kind: type[msgspec.Struct], name: str) -> bool:
     """Whether a parameter may be given several times."""
-    return "list[" in str(kind.__annotations__.get(name, ""))
+    return any("list[" in str(vars(base).get("__annotations__", {}).get(name, "")) for base in kind.__mro__)

@@ -51,11 +51,12 @@ async def page_of(
     rows = await fetch(connection, found)
     items = [record_of(kind, row) for row in rows[: query.limit]]
     more = len(rows) > query.limit
-    cursor = _encode([getattr(items[-1], name) for name in names]) if more else None
+    cursor = cursor_of([getattr(items[-1], name) for name in names]) if more else None
     return Page(data=items, has_more=more, next_cursor=cursor)
 
 
-def _encode(values: list[object]) -> str:
+def cursor_of(values: list[object]) -> str:
+    """The cursor of the page after the row with these values of its order."""
     return base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
 
 

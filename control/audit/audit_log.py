@@ -58,7 +58,7 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True):
 
 
 async def list_audit(call: AdminCall, query: AuditQuery) -> Page[AuditEntry]:
-    """List changes, newest first. `slipstream audit verify` proves that none was altered or removed."""
+    """List changes, newest first. `slipstream console audit verify` proves that none was altered or removed."""
     table = audit_log.c
     statement = select(*COLUMNS).where(
         call.sees(table.organization_id),

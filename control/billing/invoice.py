@@ -178,10 +178,10 @@ def as_csv(invoice: Invoice) -> str:
     writer = csv.writer(text)
     writer.writerow(InvoiceLine.__struct_fields__)
     for line in invoice.lines:
-        writer.writerow([_cell(value) for value in msgspec.structs.astuple(line)])
+        writer.writerow([spreadsheet_cell(value) for value in msgspec.structs.astuple(line)])
     return text.getvalue()
 
 
-def _cell(value: object) -> object:
+def spreadsheet_cell(value: object) -> object:
     """A name that a spreadsheet would take for a formula becomes text."""
     return _FORMULA.sub(r"\1'\2", value) if isinstance(value, str) else value

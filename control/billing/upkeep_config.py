@@ -6,6 +6,8 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.fixed import Fixed
+
 Period = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
 
 
@@ -19,13 +21,13 @@ class UpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long the phases and the refusal of a single request can be looked up, what became of a completion in an
     editor, the texts of organizations that have them stored, and responses and conversations that clients had stored;
     nothing is billed by them."""
-    days_ahead: Annotated[int, msgspec.Meta(ge=0, le=366)] = 7
+    days_ahead: Fixed[Annotated[int, msgspec.Meta(ge=0, le=366)]] = 7
     """Days whose partitions are created ahead."""
-    days_every_s: Period = 3_600.0
+    days_every_s: Fixed[Period] = 3_600.0
     """Seconds between two checks of the days and of retention."""
     verify_every_s: Period = 86_400.0
     """Seconds between two comparisons of the roll-ups with the events."""
-    verify_days: Annotated[int, msgspec.Meta(ge=0, le=366)] = 2
+    verify_days: Fixed[Annotated[int, msgspec.Meta(ge=0, le=366)]] = 2
     """How many days before today are compared; each of their events is read."""
     reconcile_every_s: Period = 300.0
     """Seconds between two samples of the engines' counters. What an engine counts between its last sample and a crash

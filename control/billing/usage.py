@@ -273,7 +273,7 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
     owners = {"organization_id": organization_id, **query.named()}
     several = {"project_id": query.project_id, "key_id": query.key_id}
     narrowed = [name for name, value in {**owners, **several}.items() if value not in (None, [])]
-    rows = _rows(query.bucket, begin, end, frozenset([*wanted, *narrowed]), await _closed_weeks(call, query))
+    rows = totals_of_period(query.bucket, begin, end, frozenset([*wanted, *narrowed]), await _closed_weeks(call, query))
     chosen = [] if query.bucket is Bucket.ALL else [rows.c[query.bucket.value]]
     chosen += [rows.c[name] for name in dict.fromkeys(wanted)]
     keys = {column.key for column in chosen}
@@ -330,7 +330,9 @@ async def _closed_weeks(call: AdminCall, query: TotalsQuery) -> date:
     return until or date.min
 
 
-def _rows(bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str], closed_weeks: date) -> FromClause:
+def totals_of_period(
+    bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str], closed_weeks: date = date.min
+) -> FromClause:
     """The totals of a period, from the smallest roll-ups with these columns. Without a bucket, from the longest spans
     within it."""
     hourly, daily = (next(table for table in tables if told_apart <= set(table.c.keys())) for tables in (HOURLY, DAILY))

@@ -64,7 +64,8 @@ def _cascade(state: DesiredState, model_name: str) -> Cascade:
     cascade = edits.find_model(state, model_name).cascade
     if cascade is None:
         raise Conflict(
-            f"The model {model_name!r} has no cascade: give it one with `slipstream models set --file`, and compare it."
+            f"The model {model_name!r} has no cascade: give it one with "
+            "`slipstream fleet models set --file`, and compare it."
         )
     return cascade
 

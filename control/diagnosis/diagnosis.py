@@ -199,7 +199,7 @@ async def get_diagnosis(call: AdminCall, organization_id: UUID, query: Diagnosis
     """Diagnose an organization's slow requests, and propose changes; or report that too little was measured.
 
     A principal of the organization gets the causes that it can fix itself: limits, prompts, schemas and clients.
-    Clients measure their network path themselves, by `slipstream audit-stream`.
+    Clients measure their network path themselves, by `slipstream tools audit-stream`.
     """
     await call.require_organization(organization_id)
     return await diagnosed(call, query, organization_id)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.fixed import Fixed
 from contracts.generation import Tier
 from evals.sandbox.isolation import Isolation
 
@@ -58,9 +59,9 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `evals.key` in the data folder."""
     at_once: Annotated[int, msgspec.Meta(ge=1, le=256)] = 8
     """Most items in flight, of all that a worker has in hand."""
-    answer_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 300.0
+    answer_timeout_s: Fixed[Annotated[float, msgspec.Meta(gt=0, le=3600)]] = 300.0
     """Timeout of one answer, with its wait for an engine."""
-    patience_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 900.0
+    patience_s: Fixed[Annotated[float, msgspec.Meta(gt=0, le=86_400)]] = 900.0
     """How long an item is retried while the gateway or its engines are unavailable, and a store is retried while the
     database is away; then its run fails."""
     lease_s: Annotated[float, msgspec.Meta(ge=2, le=600)] = 30.0

@@ -33,7 +33,7 @@ def put_model(state: DesiredState, model: Model, *, force: bool = False) -> Desi
         owner = state.model(name)
         if owner is not None and owner is not known:
             what = "model" if owner.name == name else f"alias of the model {owner.name!r}"
-            step = "" if owner.name == name else "; move it with `slipstream models alias`"
+            step = "" if owner.name == name else "; move it with `slipstream fleet models alias`"
             raise Conflict(f"{name!r} is the name of a {what}{step}, or choose another.", param="aliases")
     models = tuple(model if each is known else each for each in state.models)
     return _edited(state, replace(state, models=models if known is not None else (*models, model)), force)
@@ -106,8 +106,8 @@ def remove_pool(state: DesiredState, name: str) -> DesiredState:
     users = [model.name for model in state.models if name in pools_of(model)]
     if users:
         raise Conflict(
-            f"The pool {name!r} serves {', '.join(users)}; point them to another pool with `slipstream models set`, or "
-            "remove them, first."
+            f"The pool {name!r} serves {', '.join(users)}; point them to another pool with "
+            "`slipstream fleet models set`, or remove them, first."
         )
     return _checked(replace(state, pools=tuple(each for each in state.pools if each is not gone)))
 
@@ -237,7 +237,8 @@ def _require_own_approval(known: Model | None, model: Model) -> None:
     approval = model.cascade.approval if model.cascade is not None else None
     if approval is not None and (known is None or known.cascade is None or known.cascade.approval != approval):
         raise InvalidField(
-            "'cascade.approval' is given by `slipstream models cascade`, for a comparison that passed; leave it out.",
+            "'cascade.approval' is given by `slipstream fleet models cascade`, for a comparison that passed; leave it "
+            "out.",
             param="cascade.approval",
         )
 

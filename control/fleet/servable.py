@@ -11,6 +11,7 @@ from pathlib import Path
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
 from contracts.generation import Tier
+from contracts.pooling import Task
 from engines.drivers import registry
 from engines.drivers.parameters import CHAT_TEMPLATE_KWARGS
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
@@ -85,6 +86,14 @@ def check_served(model: Model, pool: Pool) -> None:
             f"models.{model.name}.pool: pools.{pool.name} speaks tensorrt_llm, whose completions keep no tenant's "
             f"cached prefixes apart, so it serves the tier {Tier.CHAT.value!r} alone; serve this model by sglang",
             param=f"models.{model.name}.pool",
+        )
+    capabilities = registry.of_pool(pool).capabilities
+    serves = {Task.EMBEDDING: capabilities.embeds, Task.RERANK: capabilities.scores}
+    if not serves.get(model.task, True):
+        raise ConfigError(
+            f"models.{model.name}.task: {model.task.value!r}, and pools.{pool.name} (driver {pool.driver}) has no "
+            f"endpoint for it; serve it by sglang or vllm",
+            param=f"models.{model.name}.task",
         )
     if not pool.replicas:
         raise ConfigError(

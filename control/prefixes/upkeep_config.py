@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from contracts.fixed import Fixed
+
 Period = Annotated[float, Meta(ge=1, le=86_400)]
 Days = Annotated[int, Meta(ge=1, le=36_500)]
 
@@ -18,16 +20,16 @@ class PrefixUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Seconds between two runs of the sums by hour; each is followed by a look for shares that have dropped."""
     sample_retention_days: Days = 7
     """How long the sample of a single request is kept: some 300 bytes, and 8 more for each 512 tokens of its prompt.
-    `slipstream workload` reads them."""
-    share_retention_days: Days = 400
+    `slipstream usage workload` reads them."""
+    share_retention_days: Fixed[Days] = 400
     """How long the sums by hour, and the drops, are kept."""
     window_s: Annotated[float, Meta(ge=60, le=86_400)] = 900.0
     """The latest stretch whose share is compared with the hours before."""
-    usual_hours: Annotated[int, Meta(ge=1, le=720)] = 24
+    usual_hours: Fixed[Annotated[int, Meta(ge=1, le=720)]] = 24
     """Number of previous hours that define the usual share."""
-    least_requests: Annotated[int, Meta(ge=1)] = 50
+    least_requests: Fixed[Annotated[int, Meta(ge=1)]] = 50
     """Fewer requests, in the stretch or in an hour, say nothing."""
-    dropped_to: Annotated[float, Meta(gt=0, lt=1)] = 0.5
+    dropped_to: Fixed[Annotated[float, Meta(gt=0, lt=1)]] = 0.5
     """A share has dropped at this part of the usual one or less."""
-    recovered_to: Annotated[float, Meta(gt=0, le=1)] = 0.75
+    recovered_to: Fixed[Annotated[float, Meta(gt=0, le=1)]] = 0.75
     """The drop ends at this part of the earlier usual share."""

@@ -28,11 +28,13 @@ from control.api.pages import page_of
 from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
 from control.router_view.placement import Placement
 from control.slo.judgement import CLIENT_GONE, FAILED, REFUSED
+from gateway.wire.session import session_name
 from storage.rows import columns_of, equal, fetch, fetchrow, record_of
 from storage.tables.core import request_traces
 from storage.tables.metering import usage_events
 
 LAST_DAY = timedelta(days=1)
+SessionName = Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 
 class Decision(StrEnum):
@@ -68,6 +70,7 @@ AMOUNT_MICRO = (
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
     prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
+    session: as its client named it; null: it named none.
     """
 
     request_id: str
@@ -85,6 +88,7 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     amount_micro: int
     total_ms: float
     ttft_ms: float | None
+    session: str | None
     recorded_at: datetime
 
 
@@ -167,6 +171,9 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
 
+    session: as its client named it; session_agent: the agent within it, null for its first; session_parent: the agent
+    or session that began it. Null: not named.
+
     latency: token timing; null without a record.
     """
 
@@ -183,6 +190,9 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     counters: list[dict[str, Any]] | None
     over_share: bool | None
     service_class: str | None
+    session: str | None
+    session_agent: str | None
+    session_parent: str | None
     endpoint: str | None
     model: str | None
     tier: str | None
@@ -198,7 +208,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 class RequestQuery(PageQuery, frozen=True, kw_only=True):
     """Filters of the organization's requests, the newest first. start, end: requests that arrived at `start` or later,
-    and before `end`."""
+    and before `end`. session: as the client names it."""
 
     project_id: UUID | None = None
     key_id: UUID | None = None
@@ -206,6 +216,7 @@ class RequestQuery(PageQuery, frozen=True, kw_only=True):
     error_code: Name | None = None
     model: ModelName | None = None
     tier: Tier | None = None
+    session: SessionName | None = None
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
 
@@ -249,6 +260,7 @@ async def _page(
         equal(table.error_code, query.error_code),
         equal(table.model, query.model),
         equal(table.tier, query.tier),
+        equal(table.session, None if query.session is None else session_name(query.session)),
     )
     return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
 

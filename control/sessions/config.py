@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from contracts.errors import ConfigError
+from contracts.fixed import Fixed
 from storage.roles import Role
 
 OPERATOR = "operator"
@@ -44,7 +45,7 @@ class OidcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: tuple[GroupRole, ...] = ()
     """Who of the provider is what here; the first that fits counts, and makes the member where there is none. Empty:
     only people who are members already, found by their verified e-mail address, sign in."""
-    timeout_s: Annotated[float, Meta(gt=0, le=60)] = 10.0
+    timeout_s: Fixed[Annotated[float, Meta(gt=0, le=60)]] = 10.0
     """Longest wait for one answer of the provider."""
 
 
@@ -66,7 +67,7 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A session ends so long after signing in, however much it is used."""
     link_lifetime_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 259_200.0
     """How long a one-time link opens: the first start's, an invitation, a reset."""
-    lockout_s: Annotated[float, Meta(ge=10, le=86_400)] = 900.0
+    lockout_s: Fixed[Annotated[float, Meta(ge=10, le=86_400)]] = 900.0
     """Longest pause between attempts for one e-mail address, or from one network, that keep failing; it starts at
     ten seconds, and doubles."""
     oidc: OidcConfig = OidcConfig()

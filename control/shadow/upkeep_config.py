@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from contracts.fixed import Fixed
+
 Days = Annotated[int, Meta(ge=1, le=36_500)]
 
 
@@ -15,5 +17,5 @@ class ShadowUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     pair_retention_days: Days = 90
     """Days the numbers of pairs, and votes, are kept."""
-    text_retention_days: Days = 14
+    text_retention_days: Fixed[Days] = 14
     """Days the texts of reviews are kept; at most as long as pairs."""

@@ -16,7 +16,7 @@ from control.api.key_resource import AnyKey, KeyQuery, KeyState, Rotation, Secre
 from control.api.resource import Bound
 from control.api.schemas import Body, Moment, Name, Page
 from control.tenants.limit_tables import limits
-from gateway.auth.keys import PREFIX
+from gateway.auth.keys import PREFIX, imported_hash
 from gateway.auth.scopes import Scope
 from gateway.limits.levels import Level
 from storage.rows import equal, fetch
@@ -112,6 +112,28 @@ async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWith
     await KEYS.require_room(call, organization_id)
     key, secret = await KEYS.make(call, project_id=project_id, **KEYS.values_of(body))
     return KeyWithSecret(key=key, secret=secret)
+
+
+class ImportedKey(NewKey, frozen=True, kw_only=True):
+    """sha256: of the secret, which its owner alone knows. display: what lists show."""
+
+    sha256: bytes
+    display: Name
+
+
+async def import_key(call: AdminCall, project_id: UUID, body: ImportedKey) -> Key | None:
+    """Let a key that another gateway made open this deployment too, by its hash; None: it does already.
+
+    For commands only: whoever could send any hash over the API could claim another owner's key before they move.
+    """
+    stored = imported_hash(body.sha256, call.pepper)
+    if await KEYS.known(call, stored):
+        return None
+    organization_id = await call.organization_of_project(project_id)
+    await KEYS.require_room(call, organization_id)
+    require_future(body.expires_at)
+    values = {name: value for name, value in KEYS.values_of(body).items() if name != "sha256"}
+    return await KEYS.create(call, hash=stored, project_id=project_id, **values)
 
 
 async def get_key(call: AdminCall, key_id: UUID) -> Key:

@@ -32,12 +32,12 @@ SELECT subjects.name, rules.*
 _PUT = """
 INSERT INTO gateway.limits
        (level, subject_id, tier, requests_per_minute, input_tokens_per_minute, output_tokens_per_minute,
-        tokens_per_minute, max_concurrency, tokens_per_day, money_micro_per_month)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        tokens_per_minute, max_concurrency, tokens_per_day, money_micro_per_month, max_prompt_tokens)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (subject_id, level, tier)
     DO UPDATE SET (requests_per_minute, input_tokens_per_minute, output_tokens_per_minute, tokens_per_minute,
-                   max_concurrency, tokens_per_day, money_micro_per_month, updated_at)
-                = ($4, $5, $6, $7, $8, $9, $10, now())
+                   max_concurrency, tokens_per_day, money_micro_per_month, max_prompt_tokens, updated_at)
+                = ($4, $5, $6, $7, $8, $9, $10, $11, now())
 """
 _DELETE = "DELETE FROM gateway.limits WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
 

@@ -94,7 +94,7 @@ async def _require_within(call: AdminCall, organization_id: UUID, rule: Priority
         raise InvalidField(
             f"service_class: '{given}' is above what the organization has {has}. Give that or a lower one; the "
             "deployment's operator can raise the organization's "
-            f"(`slipstream limits set --organization NAME --class {given}`).",
+            f"(`slipstream customers limits set --organization NAME --class {given}`).",
             param="service_class",
         )
 

@@ -15,7 +15,6 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from contracts.errors import ConfigError
 from control.api.config import WebhooksConfig
 
 LEASE_MARGIN_S = 30.0
@@ -86,18 +85,6 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     organization_id: UUID
     data: str
     created_at: datetime
-
-
-def check_shares(config: WebhooksConfig) -> None:
-    """Raises ConfigError for a share that is more than the whole."""
-    for name in ("organization_concurrency", "endpoint_concurrency"):
-        share, path = getattr(config, name), f"gateway.admin.webhooks.{name}"
-        if share > config.concurrency:
-            raise ConfigError(
-                f"{path}: {share} is above gateway.admin.webhooks.concurrency ({config.concurrency}); lower the one "
-                "or raise the other",
-                param=path,
-            )
 
 
 async def take_due(connection: asyncpg.Connection[Any], under_way: Sequence[Due], config: WebhooksConfig) -> list[Due]:

@@ -13,7 +13,6 @@ from control.api.config import WebhooksConfig
 from control.api.idempotency import FORGET, KEPT
 from control.console.upkeep import forget_console
 from control.webhooks.delivery import WebhookDelivery
-from control.webhooks.queue import check_shares
 from storage.engine import FAILURES, connect
 
 DELIVER = "webhooks.deliver"
@@ -30,9 +29,8 @@ def add_tasks(
     """Register both. A database that is away is met again at the next run.
 
     wake: has the process's delivery thread look for what is due, and returns at once: the task is over before anything
-    is sent, so no server that does not answer keeps the worker from its other tasks. Raises ConfigError.
+    is sent, so no server that does not answer keeps the worker from its other tasks.
     """
-    check_shares(config)
 
     @app.task(name=DELIVER, shared=False)  # type: ignore[untyped-decorator]
     def deliver_webhooks() -> None:

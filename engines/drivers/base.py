@@ -13,8 +13,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from contracts.errors import EngineFailed, SlipstreamError
+from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation
+from contracts.pooling import PoolingWork
 from contracts.usage import Usage
 from engines.drivers.parameters import Parameter
 
@@ -52,6 +53,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     salted_cache: bool = True
     """One tenant's cached prefixes never serve another's. Otherwise the cached part of a prompt reveals others'
     prompts, so neither a count nor a price may depend on it."""
+    embeds: bool = False
+    """Vectors of texts can be requested."""
+    scores: bool = False
+    """Scores of pairs of texts can be requested."""
     dialects: tuple[str, ...] = ()
     """Names of the drivers, for errors."""
     parameters: Mapping[str, Parameter] = _NO_PARAMETERS
@@ -150,6 +155,11 @@ class Driver(Protocol):
         the dialect cannot express.
         """
         ...
+
+    def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
+        """The request for vectors or scores; the response is one JSON body, and closing the connection stops the
+        engine. generation: its id and salt. Raises UnsupportedField for work that the dialect cannot express."""
+        raise UnsupportedField(f"Engines of the driver {self.name!r} make neither vectors nor scores.", param="model")
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
         """How to stop a request by id; None where closing the connection is the only way.

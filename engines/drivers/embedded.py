@@ -9,6 +9,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from contracts.generation import Generation
+from contracts.pooling import EmbeddingWork
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
 from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
@@ -41,6 +42,7 @@ class EmbeddedDriver(SGLangDriver):
         tools_in_prompt="callable",
         openings=True,
         adapters=True,
+        embeds=True,
         dialects=(name,),
         parameters=EMBEDDED,
     )
@@ -64,6 +66,9 @@ class EmbeddedDriver(SGLangDriver):
         if generation.start_within_s is not None:
             fields["start_within_s"] = generation.start_within_s
         return fields
+
+    def _vector_fields(self, work: EmbeddingWork, generation: Generation) -> JsonObject:
+        return {"rid": generation.request_id, "cache_salt": generation.cache_salt}
 
     def _opening(self, text: str) -> JsonObject:
         return {"begins_with": text}

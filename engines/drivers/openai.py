@@ -7,9 +7,11 @@ import msgspec
 
 from contracts.errors import SlipstreamError, UnsupportedField
 from contracts.generation import ChatPrompt, Generation, TextPrompt
+from contracts.pooling import PoolingWork
 from engines.drivers.base import Capabilities, Driver, EngineRequest
 from engines.drivers.error_bodies import engine_error
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
+from engines.drivers.pooling_body import pooling_body
 from engines.drivers.served_models import MODELS
 
 
@@ -38,6 +40,8 @@ class OpenAIDriver(Driver):
             stop_ids=False,
             min_tokens=False,
             salted_cache=cache_salt,
+            embeds=True,
+            scores=True,
             dialects=(self.name,),
         )
 
@@ -51,6 +55,10 @@ class OpenAIDriver(Driver):
         if self._max_completion_tokens and isinstance(generation.prompt, ChatPrompt):
             body["max_completion_tokens"] = body.pop("max_tokens")
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
+        path, body = pooling_body(work, engine_model)
+        return EngineRequest("POST", path, msgspec.json.encode(body))
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
         return engine_error(status, body)

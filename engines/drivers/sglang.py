@@ -11,12 +11,14 @@ import msgspec
 
 from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
+from contracts.pooling import EmbeddingWork, PoolingWork
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, TransferFailed, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 from engines.drivers.parameters import SGLANG
+from engines.drivers.pooling_body import pooling_body
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"sglang:prompt_tokens_total",
@@ -72,6 +74,8 @@ class SGLangDriver(Driver):
         checks_token_ids=False,
         tools_in_prompt="chosen",
         adapters=True,
+        embeds=True,
+        scores=True,
         dialects=(name,),
         parameters=SGLANG,
     )
@@ -109,6 +113,19 @@ class SGLangDriver(Driver):
             body["bootstrap_room"] = bootstrap.room
         body |= self._own_fields(generation)
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
+        """Needs `--is-embedding`. Its rerank endpoint takes no id, and neither takes a salt: cached prefixes are shared,
+        but no response reports them."""
+        path, body = pooling_body(work, engine_model)
+        if isinstance(work, EmbeddingWork):
+            body |= self._vector_fields(work, generation)
+        return EngineRequest("POST", path, msgspec.json.encode(body))
+
+    def _vector_fields(self, work: EmbeddingWork, generation: Generation) -> JsonObject:
+        """SGLang fails with one id for several inputs."""
+        rid, several = generation.request_id, len(work.inputs)
+        return {"rid": rid if several == 1 else [f"{rid}-{number}" for number in range(several)]}
 
     def _own_fields(self, generation: Generation) -> JsonObject:
         """Options without a field in SGLang. An adaptive table, set at SGLang's start, decides whether it drafts."""

@@ -12,11 +12,13 @@ import msgspec
 from contracts.adapter import ENGINE_NAME
 from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
+from contracts.pooling import EmbeddingWork, PoolingWork
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
-from engines.drivers.openai_body import engine_body, path_of
+from engines.drivers.openai_body import JsonObject, engine_body, path_of
 from engines.drivers.parameters import VLLM
+from engines.drivers.pooling_body import EMBEDDINGS_PATH, SCORE_PATH, embedding_body
 
 _RUNNING, _WAITING, _USED_SHARE, _CACHE = (
     b"vllm:num_requests_running",
@@ -54,6 +56,8 @@ class VLLMDriver(Driver):
         literal_text=False,
         usage_by_id=False,
         adapters=True,
+        embeds=True,
+        scores=True,
         dialects=(name,),
         parameters=VLLM,
     )
@@ -82,6 +86,19 @@ class VLLMDriver(Driver):
             # there the lowest number goes first, with `--scheduling-policy priority`; otherwise it is passed over
             body["priority"] = -generation.priority
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
+        """Its score endpoint also takes as many queries as documents, unlike its rerank endpoint."""
+        if isinstance(work, EmbeddingWork):
+            path, body = EMBEDDINGS_PATH, embedding_body(work, engine_model)
+        else:
+            one = len(work.queries) == 1
+            texts: JsonObject = {"text_1": work.queries[0] if one else work.queries, "text_2": work.documents}
+            path, body = SCORE_PATH, {"model": engine_model, **texts}
+        body["request_id"] = generation.request_id
+        if generation.cache_salt:
+            body["cache_salt"] = generation.cache_salt
+        return EngineRequest("POST", path, msgspec.json.encode(body))
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
         """The stream then ends as usual: finish_reason `abort`, exact usage, [DONE].

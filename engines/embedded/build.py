@@ -16,6 +16,7 @@ from engines.embedded.freed_memory import released_at_once
 from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
+from engines.embedded.pooling import Pooling
 from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.tokenizer.tokenizer import Tokenizer
 from speculative.eagle.checkpoint import token_bytes
@@ -43,7 +44,8 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     head = head_folder(config.speculation, Path(config.model))
     beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
     store = KVStore(model.config, config.kv, model.dtype, context_tokens, device, beside_bytes)
-    return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
+    pooling = Pooling.read(Path(config.model))
+    return Engine(model, store, config, tokenizer.text_stream, events=_events(config), pooling=pooling)
 
 
 def _events(config: EngineConfig) -> BlockEvents:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from contracts.fixed import Fixed
 from contracts.metrics import MetricsConfig
 from speculative.config import SpeculationConfig
 
@@ -24,7 +25,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_running: Annotated[int, Meta(ge=1, le=1024)] = 64
     """Sequences (choices) that run at once; the rest queue."""
 
-    max_queued: Annotated[int, Meta(ge=0)] = 512
+    max_queued: Fixed[Annotated[int, Meta(ge=0)]] = 512
     """Sequences that may wait; further requests are refused with 503."""
 
     output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
@@ -32,7 +33,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     organization's requests run. Lower values run more requests at once; when pages run out, requests of the
     organization that holds the most return to the queue, the last in line first, and are computed again."""
 
-    ageing_s: Annotated[float, Meta(gt=0.0)] = 10.0
+    ageing_s: Fixed[Annotated[float, Meta(gt=0.0)]] = 10.0
     """Waiting this long is worth one step of `priority`: a request of priority 0 is overtaken by one of priority 2 for
     at most twice this time. Also the time for which later requests may overtake one that does not fit."""
 
@@ -49,7 +50,7 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of it. Memory that nothing was written to is the system's: a small value keeps an engine small that computes little
     at once. `up` sets 32 MiB for the chat model that it fetches."""
 
-    page_tokens: Annotated[int, Meta(ge=1, le=256)] = 16
+    page_tokens: Fixed[Annotated[int, Meta(ge=1, le=256)]] = 16
     """Tokens in one page."""
 
     dtype: Literal["auto", "fp8", "int8"] = "auto"
@@ -73,46 +74,46 @@ class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replay_endpoint: str = ""
     """Endpoint that repeats missed messages, in the same form; empty: none."""
 
-    topic: str = ""
+    topic: Fixed[str] = ""
     """First frame of every message."""
 
-    replay_messages: Annotated[int, Meta(ge=1)] = 10_000
+    replay_messages: Fixed[Annotated[int, Meta(ge=1)]] = 10_000
     """Newest messages kept for replay."""
 
-    high_water_messages: Annotated[int, Meta(ge=1)] = 100_000
+    high_water_messages: Fixed[Annotated[int, Meta(ge=1)]] = 100_000
     """Messages that a slow subscriber may lag before it loses some."""
 
 
 class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The largest output formats that a request may demand; they cost memory, and time in every step."""
 
-    max_schema_bytes: Annotated[int, Meta(ge=1)] = 65_536
+    max_schema_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 65_536
     """A JSON schema, or the schemas of all tools of a request together."""
 
-    max_schema_depth: Annotated[int, Meta(ge=1, le=200)] = 64
+    max_schema_depth: Fixed[Annotated[int, Meta(ge=1, le=200)]] = 64
     """Levels of nesting in a schema."""
 
-    max_regex_bytes: Annotated[int, Meta(ge=1)] = 4_096
+    max_regex_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 4_096
     """A regular expression."""
 
-    max_grammar_bytes: Annotated[int, Meta(ge=1)] = 65_536
+    max_grammar_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 65_536
     """A grammar in EBNF."""
 
-    compile_timeout_s: Annotated[float, Meta(gt=0.0, le=60.0)] = 2.0
+    compile_timeout_s: Fixed[Annotated[float, Meta(gt=0.0, le=60.0)]] = 2.0
     """Time limit for compiling one; beyond it the request is refused. A grammar is compiled twice, first in a process
     that can be stopped and then in the engine: a request waits for at most about twice this time."""
 
-    compile_bytes: Annotated[int, Meta(ge=16 * 1024 * 1024)] = 1024 * 1024 * 1024
+    compile_bytes: Fixed[Annotated[int, Meta(ge=16 * 1024 * 1024)]] = 1024 * 1024 * 1024
     """Memory limit for compiling one."""
 
     compile_processes: Annotated[int, Meta(ge=1, le=64)] = 2
     """Processes that try clients' grammars, each for one organization at a time. With two or more, one organization's
     costly grammars leave one free for the others. A process holds the vocabulary: 40 MB and more."""
 
-    compiles_waiting: Annotated[int, Meta(ge=1)] = 32
+    compiles_waiting: Fixed[Annotated[int, Meta(ge=1)]] = 32
     """Grammars of one organization that may wait to be compiled; further requests are refused with 429."""
 
-    compile_wait_s: Annotated[float, Meta(gt=0.0)] = 10.0
+    compile_wait_s: Fixed[Annotated[float, Meta(gt=0.0)]] = 10.0
     """A request that waits longer than this to be compiled is refused with 503."""
 
     kept: Annotated[int, Meta(ge=1)] = 64
@@ -175,7 +176,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Device of the model. auto: a CUDA GPU where there is one."""
 
-    cuda_graphs: bool = True
+    cuda_graphs: Fixed[bool] = True
     """On a GPU, replay recorded steps where every running sequence generates one token."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -206,16 +207,16 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Annotated[int, Meta(ge=0)] = 0
     """Longest prompt and output together; 0: the model's own limit."""
 
-    max_body_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    max_body_bytes: Fixed[Annotated[int, Meta(ge=1024)]] = 16 * 1024 * 1024
     """Largest request body."""
 
-    max_choices: Annotated[int, Meta(ge=1)] = 128
+    max_choices: Fixed[Annotated[int, Meta(ge=1)]] = 128
     """Most choices (n times prompts) in one request."""
 
-    drain_s: Annotated[float, Meta(ge=0.0)] = 30.0
+    drain_s: Fixed[Annotated[float, Meta(ge=0.0)]] = 30.0
     """After SIGTERM, how long running requests may take to finish before they are aborted."""
 
-    usage_history: Annotated[int, Meta(ge=0)] = 20_000
+    usage_history: Fixed[Annotated[int, Meta(ge=0)]] = 20_000
     """Finished requests whose usage can still be read by id."""
 
     scheduler: SchedulerConfig = SchedulerConfig()

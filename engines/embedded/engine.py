@@ -21,6 +21,7 @@ from engines.embedded.kv.radix import RadixCache
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.llama import Llama
 from engines.embedded.output import Delta, TokenLogprob
+from engines.embedded.pooling import Pooling, vector_of
 from engines.embedded.request import Request
 from engines.embedded.runner import Ran, Runner
 from engines.embedded.sampler import NO_TOKEN, Picked
@@ -48,9 +49,11 @@ class Engine:
         text_stream: Callable[[], TextStream],
         clock: Callable[[], float] = time.monotonic,
         events: BlockEvents | None = None,
+        pooling: Pooling | None = None,
     ) -> None:
         """text_stream: makes a decoder for one choice. clock: monotonic seconds. events: receives the changes of the
-        cache."""
+        cache. pooling: the model makes vectors; None: it generates text."""
+        self._pooling = pooling
         self.stats = Stats()
         self.dtype, self.device = model.dtype, model.device
         """Number format and device of the layers."""
@@ -64,7 +67,7 @@ class Engine:
         # only a GPU saves time by it
         graphed = config.cuda_graphs and model.device.type == "cuda"
         graphs = DecodeGraphs(model, store, CudaCapture(), self._drafter.layers) if graphed else None
-        self._runner = Runner(model, store, self._drafter.layers, graphs)
+        self._runner = Runner(model, store, self._drafter.layers, graphs, pooling)
         if config.speculation.shape == "tree" and model.native is not None:
             raise ConfigError(
                 "speculation.shape: tree is computed by PyTorch's operations; load the model with kernels = torch",
@@ -258,7 +261,13 @@ class Engine:
             sequence.finish,
             sequence.speculated if sequence.finish is not None else None,
             sequence.timing if sequence.finish is not None else None,
+            self._vector(sequence),
         )
+
+    def _vector(self, sequence: Sequence) -> bytes | None:
+        if self._pooling is None or sequence.finish is None or sequence.finish.reason != "length":
+            return None
+        return vector_of(self._pooling, sequence)
 
     def _observe_prompt(self, sequence: Sequence, now: float) -> None:
         """A chunk of a prompt was computed."""

@@ -69,3 +69,5 @@ class Delta(msgspec.Struct, frozen=True):
     """With the end of a sequence that had drafts."""
     timing: Timing | None = None
     """With the end of a sequence whose prompt was computed."""
+    vector: bytes | None = None
+    """With the end of a sequence of a model that makes vectors: float32 numbers."""

@@ -37,6 +37,8 @@ class Sampling(msgspec.Struct, frozen=True):
     """Alternatives reported per token; 0: the chosen token alone; None: off."""
     score_prompt: bool = False
     """Report the prompt's tokens too, except the first, before the generated ones; needs `logprobs`."""
+    pools_all: bool = False
+    """Every token of the prompt has to be computed: the vector is their mean."""
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from engines.embedded.graphs import DecodeGraphs
 from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.llama import Llama
+from engines.embedded.pooling import Pooling, pool
 from engines.embedded.prompt_scores import score_prompts
 from engines.embedded.rows import Rows, lay_rows
 from engines.embedded.sampler import Picked, pick
@@ -44,10 +45,17 @@ class Runner:
     """Owns the model and its key and value memory."""
 
     def __init__(
-        self, model: Llama, store: KVStore, layers: tuple[int, ...] = (), graphs: DecodeGraphs | None = None
+        self,
+        model: Llama,
+        store: KVStore,
+        layers: tuple[int, ...] = (),
+        graphs: DecodeGraphs | None = None,
+        pooling: Pooling | None = None,
     ) -> None:
-        """layers: the layers whose outputs are wanted. graphs: replay plain decode steps; None: never."""
+        """layers: the layers whose outputs are wanted. graphs: replay plain decode steps; None: never. pooling: vectors
+        are made of final states, and nothing is generated; None: tokens are generated."""
         self._layers = layers
+        self._pooling = pooling
         self._model = model
         self._store = store
         self._graphs = graphs
@@ -101,6 +109,9 @@ class Runner:
         prompts: Tensor | None = None
         if layout.prompts is not None:
             hidden = self._compute(layout.prompts, self._model.dtype, states)
+            if self._pooling is not None:
+                pool(self._pooling, hidden, layout.prompts.order)
+                return Ran(_pooled(layout.prompts.sampled), states, {})
             if layout.prompts.scored:
                 score_prompts(self._model, hidden, layout.prompts.scored)
             sampled += self._keep(layout.prompts, hidden, rows)
@@ -130,6 +141,9 @@ class Runner:
         goes_on = None if wanted is None else wanted.goes_on
         hidden, outputs = native(rows.batch, self._store.pages, self._layers, goes_on)
         rows = _of_those_who_stay(rows)
+        if self._pooling is not None:
+            pool(self._pooling, hidden, rows.order)
+            return Ran(_pooled(rows.sampled), states, {} if wanted is None else wanted.cut)
         if rows.scored:
             score_prompts(self._model, hidden, rows.scored)
         _note_states(outputs, rows.order, states)
@@ -173,6 +187,11 @@ class Runner:
             whole = batch.sampled_rows == tuple(range(hidden.shape[0]))
             rows.append(hidden if whole else hidden[torch.tensor(batch.sampled_rows, device=hidden.device)])
         return batch.sampled
+
+
+def _pooled(sampled: tuple[Sequence, ...]) -> list[tuple[Sequence, list[Picked]]]:
+    """Sequences whose vectors are finished; no token is picked for them."""
+    return [(sequence, [Picked(0, None)]) for sequence in sampled]
 
 
 def _is_plain_step(work: Work) -> bool:

@@ -121,6 +121,10 @@ class Sequence:
         self.prompt_scores: list[TokenLogprob] = []
         """Scores of the prompt's second token and those after it, where `score_prompt` requests them."""
         self._took_scores = False
+        self.pooled: Tensor | None = None
+        """Where vectors are made: the sum or the last of the final states so far."""
+        self.pooled_tokens = 0
+        """Tokens in it."""
         self.guide: GuideState | None = request.guide.start() if request.guide is not None else None
         """Position of its output in the grammar; like `tokens` it outlives a preemption."""
         opening = request.opening
@@ -171,8 +175,11 @@ class Sequence:
     @property
     def most_cached(self) -> int:
         """Most tokens that may be taken from the cache. The last one is always computed, because the next token is
-        sampled from its logits; so are tokens that still have to be scored."""
+        sampled from its logits; so are tokens that still have to be scored
+        or added to a vector."""
         most = len(self.tokens) - 1
+        if self.sampling.pools_all:
+            most = min(most, self.pooled_tokens)
         if self.sampling.score_prompt and self.prompt_tokens - 1 > len(self.prompt_scores):
             most = min(most, len(self.prompt_scores))
         return most

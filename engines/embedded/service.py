@@ -7,7 +7,7 @@ import functools
 import logging
 from pathlib import Path
 
-from contracts.errors import ContextTooLong, Draining, EngineFailed, InvalidField, Overloaded
+from contracts.errors import ConfigError, ContextTooLong, Draining, EngineFailed, InvalidField, Overloaded
 from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig
 from engines.embedded.device import decided
@@ -19,6 +19,7 @@ from engines.embedded.lora.adapter import Adapter
 from engines.embedded.lora.adapters import Adapters
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.output import Delta
+from engines.embedded.pooling import Pooling
 from engines.embedded.preparation import Preparation
 from engines.embedded.request import Request
 from engines.embedded.sampling_defaults import sampling_defaults
@@ -39,6 +40,20 @@ class Service:
         self.config = config = decided(config)
         self.name = config.name or folder.resolve().name.removesuffix(SUFFIX)
         self.model = ModelConfig.read(folder)
+        self.pooling = Pooling.read(folder)
+        """Makes vectors of texts; None: the model generates text."""
+        if self.pooling is None and self.model.headless:
+            raise ConfigError(
+                f"{folder / 'config.json'}: architectures: the model has no head to generate text with, and the folder "
+                "has no modules.json that says how to make vectors",
+                param="architectures",
+            )
+        if self.pooling is not None and config.speculation.method not in ("auto", "off"):
+            raise ConfigError(
+                f"engine.speculation.method: {config.speculation.method!r}; a model that makes vectors drafts nothing, "
+                "leave it out",
+                param="engine.speculation.method",
+            )
         self.context_tokens = min(
             config.context_tokens or self.model.max_position_embeddings, self.model.max_position_embeddings
         )

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 _END = b"\n\n"
-_inside = re.compile(
+_INSIDE = re.compile(
     rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}'
     rb'|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))[^"\\\x00-\x1f]*)*'
-).fullmatch
+)
+_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class RepeatedEvent:
@@ -51,9 +54,40 @@ class RepeatedEvent:
         return b"".join((self.begin, self.between.join(texts), self.end))
 
 
+class CountedEvent:
+    """A usual event with the usage so far, which differs too: in one place after the text."""
+
+    __slots__ = ("_after", "_before", "_rest")
+
+    def __init__(self, before: bytes, after: bytes, rest: bytes) -> None:
+        """before, after: of the text, up to the usage. rest: after the usage."""
+        self._before = before
+        self._after = after
+        self._rest = rest
+
+    def cut(self, payload: bytes) -> tuple[bytes, bytes] | None:
+        """Text and usage of such an event; None: it is another one."""
+        if not payload.startswith(self._before) or not payload.endswith(self._rest):
+            return None
+        start = len(self._before)
+        found = _INSIDE.match(payload, start)
+        assert found is not None
+        end = found.end()
+        if not payload.startswith(self._after, end):
+            return None
+        text, usage = payload[start:end], payload[end + len(self._after) : len(payload) - len(self._rest)]
+        if not usage.startswith(b"{") or not is_text(text):
+            return None
+        try:
+            _json(usage)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return text, usage
+
+
 def is_text(inside: bytes) -> bool:
     """Whether quotes around it make a JSON string."""
-    if not _inside(inside):
+    if not _INSIDE.fullmatch(inside):
         return False
     if not inside.isascii():
         try:

@@ -47,7 +47,7 @@ class OffLoopTokenizer:
         return await self.run(
             tenant,
             (messages, tools),
-            lambda: self.tokenizer.chat_ids(messages, tools, limit_tokens, variables=variables),
+            lambda: self.tokenizer.chat_ids(messages, tools, limit_tokens, variables=variables, tenant=tenant),
         )
 
     async def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:

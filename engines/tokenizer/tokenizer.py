@@ -5,6 +5,7 @@ User text never becomes a control token here: `<|end|>` typed by a user is encod
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
@@ -24,15 +25,23 @@ from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.healing import Opening, TokenIndex, healed
 from engines.tokenizer.json_value import JsonBounds, require_bounded
 from engines.tokenizer.longest import longest_token_bytes
+from engines.tokenizer.segment_cache import SegmentCache
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.template import ChatTemplate, Check
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
 from engines.tokenizer.token_bytes import token_bytes
 
 JsonObject = dict[str, Any]
+CACHED_CHARACTERS = 2_048
+"""A shorter prompt is encoded at once, in less time than its segments take to be found."""
+LOCAL = frozenset({"ByteLevel", "Digits", "Punctuation", "Split", "Whitespace", "WhitespaceSplit"})
+"""Kinds of pre-tokenizers that treat the beginning of a segment like that of a whole prompt."""
 PIECES = 1_000
 """Parts encoded in one call where a text is split into many."""
 SLICE_CHARACTERS = 32_768
+WHOLE_CHARACTERS = 131_072
+"""A text up to this length is encoded at once: even a token for each character takes no more than some ten
+megabytes."""
 CUT_TOKENS = 128
 """Upper bound of the ids that a cut through a text adds: to the last word before it and the first one after it."""
 LONGEST_RUN = 3
@@ -62,8 +71,10 @@ class Tokenizer:
         self._has_loose_controls = self._parsing.normalizer is not None and any(
             token.get("normalized") for token in added if is_control(token)
         )
-        self.leading_ids: tuple[int, ...] = tuple(self._parsing.encode("").ids)
-        """Ids before every prompt: a begin-of-text token, if the model has one."""
+        self._segments = SegmentCache()
+        self._encodes_segments = _is_local(folder.definition)
+        self.leading_ids, self.trailing_ids = _frame(self._parsing)
+        """Ids before every prompt, such as a begin-of-text token, and those after a text to be embedded."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
         """The layout of a gap; None: this model cannot fill one."""
         specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
@@ -147,9 +158,10 @@ class Tokenizer:
         limit_tokens: int | None = None,
         check: Check | None = None,
         variables: Mapping[str, TemplateValue] | None = None,
+        tenant: str = "",
     ) -> list[int]:
         """The ids of a conversation with the assistant's turn opened. check: see `ChatTemplate.prepared`. variables:
-        see `ChatTemplate.render`.
+        see `ChatTemplate.render`. tenant: whose messages are not encoded again; empty: nobody's.
 
         Equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless user text
         holds a control string, which stays text here. Raises UnsupportedField when the model has no chat template,
@@ -163,7 +175,11 @@ class Tokenizer:
         messages = template.prepared(messages, self.bounds, check)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
-            return self._encode(self._parsing, template.render(messages, tools, variables), limit_tokens)
+            rendered = template.render(messages, tools, variables)
+            if tenant and self._encodes_segments and len(rendered) >= CACHED_CHARACTERS:
+                with contextlib.suppress(ContextTooLong):  # the whole prompt's count is told then
+                    return self._encode_segments(rendered, limit_tokens, tenant)
+            return self._encode(self._parsing, rendered, limit_tokens)
         rendered = template.render(escape.messages, escape.tools, variables)
         ids: list[int] = []
         for part in self._control.split(rendered):
@@ -171,6 +187,19 @@ class Tokenizer:
                 ids.append(part.id)
             elif part:
                 ids.extend(self._encode_plain(escape.restore(part), limit_tokens, already=len(ids)))
+        return ids
+
+    def _encode_segments(self, rendered: str, limit_tokens: int | None, tenant: str) -> list[int]:
+        """Like encoding it with control tokens, but segments that the tenant has sent before are not encoded again."""
+        self.require_fitting(require_sound(rendered), limit_tokens)
+        ids: list[int] = []
+        for part in self._control.split(rendered):
+            if isinstance(part, ControlToken):
+                ids.append(part.id)
+            elif part:
+                ids.extend(self._segments.ids(tenant, part, lambda text: self._encode_plain(text, limit_tokens)))
+                _require_room(len(ids), limit_tokens)
+        _require_room(len(ids), limit_tokens)
         return ids
 
     def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None) -> list[int]:
@@ -224,7 +253,11 @@ class Tokenizer:
 
     def token_text(self, id_: int) -> str:
         """One token alone as text, control tokens included; for log probabilities."""
-        return str(self._parsing.decode([id_], skip_special_tokens=False))
+        return self.whole_text([id_])
+
+    def whole_text(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens included."""
+        return str(self._parsing.decode(ids, skip_special_tokens=False))
 
     def token_bytes(self, id_: int) -> bytes:
         """One token alone as bytes, which need not be whole characters; for log probabilities."""
@@ -274,7 +307,7 @@ class Tokenizer:
         Encoding millions of ids at once takes hundreds of megabytes, and while the kernel allocates and frees them
         every thread of the process waits; slices reuse the same few.
         """
-        if size_bytes <= limit_tokens or len(text) <= SLICE_CHARACTERS:
+        if size_bytes <= limit_tokens or len(text) <= WHOLE_CHARACTERS:
             return
         cuts = range(0, len(text), SLICE_CHARACTERS)
 
@@ -288,6 +321,15 @@ class Tokenizer:
                 return
             fewest = list(map(min, fewest, counts(shift)))
         _require_room(sum(fewest) - spared, limit_tokens, size_bytes)
+
+
+def _frame(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the tokenizer puts before and after a text."""
+    framed, plain = (backend.encode("a", add_special_tokens=special).ids for special in (True, False))
+    for at in range(len(framed) - len(plain) + 1):
+        if framed[at : at + len(plain)] == plain:
+            return tuple(framed[:at]), tuple(framed[at + len(plain) :])
+    return tuple(backend.encode("").ids), ()
 
 
 def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: int | None = None) -> None:
@@ -323,6 +365,14 @@ def _with_marked_controls(definition: JsonObject) -> JsonObject:
 
 def _template(folder: TokenizerFolder, source: str | None, specials: dict[str, str]) -> ChatTemplate | None:
     return None if source is None else ChatTemplate(source, specials, origin=str(folder.path))
+
+
+def _is_local(definition: JsonObject) -> bool:
+    """Whether what stands between two control tokens is encoded as if it stood alone."""
+    steps = definition.get("pre_tokenizer") or {}
+    kinds = {step.get("type") for step in steps.get("pretokenizers") or [steps]}
+    normalizer = definition.get("normalizer") or {}
+    return kinds <= LOCAL and (not normalizer or normalizer.get("type") in ("NFC", "NFKC"))
 
 
 def _ids(backend: Any, text: str | None) -> frozenset[int]:

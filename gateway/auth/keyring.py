@@ -42,9 +42,9 @@ def check(config: AuthConfig) -> None:
     """Raises ConfigError for settings that contradict each other."""
     if config.heartbeat_s >= config.trust_s:
         raise ConfigError(
-            f"gateway.auth.heartbeat_s: {config.heartbeat_s} must be below gateway.auth.trust_s ({config.trust_s}), "
-            "or memory is never trusted; a quarter of it is a good choice",
-            param="gateway.auth.heartbeat_s",
+            f"gateway.auth.trust_s: {config.trust_s:g} must be above {config.heartbeat_s:g}, the interval between two "
+            "proofs, or memory is never trusted",
+            param="gateway.auth.trust_s",
         )
 
 
@@ -152,7 +152,7 @@ class Keyring:
             case None:
                 raise AuthUnavailable("API keys cannot be verified right now; try again.", retry_after_s=1.0)
             case Refusal():
-                raise _refused(answer)
+                raise _refused(answer, secret)
             case KeyRecord():
                 now = self._clock()
                 if answer.expires_at is not None and answer.expires_at <= now:
@@ -214,11 +214,11 @@ def _without_payload(heard: Callable[[], None]) -> Callable[[str], None]:
     return lambda _payload: heard()
 
 
-def _refused(refusal: Refusal) -> AuthError:
+def _refused(refusal: Refusal, secret: str) -> AuthError:
     error: AuthError
     match refusal.reason:
         case Reason.UNKNOWN:
-            error = InvalidKey(keys.UNKNOWN)
+            error = InvalidKey(keys.unknown(secret))
         case Reason.REVOKED:
             error = RevokedKey("This API key has been revoked.")
         case Reason.PROJECT_DISABLED:

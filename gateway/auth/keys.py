@@ -5,10 +5,15 @@
 The prefix lets secret scanners find leaks, the checksum refuses a mistyped key without a lookup. Only
 HMAC-SHA256(pepper, key) is stored: with that many random bits a slow hash would protect nothing, and the pepper makes a
 stolen table useless. A key is found by that HMAC, so no comparison's timing says anything about a stored one.
+
+A key that another gateway made (`sk-…`) may have been imported: all that is known of it is its SHA-256, so the HMAC of
+that is stored. It opens what its record says until it is rotated or revoked; whoever holds the pepper and the table,
+but no key, can still open nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 import zlib
@@ -25,6 +30,9 @@ RANDOM_CHARACTERS = 32
 CHECKSUM_CHARACTERS = 6
 TAIL = RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
 LENGTH = len(PREFIX) + TAIL
+FOREIGN_PREFIX = "sk-"
+"""Begins the keys of LiteLLM's proxy, the only foreign ones that can be imported."""
+FOREIGN_LENGTHS = range(8, 201)
 PROVIDERS = {
     "sk-ant-": "Anthropic",
     "sk-or-": "OpenRouter",
@@ -62,13 +70,14 @@ def mint(pepper: bytes, prefix: str = PREFIX) -> MintedKey:
 def check(secret: str, prefix: str = PREFIX) -> None:
     """Return if the secret is well-formed and of the kind that `prefix` begins.
 
-    Raises WrongKeyKind for the other kind, InvalidKey for anything else; neither repeats the secret.
+    Raises WrongKeyKind for the other kind, InvalidKey for anything else; neither repeats the secret. An inference key
+    of another gateway's form passes: only the database knows whether it was imported.
     """
     _check_kind(secret, prefix)
+    if prefix == PREFIX and is_foreign(secret):
+        return
     if not secret.startswith(prefix):
-        raise InvalidKey(
-            f"{_whose(secret)} Keys of this deployment start with {prefix}; ask the deployment's operator for one."
-        )
+        raise InvalidKey(_not_ours(secret, prefix))
     if len(secret) != len(prefix) + TAIL:
         raise InvalidKey(
             f"An API key has {len(prefix) + TAIL} characters, this one has {len(secret)}: it was cut or extended."
@@ -76,6 +85,25 @@ def check(secret: str, prefix: str = PREFIX) -> None:
     body, checksum = secret[:-CHECKSUM_CHARACTERS], secret[-CHECKSUM_CHARACTERS:]
     if not secret.isascii() or not hmac.compare_digest(_checksum(body), checksum):
         raise InvalidKey("This API key is mistyped: its checksum does not match. Copy it again, whole.")
+
+
+def is_foreign(secret: str) -> bool:
+    """Whether it has the form of a key that another gateway made, and that may have been imported."""
+    return (
+        secret.startswith(FOREIGN_PREFIX)
+        and not secret.startswith((PREFIX, *PROVIDERS))
+        and len(secret) in FOREIGN_LENGTHS
+        and secret.isascii()
+    )
+
+
+def unknown(secret: str) -> str:
+    """The error for a well-formed key whose hash is unknown."""
+    return _not_ours(secret, PREFIX) if is_foreign(secret) else UNKNOWN
+
+
+def _not_ours(secret: str, prefix: str) -> str:
+    return f"{_whose(secret)} Keys of this deployment start with {prefix}; ask the deployment's operator for one."
 
 
 def _check_kind(secret: str, prefix: str) -> None:
@@ -101,7 +129,14 @@ def _whose(secret: str) -> str:
 
 def hash_of(secret: str, pepper: bytes) -> bytes:
     """The stored hash of the secret, 32 bytes."""
+    if is_foreign(secret):
+        return imported_hash(hashlib.sha256(secret.encode()).digest(), pepper)
     return hmac.digest(pepper, secret.encode(), "sha256")
+
+
+def imported_hash(sha256: bytes, pepper: bytes) -> bytes:
+    """The stored hash of another gateway's key, of which only the SHA-256 is known. No key begins as its text does."""
+    return hmac.digest(pepper, b"imported sha256 " + sha256, "sha256")
 
 
 def display_of(secret: str) -> str:

@@ -10,6 +10,8 @@ class Scope(StrEnum):
 
     CHAT = "chat"
     COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    """Vectors and scores: `/v1/embeddings`, `/v1/rerank` and `/v1/score`."""
     MODELS = "models"
     EVALS = "evals"
     """The deployment's own requests, on any pool, at the lowest priority and unbilled; only keys of its internal

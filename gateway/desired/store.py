@@ -43,7 +43,9 @@ async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tup
         async with asyncio.timeout(timeout_s), borrow(pool) as connection:
             row = await connection.fetchrow(NEWEST, 0)
     except asyncpg.UndefinedTableError:
-        raise ConfigError("the database has no tables yet; run `slipstream migrate up`", param="database") from None
+        raise ConfigError(
+            "the database has no tables yet; run `slipstream config migrate up`", param="database"
+        ) from None
     except REFUSALS as error:
         raise ConfigError(
             f"database {redacted(url)}: {error}; correct the URL, or create the role or database", param="database"

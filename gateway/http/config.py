@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from contracts.fixed import Fixed
+
 Timeout = Annotated[float, Meta(ge=0.1, le=3_600)]
 
 
@@ -27,18 +29,18 @@ class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Addresses and networks (`10.0.0.7`, `10.1.0.0/16`) whose connections carry many clients: the limit per address is
     not for them, and the proxy must have its own. Their X-Forwarded-For names the client for the pace outside inference
     and the sign-in page."""
-    max_header_bytes: Annotated[int, Meta(ge=1_024, le=1_048_576)] = 65_536
+    max_header_bytes: Fixed[Annotated[int, Meta(ge=1_024, le=1_048_576)]] = 65_536
     """Largest request head: its URL and headers, with 32 bytes more for each header, as HTTP/2 counts. Answered 431."""
-    head_timeout_s: Timeout = 10.0
+    head_timeout_s: Fixed[Timeout] = 10.0
     """Longest time from a connection, or from a request's first byte on one that is kept alive, to the end of the
     request's head; TLS is part of it. Answered 408 when something had come."""
-    body_timeout_s: Timeout = 60.0
+    body_timeout_s: Fixed[Timeout] = 60.0
     """Longest time for a request's body to arrive. Without a good key, as at the sign-in page, the limits are 5 s and
     4 kB. A client may also read nothing of an answer for this long; generations have
     `gateway.client_stall_timeout_s`."""
     idle_timeout_s: Timeout = 75.0
     """How long a connection is kept alive without a request."""
-    unread_timeout_s: Timeout = 5.0
+    unread_timeout_s: Fixed[Timeout] = 5.0
     """After an answer that needed no body, how long the rest of the body is read and thrown away; and how long a client
     may take to read the end of an answer on a connection that is being closed."""
 

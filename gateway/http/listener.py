@@ -18,6 +18,7 @@ import sys
 from contracts.errors import ConfigError
 
 BACKLOG = 2_048
+SETTING = "gateway.port"
 SO_ATTACH_FILTER = 26
 """asm-generic/socket.h; Python's module has no name for it."""
 DROP_SYN = (
@@ -34,9 +35,10 @@ logger = logging.getLogger(__name__)
 class Listener:
     """One instance's listening socket. `close` is idempotent."""
 
-    def __init__(self, bound: socket.socket, *, shared: bool = False) -> None:
-        """shared: others accept from the same socket, it is theirs too."""
+    def __init__(self, bound: socket.socket, *, shared: bool = False, setting: str = SETTING) -> None:
+        """shared: others accept from the same socket, it is theirs too. setting: of the port, for the error."""
         self.socket = bound
+        self._setting = setting
         self.shared = shared
 
     @property
@@ -49,7 +51,7 @@ class Listener:
         try:
             self.socket.listen(BACKLOG)
         except OSError as error:
-            raise _unavailable(self.socket.getsockname()[0], self.port, error) from None
+            raise _unavailable(self.socket.getsockname()[0], self.port, error, self._setting) from None
 
     def turn_away(self) -> None:
         """Begin no more handshakes; running ones finish.
@@ -72,9 +74,9 @@ class Listener:
         self.socket.close()
 
 
-def bind(host: str, port: int) -> Listener:
+def bind(host: str, port: int, setting: str = SETTING) -> Listener:
     """A socket of our own on a port that several instances can share; it does not listen yet, so that no client waits
-    for an instance that may never start. Raises ConfigError when the port is taken."""
+    for an instance that may never start. setting: of the port. Raises ConfigError when the port is taken."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,8 +85,8 @@ def bind(host: str, port: int) -> Listener:
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        raise _unavailable(host, port, error) from None
-    return Listener(bound)
+        raise _unavailable(host, port, error, setting) from None
+    return Listener(bound, setting=setting)
 
 
 def listened_on(host: str, port: int) -> bool:
@@ -99,5 +101,5 @@ def listened_on(host: str, port: int) -> bool:
     return False
 
 
-def _unavailable(host: str, port: int, error: OSError) -> ConfigError:
-    return ConfigError(f"gateway.port: cannot listen on {host}:{port}: {error.strerror}", param="gateway.port")
+def _unavailable(host: str, port: int, error: OSError, setting: str) -> ConfigError:
+    return ConfigError(f"{setting}: cannot listen on {host}:{port}: {error.strerror}", param=setting)

@@ -9,15 +9,19 @@ port is closed; connected clients send their requests; idle connections are clos
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
+from gateway.http.certificate import Certificate
+from gateway.http.client_protocol import ClientProtocol
 from gateway.http.connections import ConnectionTable
-from gateway.http.listener import Listener
+from gateway.http.listener import BACKLOG, Listener
 
 HANDSHAKES_S = 0.5
 """How long handshakes under way may take, and clients with a connection use it once more. Less than the second after
@@ -25,6 +29,33 @@ which a client retries, which then finds the port closed here and open at anothe
 FIRST_REQUEST_S = 2.0
 """Longest wait for a connection's first request, TLS included, once the port is closed."""
 LOOK_S = 0.02
+
+
+def http_server(
+    app: Any,
+    listener: Listener,
+    table: ConnectionTable,
+    certificate: Certificate | None,
+    *,
+    drain_timeout_s: float,
+    leave_after_s: float,
+    on_serving: Callable[[], None],
+    on_exit: Callable[[], None],
+) -> HttpServer:
+    """A server of this application on our protocol. See `HttpServer`."""
+    config = uvicorn.Config(
+        app,
+        http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=max(1, round(drain_timeout_s)),
+        backlog=BACKLOG,
+    )
+    return HttpServer(config, listener, table, leave_after_s=leave_after_s, on_serving=on_serving, on_exit=on_exit)
 
 
 class HttpServer(uvicorn.Server):

@@ -18,14 +18,11 @@ NOT_SERVED = {
     "audio": "Speech is",
     "batches": "Batches are",
     "edits": "OpenAI's edits are",
-    "embeddings": "Embeddings are",
     "files": "Files are",
     "fine_tuning": "Fine-tuning is",
     "images": "Images are",
     "moderations": "Moderation is",
     "realtime": "OpenAI's Realtime API is",
-    "rerank": "Reranking is",
-    "responses": "OpenAI's Responses API is",
     "threads": "OpenAI's Assistants API is",
     "uploads": "Files are",
     "vector_stores": "Vector stores are",
@@ -34,6 +31,10 @@ NOT_SERVED = {
 METRICS = (
     "Each process has its metrics at a port of its own, at /metrics: `slipstream status` lists them, and "
     "gateway.metrics.port sets a gateway's."
+)
+APART = (
+    "The admin API and the console are not on this port (control.mounted = false): `slipstream control` serves them, "
+    "by default on port 8001."
 )
 MOST_COMPARED = 200
 """Characters of a path that are looked at, and repeated."""
@@ -44,7 +45,7 @@ def unknown_url(
     method: str, path: str, served: Mapping[str, str], administered: Collection[str] = frozenset()
 ) -> NotFound:
     """The refusal, with the intended address where it is known. served: the methods of the inference paths.
-    administered: the admin API's paths below its own, `{name}` for what varies."""
+    administered: the admin API's paths below its own, `{name}` for what varies; empty: it is elsewhere."""
     shown = path if len(path) <= MOST_COMPARED else f"{path[:MOST_COMPARED]}…"
     advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served, administered)
     return NotFound(f"Unknown request URL: {method} {shown}. {advice}")
@@ -54,6 +55,8 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
     steps = [step for step in path.split("/") if step not in ("", VERSION[1:])]
     if not steps:
         return f"{VERSION} is a base URL. {_all(served)}"
+    if steps[0] in ("admin", "console") and not administered:
+        return APART
     if steps[0] == "admin":
         meant = _meant_of_administration(steps[1:], administered)
         said = f"Did you mean {ADMIN}{meant}?" if meant else f"The admin API is {ADMIN};"

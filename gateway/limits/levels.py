@@ -22,6 +22,10 @@ PerDay = Annotated[int, msgspec.Meta(ge=1, le=MAX_PER_DAY)]
 Micro = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
 
 
+PROMPT_CAP = "max_prompt_tokens"
+"""The one limit that is no counter."""
+
+
 class Level(StrEnum):
     """Level of a rule in the hierarchy."""
 
@@ -46,10 +50,17 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Prompt and output together in a calendar day, UTC."""
     money_micro_per_month: Micro | None = None
     """Millionths of the deployment's currency in a calendar month, UTC. 0: only what costs nothing."""
+    max_prompt_tokens: PerMinute | None = None
+    """Tokens of one request's prompt, cached ones included. Nothing is counted for it: a longer prompt is refused."""
 
     def __bool__(self) -> bool:
         """Whether any limit is set."""
         return any(getattr(self, name) is not None for name in self.__struct_fields__)
+
+    @property
+    def counted(self) -> bool:
+        """Whether any limit needs a counter."""
+        return any(getattr(self, name) is not None for name in self.__struct_fields__ if name != PROMPT_CAP)
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -73,6 +84,8 @@ class Levels(msgspec.Struct, frozen=True):
     organization_id: str = ""
     rules: tuple[Rule, ...] = ()
     identity: str = ""
+    capped: bool = False
+    """Whether a rule bounds prompts."""
 
     @classmethod
     def of(cls, organization_id: str, rules: Iterable[Rule]) -> Levels:
@@ -82,12 +95,22 @@ class Levels(msgspec.Struct, frozen=True):
             (rule for rule in rules if rule.limits), key=lambda rule: (order.index(rule.level), rule.tier or "")
         )
         digest = hashlib.blake2b(msgspec.json.encode((organization_id, kept)), digest_size=16).hexdigest()
-        return cls(organization_id, tuple(kept), digest if kept else "")
+        capped = any(rule.limits.max_prompt_tokens is not None for rule in kept)
+        return cls(organization_id, tuple(kept), digest if kept else "", capped)
 
     @property
     def has_money(self) -> bool:
         """Whether a rule is a budget."""
         return any(rule.limits.money_micro_per_month is not None for rule in self.rules)
+
+    def cap(self, tier: Tier) -> tuple[int, Rule] | None:
+        """The shortest of the tier's bounds of a prompt, in tokens, and its rule; None: none."""
+        found = [
+            (rule.limits.max_prompt_tokens, rule)
+            for rule in self.for_tier(tier)
+            if rule.limits.max_prompt_tokens is not None
+        ]
+        return min(found, key=lambda each: each[0], default=None)
 
     def for_tier(self, tier: Tier) -> tuple[Rule, ...]:
         """The rules that a request of this tier is counted in."""

@@ -116,7 +116,7 @@ def plan_of(prefix: str, levels: Levels, tier: Tier, *, share: int = 1, money_pe
 
     share: each limit is divided by it, never below 1, money excepted: of that there is `money_percent` to divide.
     """
-    rules = levels.for_tier(tier)
+    rules = [rule for rule in levels.for_tier(tier) if rule.limits.counted]
     if not rules:
         return None
     tagged = prefix_of(prefix, levels.organization_id)

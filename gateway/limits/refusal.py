@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from contracts.errors import InsufficientQuota, LimitDetail, LimitError, RateLimited, RequestTooExpensive
 from gateway.limits.cost import Cost
+from gateway.limits.levels import PROMPT_CAP, Rule
 from gateway.limits.plan import (
     CONCURRENCY,
     COUNTERS,
@@ -111,6 +112,27 @@ def too_expensive(
     return error
 
 
+def prompt_too_long(rule: Rule, limit: int, prompt_tokens: int, *, exact: bool) -> RequestTooExpensive:
+    """The error for a prompt above a rule's bound."""
+    about = "" if exact else "about "
+    error = RequestTooExpensive(
+        f"This prompt has {about}{prompt_tokens} tokens, more than the {limit} that a prompt {_whose(rule)} may have. "
+        "Shorten it: fewer or shorter passages, older turns summarized; or ask the administrator who set the limit."
+    )
+    error.limit = LimitDetail(
+        level=rule.level.value,
+        subject_id=rule.subject_id,
+        tier=rule.tier.value if rule.tier else None,
+        counter=PROMPT_CAP,
+        limit=limit,
+        remaining=None,
+        requested=prompt_tokens,
+        frees_in_ms=None,
+        frees_at=None,
+    )
+    return error
+
+
 def _concurrency_short(plan: Plan, decided: Decision, cost: Cost) -> int:
     """How many running requests exceed the limit; 0 when a counter other than those of running requests has too little
     left. Tokens and money held by running requests do not count as free: how much of it comes back is unknown."""
@@ -148,7 +170,7 @@ def rfc3339(ms: int) -> str:
     return datetime.fromtimestamp(-(-ms // 1_000), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _whose(rule: PlannedRule) -> str:
+def _whose(rule: PlannedRule | Rule) -> str:
     tier = f" in tier {rule.tier.value}" if rule.tier else ""
     return f"of this {rule.level.value}{tier}" if rule.level == "key" else f"of your {rule.level.value}{tier}"
 

@@ -26,6 +26,7 @@ from gateway.serving.request_limits import RequestLimits
 from gateway.serving.request_metrics import RequestMetrics
 from gateway.serving.samples import CompletionSampling, PrefixSampling
 from gateway.serving.shadow_copies import Shadow, ShadowCopies
+from gateway.serving.single_shot import SingleShot
 from gateway.serving.warm_ups import WarmUps
 from gateway.supersession.supersession import Supersession
 
@@ -78,9 +79,10 @@ class Serving:
             self.warm_ups,
             self.shadow_copies,
         )
+        limits = RequestLimits(limiter, costs, features.supersession, config.abort_drain_s)
         self.pipeline = RequestPipeline(
             config,
-            RequestLimits(limiter, costs, features.supersession, config.abort_drain_s),
+            limits,
             journal,
             router,
             self.generator,
@@ -89,6 +91,21 @@ class Serving:
             features.cascades,
             observers,
         )
+        pooling_observers = Observers()
+        pooling_observers.subscribe(RequestMetrics(metrics), features.traces, FullEngines())
+        self.pooling = RequestPipeline(
+            config,
+            limits,
+            journal,
+            router,
+            SingleShot(config, connections, drivers),
+            features.supersession,
+            self.continuations,
+            features.cascades,
+            pooling_observers,
+        )
+        """Serves requests without output; of what a request may take on its way, they take nothing but limits, journal
+        and lease."""
 
     async def stop(self) -> None:
         """End background work, and drop the state kept for later requests."""

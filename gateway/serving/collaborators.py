@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
@@ -14,6 +14,9 @@ from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import Closed, Opened, Placed
 from gateway.wire.gap import Gap
 from gateway.wire.prepared import Prepared
+
+if TYPE_CHECKING:
+    from gateway.serving.attempt import Attempt
 
 
 class UsageLimiter(Protocol):
@@ -62,6 +65,15 @@ class Router(Protocol):
 
 Drivers = Callable[[Engine], Driver]
 """Finds the driver of a granted engine, with its pool's options: `ModelCatalog.driver`."""
+
+
+class EngineCaller(Protocol):
+    """`gateway.serving.generator.Generator`, or `gateway.serving.single_shot.SingleShot`."""
+
+    async def generate(self, attempt: Attempt, lease: Lease) -> bytes:
+        """Have the granted engine serve the attempt, and end it. Returns the bytes that end the response. Raises
+        SlipstreamError; cancelling stops the engine."""
+        ...
 
 
 class PrefixLog(Protocol):

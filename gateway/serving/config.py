@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from contracts.fixed import Fixed
 from contracts.generation import Tier
 
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
@@ -32,15 +33,15 @@ class ServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Engines tried for one request, as long as none has begun to respond."""
     queue_deadline_s: QueueDeadlines = QueueDeadlines()
     """How long a request waits for an engine, by tier."""
-    connect_timeout_s: Seconds = 2.0
+    connect_timeout_s: Fixed[Seconds] = 2.0
     """Longest wait for a connection to an engine."""
     first_event_timeout_s: Seconds = 120.0
     """Longest wait for an engine's first event."""
-    adapter_load_timeout_s: Seconds = 60.0
+    adapter_load_timeout_s: Fixed[Seconds] = 60.0
     """Longest wait for an engine to load a LoRA adapter."""
     event_timeout_s: Seconds = 60.0
     """Longest silence of an engine between two events."""
     client_stall_timeout_s: Seconds = 30.0
     """A client that does not read for this long is cut."""
-    abort_drain_s: Seconds = 5.0
+    abort_drain_s: Fixed[Seconds] = 5.0
     """How long to wait for the final count after a client has left."""

@@ -14,6 +14,7 @@ from typing import Any, Generic
 
 import msgspec
 
+from contracts.desired_state import Model
 from contracts.errors import (
     AuthError,
     InternalError,
@@ -23,6 +24,7 @@ from contracts.errors import (
     WrongEndpoint,
 )
 from contracts.phases import Phase
+from contracts.pooling import Task
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.keyring import Keyring
@@ -71,6 +73,8 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     keyring: Keyring
     catalog: ModelCatalog
     pipeline: RequestPipeline
+    pooling: RequestPipeline
+    """Serves requests without output: vectors and scores."""
     idle_timeouts: IdleTimeouts
     metrics: GatewayMetrics
     traces: Traces
@@ -89,7 +93,7 @@ class InferenceServices(msgspec.Struct, kw_only=True):
 
 class InferenceEndpoint(Generic[AskedT]):
     """One endpoint. wire_format: its clients' format. scope: required of their keys. others: APIs on the same path,
-    with the test for their bodies."""
+    with the test for their bodies. task: required of models; None: any."""
 
     generates = True
     """An engine serves its requests."""
@@ -104,6 +108,7 @@ class InferenceEndpoint(Generic[AskedT]):
         shares: LoopShares,
         room: BodyRoom,
         others: Sequence[tuple[IsTheirs, WireFormat[Any]]] = (),
+        task: Task | None = Task.TEXT,
     ) -> None:
         self._services = services
         self._format = wire_format
@@ -113,6 +118,7 @@ class InferenceEndpoint(Generic[AskedT]):
         self._shares = shares
         self._room = room
         self._others = others
+        self._task = task
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its connection; `send` is not used."""
@@ -161,8 +167,9 @@ class InferenceEndpoint(Generic[AskedT]):
         response = response_of(arrival, connection)
         wait = Wait()
         services.idle_timeouts.add(wait)
+        pipeline = services.pipeline if self._task is Task.TEXT else services.pooling
         try:
-            await services.pipeline.run(request, connection, response, wait)
+            await pipeline.run(request, connection, response, wait)
         finally:
             services.idle_timeouts.remove(wait)
         refused = response.status >= 400 and not request.ran
@@ -210,6 +217,8 @@ class InferenceEndpoint(Generic[AskedT]):
         arrival.model = asked.model or None
         target = services.catalog.find(asked.model, key.may_use, key.adapters)
         key.require_model(target.model, asked.model, services.catalog.models)
+        if target.model.task is not self._task and self._task is not None:
+            raise self._wrong_task(target.model, key)
         cascades = self.generates and target.model.cascade is not None
         small = services.catalog.first_of(target) if cascades else None
         measured = small is not None and arrival.pool == small.model.pool != target.model.pool
@@ -253,6 +262,12 @@ class InferenceEndpoint(Generic[AskedT]):
         names = ", ".join(self._services.catalog.names(key.may_use, chat=True))
         advice = f"Chat models that this key may use: {names}." if names else "This key may use no chat model."
         return WrongEndpoint(f"{error.message} {advice}", param=error.param)
+
+    def _wrong_task(self, model: Model, key: KeyRecord) -> WrongEndpoint:
+        """The error for a model that another endpoint serves, with the caller's models for this one."""
+        names = ", ".join(self._services.catalog.names(key.may_use, self._task))
+        advice = f"Models of this key for this endpoint: {names}." if names else "This key may use no model for it."
+        return WrongEndpoint(f"'{model.name}' is served by {model.task.paths}, not here. {advice}", param="model")
 
     async def _key(self, headers: Mapping[bytes, bytes], network: str) -> KeyRecord:
         """The caller's key. Raises like `authenticate`, an AuthError at the pace of its network."""

@@ -21,6 +21,7 @@ from contracts.errors import ConfigError, InvalidField, ModelNotFound
 from contracts.generation import Tier
 from contracts.lease import Engine
 from contracts.misfit import shortened
+from contracts.pooling import Task
 from engines.drivers import registry as drivers
 from engines.drivers.base import Capabilities, Driver, strictest
 from engines.tokenizer.config import TokenizingConfig
@@ -116,7 +117,7 @@ class ModelCatalog:
         for name in sorted(stale - self._warned):
             logger.warning(
                 "models.%s.cascade: what its comparison has compared is changed, so the large model answers all; "
-                "compare again, and approve it with `slipstream models cascade`",
+                "compare again, and approve it with `slipstream fleet models cascade`",
                 name,
             )
         self._warned = stale
@@ -196,7 +197,7 @@ class ModelCatalog:
     def _for_editors(self, may_use: MayUse) -> Target:
         """The default model for a client whose API has no model names."""
         for model in self.models:
-            if model.tier is Tier.AUTOCOMPLETE and may_use(model):
+            if model.tier is Tier.AUTOCOMPLETE and model.task is Task.TEXT and may_use(model):
                 return self._targets[model.name]
         available = ", ".join(self.names(may_use)) or "none yet"
         raise ModelNotFound(
@@ -205,13 +206,17 @@ class ModelCatalog:
             param="model",
         )
 
-    def names(self, may_use: MayUse, *, chat: bool = False) -> list[str]:
-        """Models that this caller may use; chat: only those that take conversations, as far as is known here."""
-        targets = [self._targets[model.name] for model in self.models if may_use(model)]
+    def names(self, may_use: MayUse, task: Task | None = None, *, chat: bool = False) -> list[str]:
+        """Models that this caller may use; task: only those of the task; chat: only those that take conversations, as
+        far as is known here."""
+        usable = [model for model in self.models if may_use(model) and task in (None, model.task)]
+        targets = [self._targets[model.name] for model in usable]
         return [target.model.name for target in targets if not chat or _may_chat(target)]
 
 
 def _may_chat(target: Target) -> bool:
+    if target.model.task is not Task.TEXT:
+        return False
     if target.tokenizer is None:
         return target.model.tier is Tier.CHAT
     return target.tokenizer.tokenizer.has_chat_template

@@ -39,12 +39,12 @@ from gateway.http.server_timing import server_timing
 from gateway.limits.refusal import CounterReached
 from gateway.serving.attempt import Attempt, Client, unanswered
 from gateway.serving.cascade import Cascades
-from gateway.serving.collaborators import Router, UsageJournal
+from gateway.serving.collaborators import EngineCaller, Router, UsageJournal
 from gateway.serving.config import ServingConfig
 from gateway.serving.continuations import Continuations
 from gateway.serving.first import First
 from gateway.serving.first_attempt import FirstAttempt
-from gateway.serving.generator import ANSWERED_BY, Generator
+from gateway.serving.generator import ANSWERED_BY
 from gateway.serving.heartbeat import Heartbeat
 from gateway.serving.idle_timeout import Wait
 from gateway.serving.observers import Observers
@@ -76,7 +76,7 @@ class RequestPipeline:
         limits: RequestLimits,
         journal: UsageJournal,
         router: Router,
-        generator: Generator,
+        generator: EngineCaller,
         supersession: Supersession,
         continuations: Continuations,
         cascades: Cascades,

@@ -23,6 +23,7 @@ from gateway.shadow.sample import Sample
 from gateway.supersession.lineage import Keystroke
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Prepared, Target
+from gateway.wire.session import Session, session_of
 
 
 class Arrival:
@@ -75,6 +76,11 @@ class Arrival:
         return "".join(character for character in given.decode("latin-1") if character.isprintable())[:128]
 
     @property
+    def session(self) -> Session | None:
+        """The session that its headers name: its body is not known yet."""
+        return session_of(self.headers)
+
+    @property
     def trace_id(self) -> str | None:
         """Id of its trace; None: it is in no trace that can be found."""
         return None if self.trace is None else self.trace.id
@@ -100,6 +106,7 @@ class InferenceRequest:
         "endpoint",
         "first",
         "generation",
+        "headers",
         "key",
         "measurement",
         "model",
@@ -127,6 +134,7 @@ class InferenceRequest:
         self.request_id = arrival.request_id
         self.client_request_id = arrival.client_request_id
         self.client = arrival.client
+        self.headers = arrival.headers
         self.clock = arrival.clock
         self.network = arrival.network
         self.trace = arrival.trace
@@ -197,6 +205,11 @@ class InferenceRequest:
         if canary is None or not canary.control or self.side_on(pool) in (None, Side.BASELINE):
             return None
         return canary.release or None
+
+    @property
+    def session(self) -> Session | None:
+        """The session that the client names, made when it is asked for; None: it names none."""
+        return session_of(self.headers, self.prepared.session)
 
     @property
     def trace_id(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from gateway.limits.refusal import CounterReached
+from gateway.limits.refusal import CounterReached, prompt_too_long
 from gateway.limits.reservations import Reservation
 from gateway.serving.collaborators import UsageLimiter
 from gateway.serving.request import InferenceRequest
@@ -28,6 +28,8 @@ class RequestLimits:
         If the request lacks a slot that an older request of the same keystrokes holds, the older one is ended for it. A
         refusal by any other limit ends nothing: the older response is the only one its user gets.
         """
+        if request.key.levels.capped:
+            _require_short(request)
         most = self._costs.most(request)
         asked = request.request_id, request.caller, request.generation.tier, request.key.levels, most
         try:
@@ -40,3 +42,10 @@ class RequestLimits:
     def settle(self, request: InferenceRequest, reservation: Reservation) -> Awaitable[None]:
         """Replace the reservation by the request's usage. Never raises."""
         return self._limiter.settle(reservation, request.used, refund_request=not request.ran)
+
+
+def _require_short(request: InferenceRequest) -> None:
+    """Raises RequestTooExpensive for a prompt that a rule of the caller finds too long."""
+    prepared, cap = request.prepared, request.key.levels.cap(request.generation.tier)
+    if cap is not None and prepared.prompt_tokens > cap[0]:
+        raise prompt_too_long(cap[1], cap[0], prepared.prompt_tokens, exact=prepared.exact)

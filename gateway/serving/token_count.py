@@ -6,6 +6,7 @@ and, where the model has a tokenizer, billed. No limit counts it: it is paced li
 
 from __future__ import annotations
 
+from contracts.pooling import Task
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import ClientConnection
 from gateway.http.loop_shares import REFUSAL_S, LoopShares
@@ -18,7 +19,7 @@ from gateway.wire.format import AskedT, CountingFormat
 
 
 class TokenCountEndpoint(InferenceEndpoint[AskedT]):
-    """One such endpoint. Parameters: see `InferenceEndpoint`."""
+    """One such endpoint. Parameters: see `InferenceEndpoint`; task: None: models of any."""
 
     generates = False
 
@@ -31,8 +32,9 @@ class TokenCountEndpoint(InferenceEndpoint[AskedT]):
         config: RequestConfig,
         shares: LoopShares,
         room: BodyRoom,
+        task: Task | None = Task.TEXT,
     ) -> None:
-        super().__init__(services, wire_format, scope, max_body_bytes, config, shares, room)
+        super().__init__(services, wire_format, scope, max_body_bytes, config, shares, room, task=task)
         self._counting: CountingFormat[AskedT] = wire_format
 
     async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:

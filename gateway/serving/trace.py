@@ -43,6 +43,7 @@ BATCH = 1_000
 TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
 """Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
 REASON_CHARACTERS = 500
+NO_SESSION = (None, None, None)
 
 
 class Row(Measurement, frozen=True, kw_only=True, gc=False):
@@ -70,6 +71,9 @@ class Row(Measurement, frozen=True, kw_only=True, gc=False):
     trace_id: str | None
     over_share: bool | None
     service_class: str | None
+    session: str | None
+    session_agent: str | None
+    session_parent: str | None
 
 
 _COLUMNS = ", ".join(Row.__struct_fields__)
@@ -133,6 +137,7 @@ def _row(
 ) -> Row:
     rule = error.limit if isinstance(error, LimitError) else None
     model = request.model
+    session, agent, parent = request.session or NO_SESSION
     language, characters, served_from, measurement, service_class = None, None, None, Measurement(), None
     if isinstance(request, InferenceRequest):
         service_class = class_name(request.generation.priority)
@@ -161,6 +166,9 @@ def _row(
         trace_id=request.trace_id,
         over_share=error.over_share if isinstance(error, Overloaded) else None,
         service_class=service_class,
+        session=session,
+        session_agent=agent,
+        session_parent=parent,
         **msgspec.structs.asdict(measurement),
     )
 

@@ -7,18 +7,20 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from contracts.fixed import Fixed
+
 
 class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One gateway's part."""
 
-    at_once: Annotated[int, Meta(ge=0, le=64)] = 2
+    at_once: Fixed[Annotated[int, Meta(ge=0, le=64)]] = 2
     """Copies of requests that may run at candidates at a time, each alone on an idle replica; 0: no copies."""
     per_minute: Annotated[int, Meta(ge=1, le=10_000)] = 60
     """Copies that may begin in a minute; a quarter of them at most for one organization."""
-    timeout_s: Annotated[float, Meta(gt=0, le=600)] = 60.0
+    timeout_s: Fixed[Annotated[float, Meta(gt=0, le=600)]] = 60.0
     """Longest time a copy may take; it is then ended and noted as late."""
     review_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Part of the pairs that differ, of projects with `allow_reviews`, whose texts are kept for reviewers of the
     operating organization. 0: none."""
-    flush_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
+    flush_s: Fixed[Annotated[float, Meta(gt=0, le=60)]] = 1.0
     """Interval between writes of pairs to the database."""

@@ -14,7 +14,7 @@ from gateway.wire.errors import EVERY_OPERATION
 ERROR = {"$ref": "#/components/schemas/ErrorBody"}
 DESCRIPTION = """Each event is `data:` and a JSON object with its `number`, from 0, and `sent_us`, the gateway's
 monotonic clock just before it was written; the first one's `opening` says how the request arrived. Ends with
-`data: [DONE]`. Costs one request of the key's limits and no tokens. `slipstream audit-stream` reads it."""
+`data: [DONE]`. Costs one request of the key's limits and no tokens. `slipstream tools audit-stream` reads it."""
 REFUSALS = {
     **EVERY_OPERATION,
     400: "A parameter is out of its range: `error.param` names it.",

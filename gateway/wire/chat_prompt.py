@@ -77,7 +77,9 @@ async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list
 
     def ids() -> list[int]:
         check = None if target.capabilities.literal_text else require_plain_messages
-        return tokenizer.chat_ids(messages, tools or None, target.model.context_tokens, check, prompt.template_kwargs)
+        return tokenizer.chat_ids(
+            messages, tools or None, target.model.context_tokens, check, prompt.template_kwargs, organization_id
+        )
 
     return await target.tokenizer.run(organization_id, (messages, tools), ids)
 

@@ -12,7 +12,7 @@ from gateway.wire.errors import ErrorBody
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """POST of a path that generates text, or counts it."""
+    """POST of a path that generates text, counts it, or makes vectors and scores of it."""
 
     path: str
     """`{name}` stands for a segment that the client chooses."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from contracts.fill_in_the_middle import FillInTheMiddle
+from contracts.fixed import Fixed
 
 MOST_SECONDS = 3_600
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]
@@ -23,9 +24,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """PostgreSQL to use instead of the embedded one; then no PostgreSQL is started. Gateways, workers and commands work
     as the role it names."""
     migration_database_url: str | None = None
-    """The same database as the role that owns the tables, for `slipstream migrate`; the role of `database_url` is then
-    given what the application needs, and no more. Unset: `database_url`, whose role then owns the tables and could
-    alter the audit log and the ledger."""
+    """The same database as the role that owns the tables, for `slipstream config migrate`; the role of `database_url`
+    is then given what the application needs, and no more. Unset: `database_url`, whose role then owns the tables and
+    could alter the audit log and the ledger."""
     valkey_url: str | None = None
     """Valkey or Redis to use instead of the embedded one; then none is started."""
     chat_model: str | None = None
@@ -59,7 +60,7 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Where embedded engines of the autocomplete tier take drafts of the next tokens from, unless
     `engine.speculation.method` says it for both tiers. A completion quotes its file: there n-grams pay most, and where
     they do not, an engine's governor stops them."""
-    engine_nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
+    engine_nice: Fixed[Annotated[int, msgspec.Meta(ge=0, le=19)]] = 5
     """Niceness of embedded engines, so that gateways win the processor when both want it."""
     postgres_account: str = ""
     """Account the embedded PostgreSQL runs under when `up` is started by root; PostgreSQL refuses to run as root.
@@ -74,9 +75,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Wait before the first restart of a process that died; doubles each time."""
     restart_max_s: Seconds = 10.0
     """Longest wait between two restarts."""
-    stable_after_s: Seconds = 30.0
+    stable_after_s: Fixed[Seconds] = 30.0
     """A process that ran this long is healthy again: its next restart waits `restart_first_s`."""
-    log_max_bytes: Annotated[int, msgspec.Meta(ge=4096)] = 20_000_000
+    log_max_bytes: Fixed[Annotated[int, msgspec.Meta(ge=4096)]] = 20_000_000
     """A log file larger than this is rotated when its process starts."""
-    log_keep: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3
+    log_keep: Fixed[Annotated[int, msgspec.Meta(ge=0, le=100)]] = 3
     """Rotated log files kept per process."""

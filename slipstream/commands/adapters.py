@@ -1,11 +1,14 @@
-"""`slipstream adapters`: LoRA adapters of organizations and projects. Gateways follow within a second."""
+"""`slipstream customers adapters`: LoRA adapters of organizations and projects. Gateways follow within a second."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import click
 
 from slipstream.commands.options import Deployment, deployment_options
 from slipstream.commands.projects import none_in, organization_option
+from slipstream.listing import json_option, show
 
 
 @click.group()
@@ -14,22 +17,22 @@ def adapters() -> None:
 
     \b
     Examples:
-      slipstream adapters add llama-3.1-8b support /srv/adapters/acme-support --organization acme
-      slipstream adapters list --organization acme
-      slipstream adapters remove llama-3.1-8b:support --organization acme
+      slipstream customers adapters add llama-3.1-8b support /srv/adapters/acme-support --organization acme
+      slipstream customers adapters list --organization acme
+      slipstream customers adapters remove llama-3.1-8b:support --organization acme
     """
 
 
 @adapters.command(name="list")
 @deployment_options
 @organization_option
-def list_command(deployment: Deployment, organization: str) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str, as_json: bool) -> None:
     """List an organization's adapters, newest first."""
     from control.api.call import AdminCall
     from control.api.schemas import Page
     from control.tenants.adapters import Adapter, AdapterQuery, list_adapters
     from slipstream.administration import administer
-    from slipstream.table import table
     from slipstream.tenants import organization_named
 
     async def work(call: AdminCall) -> Page[Adapter]:
@@ -37,13 +40,14 @@ def list_command(deployment: Deployment, organization: str) -> None:
         return await list_adapters(call, found, AdapterQuery(limit=100))
 
     page = administer(deployment, work)
-    if not page.data:
-        print(none_in(organization))
-        return
-    rows = [(str(each.id), f"{each.model}:{each.name}", str(each.project_id or "all"), each.path) for each in page.data]
-    print("\n".join(table(("id", "model", "project", "path"), rows)))
-    if page.has_more:
-        print("… and more: GET /admin/v1/organizations/{organization_id}/adapters")
+    columns: dict[str, Callable[[Adapter], object]] = {
+        "id": lambda each: each.id,
+        "model": lambda each: f"{each.model}:{each.name}",
+        "project": lambda each: each.project_id or "all",
+        "path": lambda each: each.path,
+    }
+    more = "/organizations/{organization_id}/adapters" if page.has_more else ""
+    show(page.data, columns, as_json=as_json, empty=none_in(organization), more=more)
 
 
 @adapters.command()

@@ -1,11 +1,14 @@
-"""`slipstream admin-keys`: keys for the admin API. This is how a deployment gets its first owner."""
+"""`slipstream console admin-keys`: keys for the admin API. This is how a deployment gets its first owner."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import click
 
 from slipstream.commands.members import ROLES
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.listing import json_option, show
 
 
 @click.group(name="admin-keys")
@@ -51,7 +54,8 @@ def create(deployment: Deployment, organization: str | None, email: str, role: s
 @admin_keys.command(name="list")
 @deployment_options
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
-def list_command(deployment: Deployment, organization: str | None) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str | None, as_json: bool) -> None:
     """List an organization's admin keys, newest first; never their secrets."""
     from control.api.call import AdminCall
     from control.api.schemas import Page
@@ -69,12 +73,15 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
         page: Page[AdminKey] = await list_admin_keys(call, organization_id, AdminKeyQuery(limit=100))
         return page.data
 
-    found = administer(deployment, work)
-    print(f"{'id':<38}{'key':<22}{'state':<9}{'role':<11}{'owner':<38}name")
-    for key in found:
-        print(
-            f"{key.id!s:<38}{key.display:<22}{key.state.value:<9}{key.role.value:<11}{key.principal_id!s:<38}{key.name}"
-        )
+    columns: dict[str, Callable[[AdminKey], object]] = {
+        "id": lambda each: each.id,
+        "key": lambda each: each.display,
+        "state": lambda each: each.state.value,
+        "role": lambda each: each.role.value,
+        "owner": lambda each: each.principal_id,
+        "name": lambda each: each.name,
+    }
+    show(administer(deployment, work), columns, as_json=as_json)
 
 
 @admin_keys.command()

@@ -1,4 +1,4 @@
-"""`slipstream audit`: who changed what, and the proof that the log is whole."""
+"""`slipstream console audit`: who changed what, and the proof that the log is whole."""
 
 from __future__ import annotations
 

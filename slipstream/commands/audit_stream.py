@@ -1,4 +1,4 @@
-"""`slipstream audit-stream`: what lies between this machine and a gateway."""
+"""`slipstream tools audit-stream`: what lies between this machine and a gateway."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def audit_stream(
 
     \b
     Example:
-      SLIPSTREAM_API_KEY=sk-slip-... slipstream audit-stream https://models.example.com
+      SLIPSTREAM_API_KEY=sk-slip-... slipstream tools audit-stream https://models.example.com
     """
     from slipstream.stream_audit.measure import Plan, measure
     from slipstream.stream_audit.not_measured import NotMeasured

@@ -1,4 +1,4 @@
-"""`slipstream autocomplete`: what became of completions in editors."""
+"""`slipstream usage autocomplete`: what became of completions in editors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[
 
     \b
     Example:
-      slipstream autocomplete stats --organization acme --by language --by client
+      slipstream usage autocomplete stats --organization acme --by language --by client
     """
     from control.completions.autocomplete import AutocompleteQuery, get_autocomplete
     from control.completions.rollup import roll_up

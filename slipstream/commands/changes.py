@@ -1,4 +1,4 @@
-"""`slipstream changes`: the expected and the measured effect of each change on latency."""
+"""`slipstream diagnose changes`: the expected and the measured effect of each change on latency."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def changes() -> None:
 
     \b
     Examples:
-      slipstream changes add "prefix caching" --metric ttft --statistic p99 --expected-ms -250
-      slipstream changes list
+      slipstream diagnose changes add "prefix caching" --metric ttft --statistic p99 --expected-ms -250
+      slipstream diagnose changes list
     """
 
 
@@ -118,7 +118,7 @@ def _id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no change's id; `slipstream changes list` shows them") from None
+        raise ConfigError(f"{text!r} is no change's id; `slipstream diagnose changes list` shows them") from None
 
 
 def _print(found: Sequence[ExpectedChange], as_json: bool) -> None:

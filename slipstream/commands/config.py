@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from slipstream.command_table import Group
 from slipstream.commands.options import config_option, data_option, load_settings
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
-    """Check or show the settings."""
+    """Check or show the settings; migrate the database."""
 
 
 @config.command()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from slipstream.command_table import Group
 from slipstream.commands.members import ROLES
 from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.listing import STATES, json_option, show
 
 if TYPE_CHECKING:
     from control.console.console_links import ConsoleLink
@@ -39,9 +42,9 @@ def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
     return platform in ("darwin", "win32") or any(environment.get(name) for name in SCREENS)
 
 
-@click.group()
+@click.group(cls=Group)
 def console() -> None:
-    """Open the console, and let people into it."""
+    """Open the console; accounts, admin keys and the audit log."""
 
 
 @console.command(name="open")
@@ -111,7 +114,8 @@ def accounts() -> None:
 @accounts.command(name="list")
 @deployment_options
 @click.option("--organization", help="Id or name. Default: all.")
-def list_command(deployment: Deployment, organization: str | None) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str | None, as_json: bool) -> None:
     """List accounts, newest first."""
     import asyncpg
 
@@ -124,13 +128,20 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
         rows: list[asyncpg.Record] = await call.connection.fetch(ACCOUNTS, found)
         return rows
 
-    print(f"{'e-mail':<32}{'organization':<20}{'role':<11}{'signs in by':<24}{'state':<10}last seen")
-    for each in administer(deployment, work):
-        ways = {"password": each["password"], "authenticator": each["totp"], "provider": each["oidc"]}
-        by = ", ".join(way for way, used in ways.items() if used)
-        seen = each["last_seen_at"].isoformat(timespec="minutes") if each["last_seen_at"] else "-"
-        state = "disabled" if each["disabled"] else "active"
-        print(f"{each['email']:<32}{each['organization']:<20}{each['role']:<11}{by:<24}{state:<10}{seen}")
+    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+        "e-mail": itemgetter("email"),
+        "organization": itemgetter("organization"),
+        "role": itemgetter("role"),
+        "signs in by": _ways,
+        "state": lambda each: STATES[not each["disabled"]],
+        "last seen": lambda each: f"{each['last_seen_at']:%Y-%m-%dT%H:%M%z}" if each["last_seen_at"] else "-",
+    }
+    show([dict(each) for each in administer(deployment, work)], columns, as_json=as_json)
+
+
+def _ways(account: dict[str, Any]) -> str:
+    ways = {"password": "password", "totp": "authenticator", "oidc": "provider"}
+    return ", ".join(way for name, way in ways.items() if account[name])
 
 
 @accounts.command()
@@ -161,8 +172,8 @@ def _show(deployment: Deployment, made: ConsoleLink) -> None:
 
 def _address(deployment: Deployment, url: str) -> str:
     """url: with or without the deployment's own address before it."""
-    from slipstream.processes import public_url
+    from slipstream.processes import admin_url
 
     settings = running_settings(*deployment)
-    base = settings.gateway.console.public_url or public_url(settings)
+    base = settings.gateway.console.public_url or admin_url(settings)
     return url if "://" in url else f"{base}{url}"

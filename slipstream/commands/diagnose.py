@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
+from slipstream.command_table import Group
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.exit_codes import DIAGNOSIS_EXIT
 from slipstream.moment import MOMENT, SPAN, moment, span
@@ -42,7 +43,7 @@ def _before(text: str) -> timedelta:
     return span(text, MOST)
 
 
-@click.command()
+@click.group(cls=Group, invoke_without_command=True)
 @deployment_options
 @click.option(
     "--tenant",
@@ -81,7 +82,10 @@ def _before(text: str) -> timedelta:
     help="Certificates (PEM) of an authority of your own, for --url.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, as GET /admin/v1/diagnosis answers.")
+@click.pass_context
 def diagnose(
+    context: click.Context,
+    /,
     deployment: Deployment,
     tenant: str | None,
     tier: str | None,
@@ -92,7 +96,7 @@ def diagnose(
     ca_file: str | None,
     as_json: bool,
 ) -> None:
-    """Name what burns an alert or makes requests slow, and what mends it.
+    """Name what burns an alert or slows requests; objectives.
 
     The answer names its evidence, and changes that would not help. The command compares the requests with the period
     before and with their objectives. Exit code 0: no alert fires and no cause is above its threshold; 4: a cause found
@@ -105,6 +109,8 @@ def diagnose(
       slipstream diagnose --tenant acme --tier chat --since 2h --before 1d
       SLIPSTREAM_API_KEY=sk-slip-... slipstream diagnose --url https://models.example.com
     """
+    if context.invoked_subcommand is not None:
+        return
     from control.diagnosis.diagnosis import MOST, DiagnosisQuery, diagnosed
     from control.slo.rollup import roll_up
     from slipstream.administration import administer, converted
@@ -125,7 +131,7 @@ def diagnose(
     retention_days = settings.worker.ledger.trace_retention_days
 
     async def work(call: AdminCall) -> DiagnosisOf:
-        # by the same minutes as `slipstream slo`: neither names an alert that the other denies
+        # by the same minutes as `slipstream diagnose slo`: neither names an alert that the other denies
         await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
         organization_id = None if tenant is None else await organization_named(call.connection, tenant)
         return await diagnosed(call, converted(asked, DiagnosisQuery), organization_id, audit)

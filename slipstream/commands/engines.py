@@ -1,4 +1,4 @@
-"""`slipstream engines`: how to start a pool's engines without `up`."""
+"""`slipstream tools engines`: how to start a pool's engines without `up`."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def render(
 
     \b
     Examples:
-      slipstream engines render autocomplete
-      slipstream engines render chat --config docs/guides/launch-engines.toml
-      slipstream engines render chat --replica chat-0 --speculation both
-      slipstream engines render chat --format shell --output launch/
+      slipstream tools engines render autocomplete
+      slipstream tools engines render chat --config docs/guides/launch-engines.toml
+      slipstream tools engines render chat --replica chat-0 --speculation both
+      slipstream tools engines render chat --format shell --output launch/
     """
     from slipstream.commands.options import load_settings
     from slipstream.engine_launch import launches

@@ -13,6 +13,7 @@ import click
 from google.protobuf.json_format import MessageToJson
 
 from contracts.printable import printable
+from slipstream.command_table import Group
 from slipstream.commands.fleet_versions import diff, rollback, versions
 from slipstream.commands.options import config_option, control_address_option, data_option, running_settings
 from slipstream.hints import command
@@ -34,7 +35,7 @@ LEGEND = (
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @config_option
 @data_option
 @control_address_option
@@ -51,7 +52,7 @@ def fleet(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Show every pool and replica: health, leases, queues and breakers.
+    """Show every pool and replica; change models, pools and replicas.
 
     An open breaker keeps requests from an engine that failed them; a half-open one tries a few. Exit code 1 when a
     replica is not usable.
@@ -102,7 +103,7 @@ def resume(replica_id: str, config_file: Path | None, data: str | None, address:
         replica = control.drain(replica_id, False)
         click.echo(f"{replica_id} is {state(replica)}")
     if not replica.weight:
-        weigh = command(f"replicas weight {replica_id} 1")
+        weigh = command(f"fleet replicas weight {replica_id} 1")
         click.echo(f"the fleet gives it none: `{weigh}` does", err=True)
         sys.exit(1)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from contracts.errors import Conflict, NotFound
 from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.listing import json_option, names, show
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -83,7 +86,8 @@ def create(
 @keys.command(name="list")
 @deployment_options
 @click.option("--organization", help="Only this one's, id or name.")
-def list_command(deployment: Deployment, organization: str | None) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str | None, as_json: bool) -> None:
     """List keys, oldest first; never their secrets."""
     from control.tenants.keys import overview
     from slipstream.database import connected
@@ -96,18 +100,22 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
             only = None if organization is None else await organization_named(connection, organization)
             return await overview(connection, only)
 
-    found = asyncio.run(run())
-    print(f"{'id':<38}{'key':<16}{'state':<9}{'organization':<16}{'project':<16}{'name':<16}{'scopes':<27}limits")
-    for key in found:
-        limits = (
-            (key["requests_per_minute"], "requests/min"),
-            (key["tokens_per_minute"], "tokens/min"),
-            (key["max_concurrency"], "at once"),
-        )
-        spoken = ", ".join(f"{value:,} {unit}" for value, unit in limits if value is not None) or "none"
-        tenant = f"{key['organization']:<16}{key['project']:<16}{key['name']:<16}"
-        scopes = "all" if key["scopes"] is None else ", ".join(key["scopes"])
-        print(f"{key['id']!s:<38}{key['display']:<16}{key['state']:<9}{tenant}{scopes:<27}{spoken}")
+    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+        "id": itemgetter("id"),
+        "key": itemgetter("display"),
+        "state": itemgetter("state"),
+        "organization": itemgetter("organization"),
+        "project": itemgetter("project"),
+        "name": itemgetter("name"),
+        "scopes": lambda key: names(key["scopes"]),
+        "limits": _limits,
+    }
+    show([dict(each) for each in asyncio.run(run())], columns, as_json=as_json)
+
+
+def _limits(key: dict[str, Any]) -> str:
+    units = {"requests_per_minute": "requests/min", "tokens_per_minute": "tokens/min", "max_concurrency": "at once"}
+    return ", ".join(f"{key[name]:,} {unit}" for name, unit in units.items() if key[name] is not None) or "none"
 
 
 @keys.command()

@@ -1,23 +1,29 @@
-"""`slipstream limits`: what an organization, a project or a key may use, and who goes first. Gateways follow within a
-second."""
+"""`slipstream customers limits`: what an organization, a project or a key may use, and who goes first.
+
+Gateways follow within a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import click
+import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in
+from slipstream.listing import json_option, show
+from slipstream.moment import MOMENT, moment
 from slipstream.money import Money, told
-from slipstream.table import table
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
     from control.tenants.limits import LimitRule, LimitRules
+    from control.tenants.limits_preview import CapPreview
     from control.tenants.priorities import Priority
     from gateway.limits.levels import Level, Limits
     from gateway.limits.priorities import Priorities, PriorityRule
@@ -32,6 +38,7 @@ UNITS = {
     "max_concurrency": "at once",
     "tokens_per_day": "tokens/day",
     MONEY: "a month",
+    "max_prompt_tokens": "tokens a prompt",
 }
 """Each limit's unit in the output."""
 PRIORITY = {"service_class": "class", "share": "share"}
@@ -78,20 +85,24 @@ def limits() -> None:
 
     \b
     Examples:
-      slipstream limits set --organization acme --requests-per-minute 600 --money-per-month 25
-      slipstream limits set --organization acme --project web --tier chat --tokens-per-day 1000000
-      slipstream limits set --key ci --max-concurrency 4
-      slipstream limits set --organization acme --class interactive --share 300
-      slipstream limits set --organization acme --project nightly --class offline
-      slipstream limits list --organization acme
-      slipstream limits remove --key ci
+      slipstream customers limits set --organization acme --requests-per-minute 600 --money-per-month 25
+      slipstream customers limits set --organization acme --project web --tier chat --tokens-per-day 1000000
+      slipstream customers limits set --key ci --max-concurrency 4
+      slipstream customers limits set --organization acme --class interactive --share 300
+      slipstream customers limits set --organization acme --project nightly --class offline
+      slipstream customers limits preview --organization acme --max-prompt-tokens 32000
+      slipstream customers limits list --organization acme
+      slipstream customers limits remove --key ci
     """
 
 
 @limits.command(name="list")
 @deployment_options
 @subject_options
-def list_command(deployment: Deployment, organization: str, project: str | None, key: str | None) -> None:
+@json_option
+def list_command(
+    deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool
+) -> None:
     """List the limits of an organization and of everything in it, or of one project or key; of a key also the class
     and shares that its requests have by all of them."""
     from control.tenants import limit_store, priority_store
@@ -119,19 +130,14 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
         told_by.setdefault(_place(name, rule), []).append(spoken(rule.limits, settings.currency))
     for name, rule in prioritized:
         told_by.setdefault(_place(name, rule), []).append(spoken_priority(rule))
-    rows = [
-        (LEVELS[level], name, tier or "all", ", ".join(parts))
+    found = [
+        {"level": LEVELS[level], "of": name, "tier": tier or "all", "limits": ", ".join(parts)}
         for (level, name, _, tier), parts in sorted(told_by.items())
     ]
-    if not rows:
-        print(
-            none_in(organization)
-            if project is None and key is None
-            else f"none for {_whose(organization, project, key)}"
-        )
-    else:
-        print("\n".join(table(("level", "of", "tier", "limits"), rows)))
-    if has is not None:
+    whole = project is None and key is None
+    empty = none_in(organization) if whole else f"none for {_whose(organization, project, key)}"
+    show(found, {name: itemgetter(name) for name in ("level", "of", "tier", "limits")}, as_json=as_json, empty=empty)
+    if has is not None and not as_json:
         print("\n".join(in_force(has)))
 
 
@@ -147,6 +153,9 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
 @click.option("--tokens-per-day", type=Amount(click.IntRange(min=1)), help="Prompt and output together; a UTC day.")
 @click.option(
     "--money-per-month", MONEY, type=Amount(Money()), help="Budget, in units of the currency, as 25 or 0.50; UTC."
+)
+@click.option(
+    "--max-prompt-tokens", type=Amount(click.IntRange(min=1)), help="Longest prompt; `limits preview` tries it first."
 )
 @click.option(
     "--class",
@@ -165,7 +174,7 @@ def set_command(
     """
     changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
     if not changes:
-        raise click.UsageError("no limit is given; `slipstream limits set --help` names them")
+        raise click.UsageError("no limit is given; `slipstream customers limits set --help` names them")
     from control.tenants.limits import NewLimits, get_limits, put_limits
     from control.tenants.priorities import NewPriority, get_priorities, put_priorities
     from slipstream.administration import administer, converted
@@ -191,6 +200,60 @@ def set_command(
     if priority is not None:
         parts.append(spoken_priority(priority))
     print(f"{_whose(organization, project, key)}, {_tier(tier)}: {', '.join(parts)}")
+
+
+@limits.command()
+@deployment_options
+@subject_options
+@tier_option
+@click.option("--max-prompt-tokens", type=click.IntRange(min=1), help="The bound to try; without it none is refused.")
+@click.option("--since", "start", type=moment, metavar="MOMENT", help=f"{MOMENT} Default: 7 days ago.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def preview(
+    deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, as_json: bool,
+    **given: object,
+) -> None:  # fmt: skip
+    """Show which past requests a bound of prompts would have refused, by key; it changes nothing."""
+    from control.tenants.limits_preview import CapQuery, get_preview
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import key_named, organization_named, project_named
+
+    async def work(call: AdminCall) -> CapPreview:
+        connection = call.connection
+        within = {
+            "project_id": None if project is None else await project_named(connection, organization, project),
+            "key_id": None if key is None else await key_named(connection, key),
+            "tier": None if tier == "all" else tier,
+        }
+        query = converted({**given, **within}, CapQuery)
+        return await get_preview(call, await organization_named(connection, organization), query)
+
+    found = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    since = f"since {found.start:%Y-%m-%d %H:%M} UTC"
+    if found.max_prompt_tokens is None:
+        print(f"{found.requests:,} requests {since}; the longest prompt has {found.longest_prompt_tokens:,} tokens")
+    else:
+        share = f" ({found.refused / found.requests:.1%})" if found.requests else ""
+        print(
+            f"a bound of {found.max_prompt_tokens:,} tokens a prompt would have refused {found.refused:,} of "
+            f"{found.requests:,} requests{share} {since}, of {found.keys_refused:,} keys"
+        )
+    rows = [
+        (
+            each.project_name or str(each.project_id),
+            each.key_name or str(each.key_id),
+            *(f"{count:,}" for count in (each.requests, each.refused, each.p99_prompt_tokens)),
+            f"{each.longest_prompt_tokens:,}",
+        )
+        for each in found.data
+    ]
+    if rows:
+        print("\n".join(table(("project", "key", "requests", "refused", "p99 tokens", "longest"), rows)))
+    if found.has_more:
+        print("… and keys with fewer refusals")
 
 
 @limits.command()

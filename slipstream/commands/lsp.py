@@ -1,4 +1,4 @@
-"""`slipstream lsp`: the language server that an editor starts."""
+"""`slipstream tools lsp`: the language server that an editor starts."""
 
 from __future__ import annotations
 

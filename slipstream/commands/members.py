@@ -1,10 +1,13 @@
-"""`slipstream members`: who may administer an organization."""
+"""`slipstream customers members`: who may administer an organization."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import click
 
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.listing import json_option, show, state_of
 
 ROLES = ("owner", "admin", "developer", "viewer", "billing")
 
@@ -17,7 +20,8 @@ def members() -> None:
 @members.command(name="list")
 @deployment_options
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
-def list_command(deployment: Deployment, organization: str | None) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str | None, as_json: bool) -> None:
     """List an organization's members, newest first."""
     from control.api.call import AdminCall
     from control.api.schemas import Page
@@ -30,12 +34,15 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
         return await list_members(call, found, MemberQuery(limit=100))
 
     page = administer(deployment, work)
-    print(f"{'id':<38}{'state':<10}{'role':<11}{'e-mail':<32}name")
-    for each in page.data:
-        state = "disabled" if each.disabled_at else "active"
-        print(f"{each.id!s:<38}{state:<10}{each.role.value:<11}{each.email:<32}{each.name}")
-    if page.has_more:
-        print("… and more: GET /admin/v1/organizations/{organization_id}/members")
+    columns: dict[str, Callable[[Member], object]] = {
+        "id": lambda each: each.id,
+        "state": state_of,
+        "role": lambda each: each.role.value,
+        "e-mail": lambda each: each.email,
+        "name": lambda each: each.name,
+    }
+    more = "/organizations/{organization_id}/members" if page.has_more else ""
+    show(page.data, columns, as_json=as_json, more=more)
 
 
 @members.command()
@@ -45,7 +52,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @click.option("--name", help="Default: the e-mail address.")
 @click.argument("email")
 def add(deployment: Deployment, organization: str, role: str, name: str | None, email: str) -> None:
-    """Add EMAIL to an organization. `slipstream admin-keys create` makes a key for it."""
+    """Add EMAIL to an organization. `slipstream console admin-keys create` makes a key for it."""
     from control.api.call import AdminCall
     from control.tenants.members import Member, NewMember, create_member
     from slipstream.administration import administer, converted

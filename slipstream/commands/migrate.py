@@ -1,4 +1,4 @@
-"""`slipstream migrate`: the database's tables, up or down."""
+"""`slipstream config migrate`: the database's tables, up or down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slipstream models`: which models are served, from which pool, and by which names; changed while everything runs."""
+"""`slipstream fleet models`: which models are served, from which pool, and by which names, without a restart."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def models() -> None:
 
     \b
     Examples:
-      slipstream models set large-2 --tier chat --pool green --context-tokens 32768
-      slipstream models alias large large-2
-      slipstream models set large-2 --pool blue --dry-run
-      slipstream models remove large-1
+      slipstream fleet models set large-2 --tier chat --pool green --context-tokens 32768
+      slipstream fleet models alias large large-2
+      slipstream fleet models set large-2 --pool blue --dry-run
+      slipstream fleet models remove large-1
     """
 
 

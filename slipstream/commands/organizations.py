@@ -1,12 +1,14 @@
-"""`slipstream organizations`: whom the deployment serves."""
+"""`slipstream customers organizations`: whom the deployment serves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.listing import json_option, show, state_of
 
 if TYPE_CHECKING:
     from control.tenants.organizations import Organization, OrganizationChanges
@@ -19,20 +21,27 @@ def organizations() -> None:
 
 @organizations.command(name="list")
 @deployment_options
-def list_command(deployment: Deployment) -> None:
+@json_option
+def list_command(deployment: Deployment, as_json: bool) -> None:
     """List organizations, newest first."""
     from control.tenants.organizations import OrganizationQuery, list_organizations
     from slipstream.administration import administer
 
     query = OrganizationQuery(limit=100)
     page = administer(deployment, lambda call: list_organizations(call, query))
-    print(f"{'id':<38}{'state':<10}name")
-    for each in page.data:
-        notes = ("operates the deployment" if each.operator else "", "stores prompts" if each.store_prompts else "")
-        note = "".join(f"   ({said})" for said in notes if said)
-        print(f"{each.id!s:<38}{'disabled' if each.disabled_at else 'active':<10}{each.name}{note}")
-    if page.has_more:
-        print("… and more: GET /admin/v1/organizations")
+    columns: dict[str, Callable[[Organization], object]] = {
+        "id": lambda each: each.id,
+        "state": state_of,
+        "name": lambda each: each.name,
+        "notes": _notes,
+    }
+    more = "/organizations" if page.has_more else ""
+    show(page.data, columns, as_json=as_json, more=more)
+
+
+def _notes(each: Organization) -> str:
+    notes = ("operates the deployment" if each.operator else "", "stores prompts" if each.store_prompts else "")
+    return ", ".join(filter(None, notes))
 
 
 @organizations.command()

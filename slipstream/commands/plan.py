@@ -1,4 +1,4 @@
-"""`slipstream plan`: how many machines a workload needs, which resource binds, and what it costs."""
+"""`slipstream tools plan`: how many machines a workload needs, which resource binds, and what it costs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TOKENS = Finite(min=1, max=100_000_000)
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="What is asked, from `slipstream workload --export`: options below replace parts of it.",
+    help="What is asked, from `slipstream usage workload --export`: options below replace parts of it.",
 )
 @click.option("--requests-per-s", type=RATE, help="At the peak.")
 @click.option("--prompt-tokens", type=TOKENS, help="Mean.")
@@ -124,9 +124,9 @@ def plan(
 
     \b
     Examples:
-      slipstream plan --requests-per-s 50 --prompt-tokens 3000 --output-tokens 400
-      slipstream plan --trace mine.jsonl --gpu h100 --gpu h200 --gpu b200
-      slipstream plan --trace mine.jsonl --requests-per-s 80 --price h100=2.20 --json
+      slipstream tools plan --requests-per-s 50 --prompt-tokens 3000 --output-tokens 400
+      slipstream tools plan --trace mine.jsonl --gpu h100 --gpu h200 --gpu b200
+      slipstream tools plan --trace mine.jsonl --requests-per-s 80 --price h100=2.20 --json
     """
     from slipstream.no_fleet import no_fleet
     from slipstream.plan_report import Refusal, comparison, reported, text_of
@@ -194,7 +194,7 @@ def _workload(trace: Path | None, given: dict[str, float]) -> Workload:
     missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
     if missing:
         raise ConfigError(
-            f"the workload is not known: give {', '.join(missing)}, or --trace FILE, as in `slipstream plan "
+            f"the workload is not known: give {', '.join(missing)}, or --trace FILE, as in `slipstream tools plan "
             "--requests-per-s 5 --prompt-tokens 2000 --output-tokens 300`"
         )
     return Workload(**given)  # type: ignore[arg-type]  # by name, of numbers

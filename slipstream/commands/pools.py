@@ -1,4 +1,4 @@
-"""`slipstream pools` and `slipstream replicas`: the engines behind the models, changed while everything runs."""
+"""`slipstream fleet pools` and `slipstream fleet replicas`: the engines of the models, without a restart."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def pools() -> None:
 
     \b
     Examples:
-      slipstream pools set green --driver sglang --replica green-0=http://10.0.0.7:30000
-      slipstream replicas add green green-1 http://10.0.0.8:30000
-      slipstream replicas drain green-0
-      slipstream pools remove blue
+      slipstream fleet pools set green --driver sglang --replica green-0=http://10.0.0.7:30000
+      slipstream fleet replicas add green green-1 http://10.0.0.8:30000
+      slipstream fleet replicas drain green-0
+      slipstream fleet pools remove blue
     """
 
 
@@ -86,7 +86,7 @@ def show(deployment: Deployment, name: str) -> None:
 @click.argument("name")
 @edit_options
 def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **given: Any) -> None:
-    """Add the pool NAME, or change what is given of it. Single replicas: `slipstream replicas`."""
+    """Add the pool NAME, or change what is given of it. Single replicas: `slipstream fleet replicas`."""
     from contracts.desired_state import Pool
     from control.fleet.pools import get_pool, put_pool
     from slipstream.administration import converted

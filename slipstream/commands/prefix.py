@@ -1,4 +1,4 @@
-"""`slipstream prefix`: how much of a tenant's prompts could be reused, and what kept the rest from it."""
+"""`slipstream usage prefix`: how much of a tenant's prompts could be reused, and what kept the rest from it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
 
     \b
     Example:
-      slipstream prefix --organization acme --since 7d
+      slipstream usage prefix --organization acme --since 7d
     """
     from control.prefixes.rollup import hour_of, roll_up
     from slipstream.administration import administer

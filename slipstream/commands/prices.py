@@ -1,8 +1,9 @@
-"""`slipstream prices`: what a model's tokens cost, from when until when."""
+"""`slipstream customers prices`: what a model's tokens cost, from when until when."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,8 @@ import click
 from contracts.errors import InvalidField, NotFound
 from slipstream.commands.options import Deployment, deployment_options
 from slipstream.hints import command
+from slipstream.listing import json_option, show
 from slipstream.money import Money, told
-from slipstream.table import table
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -29,17 +30,18 @@ def prices() -> None:
 
     \b
     Examples:
-      slipstream prices set slipstream-chat --input 0.20 --output 0.80
-      slipstream prices set slipstream-chat --input 0.25 --output 1 --from 2027-01-01
-      slipstream prices list
-      slipstream prices end slipstream-chat
+      slipstream customers prices set slipstream-chat --input 0.20 --output 0.80
+      slipstream customers prices set slipstream-chat --input 0.25 --output 1 --from 2027-01-01
+      slipstream customers prices list
+      slipstream customers prices end slipstream-chat
     """
 
 
 @prices.command(name="list")
 @deployment_options
 @click.option("--model", help="Only this model's.")
-def list_command(deployment: Deployment, model: str | None) -> None:
+@json_option
+def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
     """List prices, past and coming ones too, the newest first; and which models have none."""
     from slipstream.administration import administer
 
@@ -49,25 +51,19 @@ def list_command(deployment: Deployment, model: str | None) -> None:
         return found, more, sorted(served - {each.model for each in found if _state(each) == "in force"})
 
     found, more, free = administer(deployment, work)
-    rows = [
-        (
-            str(each.version),
-            each.model + ("" if each.served else " (not served)"),
-            _state(each),
-            _moment(each.valid_from),
-            "-" if each.valid_until is None else _moment(each.valid_until),
-            told(each.input_micro, each.currency),
-            told(each.cached_input_micro, each.currency),
-            told(each.cache_write_micro, each.currency),
-            told(each.output_micro, each.currency),
-        )
-        for each in found
-    ]
-    head = ("version", "model", "state", "from (UTC)", "until (UTC)", "input", "cached", "cache write", "output")
-    print("\n".join(table(head, rows)))
-    if more:
-        print("… and older ones: GET /admin/v1/prices")
-    elif free:
+    columns: dict[str, Callable[[ModelPrice], object]] = {
+        "version": lambda each: each.version,
+        "model": lambda each: each.model + ("" if each.served else " (not served)"),
+        "state": _state,
+        "from (UTC)": lambda each: _moment(each.valid_from),
+        "until (UTC)": lambda each: "-" if each.valid_until is None else _moment(each.valid_until),
+        "input": lambda each: told(each.input_micro, each.currency),
+        "cached": lambda each: told(each.cached_input_micro, each.currency),
+        "cache write": lambda each: told(each.cache_write_micro, each.currency),
+        "output": lambda each: told(each.output_micro, each.currency),
+    }
+    show(found, columns, as_json=as_json, more="/prices" if more else "")
+    if free and not more:
         print(f"without a price now, so free: {', '.join(free)}", file=sys.stderr)
 
 
@@ -103,7 +99,10 @@ def set_command(deployment: Deployment, model: str, **given: int | datetime | No
     price = administer(deployment, work)
     print(f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})")
     if price.warning is not None:
-        print(f"warning: {price.warning} Take it back: {command(f'prices end {price.version}')}", file=sys.stderr)
+        print(
+            f"warning: {price.warning} Take it back: {command(f'customers prices end {price.version}')}",
+            file=sys.stderr,
+        )
 
 
 @prices.command()

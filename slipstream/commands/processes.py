@@ -44,6 +44,20 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
 @click.command()
 @config_option
 @data_option
+@click.option("--host", "control__host", metavar="ADDRESS", help="Address to listen on. Default: control.host.")
+@click.option("--port", "control__port", type=int, help="Port to listen on. Default: control.port.")
+def control(config_file: Path | None, data: str | None, **overrides: str | int | None) -> None:
+    """Serve the admin API and the console at an address of their own."""
+    from slipstream.control_process import main
+
+    raise_descriptor_limit()
+    main(starting_settings(config_file, data, **overrides))
+    leave()
+
+
+@click.command()
+@config_option
+@data_option
 @click.option("--model", "engine__model", metavar="PATH", help="Hugging Face folder or GGUF file of the Llama family.")
 @click.option("--name", "engine__name", help="Name it is served under. Default: the folder's or file's.")
 @click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")

@@ -1,11 +1,14 @@
-"""`slipstream projects`: what the keys of a project may use, and whether they work."""
+"""`slipstream customers projects`: what the keys of a project may use, and whether they work."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import click
 from click.core import ParameterSource
 
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.listing import json_option, names, show, state_of
 
 organization_option = click.option("--organization", default="demo", show_default=True, help="Id or name.")
 
@@ -24,7 +27,8 @@ def projects() -> None:
 @projects.command(name="list")
 @deployment_options
 @organization_option
-def list_command(deployment: Deployment, organization: str) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str, as_json: bool) -> None:
     """List an organization's projects, newest first."""
     from control.api.call import AdminCall
     from control.api.schemas import Page
@@ -37,16 +41,15 @@ def list_command(deployment: Deployment, organization: str) -> None:
         return await list_projects(call, found, ProjectQuery(limit=100))
 
     page = administer(deployment, work)
-    if not page.data:
-        print(none_in(organization))
-        return
-    print(f"{'id':<38}{'state':<10}{'name':<24}{'tiers':<20}models")
-    for each in page.data:
-        tiers, models = (", ".join(values) if values is not None else "all" for values in (each.tiers, each.models))
-        state = "disabled" if each.disabled_at else "active"
-        print(f"{each.id!s:<38}{state:<10}{each.name:<24}{tiers or 'none':<20}{models or 'none'}")
-    if page.has_more:
-        print("… and more: GET /admin/v1/organizations/{organization_id}/projects")
+    columns: dict[str, Callable[[Project], object]] = {
+        "id": lambda each: each.id,
+        "state": state_of,
+        "name": lambda each: each.name,
+        "tiers": lambda each: names(each.tiers),
+        "models": lambda each: names(each.models),
+    }
+    more = "/organizations/{organization_id}/projects" if page.has_more else ""
+    show(page.data, columns, as_json=as_json, empty=none_in(organization), more=more)
 
 
 @projects.command()

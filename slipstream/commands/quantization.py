@@ -1,4 +1,4 @@
-"""`slipstream quantization`: what rounding a model does to it, and whether it may be served so."""
+"""`slipstream tools quantization`: what rounding a model does to it, and whether it may be served so."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from contracts.printable import printable
+from slipstream.command_table import Group
 from slipstream.commands.options import Deployment, deployment_options
 from slipstream.release_report import HEAD, lines_of, percent, row_of, stage_name
 from slipstream.slice_names import slice_margins as margins_of
@@ -27,9 +28,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 reason_option = click.option("--reason", required=True, help="Why, for the release's steps and the audit log.")
 
 
-@click.group()
+@click.group(cls=Group)
 def releases() -> None:
-    """Release a new version of a model by stages: shadow, 1, 5, 25, 100 %.
+    """Release a new version of a model by stages, or review one.
+
+    The stages are shadow, 1, 5, 25, 100 %.
 
     \b
     Examples:

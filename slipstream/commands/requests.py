@@ -21,12 +21,14 @@ from slipstream.table import table
 if TYPE_CHECKING:
     from control.api.call import AdminCall
     from control.requests.requests import RequestSummary
+    from control.requests.session import SessionReport
 
 TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
        phases_ms::text AS phases_ms, served_from, pool, replica_id, canary, side, release, stream, attempts,
        prompt_tokens, cached_tokens, completion_tokens, ttft_ms, tpot_ms, itl_max_ms, gaps_over_100ms, client_stall_ms,
-       engine_queue_ms, engine_prefill_ms, engine_grammar_ms, retractions, trace_id, over_share, service_class
+       engine_queue_ms, engine_prefill_ms, engine_grammar_ms, retractions, trace_id, over_share, service_class,
+       session, session_agent, session_parent
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """
@@ -44,6 +46,7 @@ def requests() -> None:
     Examples:
       slipstream requests list --organization acme --status 429
       slipstream requests show chatcmpl-019ab3…
+      slipstream requests session 01a221ea-25a8-77c3-b966-f07322de4aac --organization acme
     """
 
 
@@ -55,6 +58,7 @@ def requests() -> None:
 @click.option("--status", type=click.IntRange(100, 599), help="Only these, as 429.")
 @click.option("--error-code", help="Only these, as insufficient_quota.")
 @click.option("--model", help="Only requests to this model.")
+@click.option("--session", help="Only requests of this session, as its client names it.")
 @click.option("--since", "start", type=moment, metavar="MOMENT", help=MOMENT)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -86,8 +90,8 @@ def list_command(
             f"{each.recorded_at:%m-%d %H:%M:%S}",
             f"{each.status} {each.error_code or ''}".rstrip(),
             each.model or "-",
-            "-" if each.prompt_tokens is None else f"{each.prompt_tokens:,}",
-            "-" if each.completion_tokens is None else f"{each.completion_tokens:,}",
+            _number(each.prompt_tokens),
+            _number(each.completion_tokens),
             told(each.amount_micro, currency),
             "-" if each.ttft_ms is None else f"{each.ttft_ms:,.0f} ms",
             f"{each.total_ms:,.0f} ms",
@@ -97,6 +101,63 @@ def list_command(
     ]
     head = ("at (UTC)", "status", "model", "in", "out", "cost", "ttft", "took", "request")
     print("\n".join(table(head, rows)) if rows else none_in(organization))
+
+
+@requests.command()
+@deployment_options
+@organization_option
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="The newest turns at most.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.argument("session_id")
+def session(deployment: Deployment, organization: str, limit: int, as_json: bool, session_id: str) -> None:
+    """Show the session SESSION_ID, as its client names it: turns, gaps, lost prompt tokens and their cause, cost.
+
+    Coding agents name their session in a header; `prompt_cache_key` and `user` of a body count too.
+    """
+    from control.requests.session import SessionQuery, get_session
+    from slipstream.administration import administer
+    from slipstream.tenants import organization_named
+
+    async def work(call: AdminCall) -> SessionReport:
+        organization_id = await organization_named(call.connection, organization)
+        return await get_session(call, organization_id, session_id, SessionQuery(limit=limit))
+
+    found = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        _print_session(found, running_settings(*deployment).gateway.admin.currency)
+
+
+def _print_session(found: SessionReport, currency: str) -> None:
+    turns = "1 turn" if found.turns == 1 else f"{found.turns:,} turns"
+    agents = "" if found.agents == 1 else f" of {found.agents:,} agents"
+    share = f" ({found.cached_tokens / found.prompt_tokens:.0%} cached)" if found.prompt_tokens else ""
+    print(f"session {printable(found.session)}: {turns}{agents}{', earlier ones left out' if found.has_more else ''}")
+    print(
+        f"  {found.prompt_tokens:,} prompt tokens{share}, {found.lost_tokens:,} lost; "
+        f"{found.completion_tokens:,} generated; {told(found.amount_micro, currency)}"
+    )
+    rows = [
+        (
+            f"{each.arrived_at:%m-%d %H:%M:%S}",
+            "-" if each.gap_ms is None else f"{each.gap_ms / 1e3:,.1f} s",
+            printable(each.agent or "-"),
+            f"{each.status} {each.error_code or ''}".rstrip(),
+            *(_number(number) for number in (each.prompt_tokens, each.cached_tokens, each.lost_tokens)),
+            each.cause or "-",
+            _number(each.completion_tokens),
+            told(each.amount_micro, currency),
+            each.request_id,
+        )
+        for each in found.data
+    ]
+    head = ("at (UTC)", "gap", "agent", "status", "in", "cached", "lost", "cause", "out", "cost", "request")
+    print("\n".join(table(head, rows)))
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
 
 
 @requests.command()
@@ -150,6 +211,10 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"  answered from the generation of {trace['served_from']}")
         if trace["service_class"] is not None:
             print(f"  class {trace['service_class']}")
+        if trace["session"] is not None:
+            agent = "" if trace["session_agent"] is None else f", agent {trace['session_agent']}"
+            begun_by = "" if trace["session_parent"] is None else f", begun by {trace['session_parent']}"
+            print(f"  session {printable(trace['session'] + agent + begun_by)}")
         if trace["trace_id"] is not None:
             print(f"  trace {trace['trace_id']}")
         _print_phases(trace["phases_ms"])

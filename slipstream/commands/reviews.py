@@ -1,4 +1,4 @@
-"""`slipstream reviews`: people compare two answers to one question without knowing the candidate's."""
+"""`slipstream releases reviews`: people compare two answers to one question without knowing the candidate's."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def reviews() -> None:
 
     \b
     Examples:
-      slipstream reviews next
-      slipstream reviews vote 6f0c1c52-6f63-4d6b-9f3e-0f6a3b0f3a11 left
-      slipstream reviews list
+      slipstream releases reviews next
+      slipstream releases reviews vote 6f0c1c52-6f63-4d6b-9f3e-0f6a3b0f3a11 left
+      slipstream releases reviews list
     """
 
 
@@ -78,7 +78,7 @@ def next_command(deployment: Deployment, release: str | None, model: str | None,
             return
         print("\n".join(shown(found.review, found.waiting)))
         if not asks:
-            print(f"vote: slipstream reviews vote {found.review.id} {'|'.join(CHOICES)}")
+            print(f"vote: slipstream releases reviews vote {found.review.id} {'|'.join(CHOICES)}")
             return
         choice = click.prompt("better", type=click.Choice((*CHOICES, QUIT)))
         if choice == QUIT:
@@ -194,4 +194,4 @@ def _id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no review's id; `slipstream reviews next` shows one") from None
+        raise ConfigError(f"{text!r} is no review's id; `slipstream releases reviews next` shows one") from None

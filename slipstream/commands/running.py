@@ -37,6 +37,7 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     from infra.local.child import State
     from infra.local.control import ask
     from slipstream.metrics_targets import addresses
+    from slipstream.processes import admin_url
     from slipstream.replicas import replicas_of
     from slipstream.status_report import text_of
 
@@ -47,7 +48,7 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     ready = answer is None or all(process.state is State.READY for process in answer.processes)
     url, processes = ("", ()) if answer is None else (answer.url, answer.processes)
     has_console = bool(url) and settings.gateway.console.enabled
-    console = f"{url}/console/" if has_console else None
+    console = f"{admin_url(settings)}/console/" if has_console else None
     metrics = addresses(folder.prometheus_targets) if url else {}
     if as_json:
         told = {"url": url, "console": console, "processes": processes, "replicas": replicas or (), "metrics": metrics}

@@ -1,4 +1,4 @@
-"""`slipstream shadow`: candidates' answers beside those that customers were given, in numbers."""
+"""`slipstream releases shadow`: candidates' answers beside those that customers were given, in numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slipstream simulate`: the router's own core against modelled engines, on a trace or on made-up traffic."""
+"""`slipstream tools simulate`: the router's own core against modelled engines, on a trace or on made-up traffic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PEAK_HOURS = (20.5, 21.5)
 @click.option(
     "--recorded",
     is_flag=True,
-    help="The trace's requests at its own times, once, as `slipstream workload --export` writes them; without --load.",
+    help="The trace's requests at its own times, as `slipstream usage workload --export` writes them; without --load.",
 )
 @click.option("--sessions", is_flag=True, help="Made-up conversations with shared system prompts (the default).")
 @click.option(
@@ -117,10 +117,10 @@ def simulate(
     """Compare placement policies on modelled engines.
 
     \b
-    slipstream simulate                                   conversations at three loads
-    slipstream simulate --trace FILE --load 1,2,3 --seeds 3 --plot curves.svg
-    slipstream simulate --trace mine.jsonl --recorded --replicas 10 --policy ours
-    slipstream simulate --day 100 --replicas 8 --hours 17 23 --plot evening.svg
+    slipstream tools simulate                                   conversations at three loads
+    slipstream tools simulate --trace FILE --load 1,2,3 --seeds 3 --plot curves.svg
+    slipstream tools simulate --trace mine.jsonl --recorded --replicas 10 --policy ours
+    slipstream tools simulate --day 100 --replicas 8 --hours 17 23 --plot evening.svg
     """
     from tools.simulator.chart import chart, day_chart
     from tools.simulator.competitors import OURS

@@ -1,4 +1,4 @@
-"""`slipstream slo`: which objectives are kept, what is left of their error budgets, what a million good tokens cost."""
+"""`slipstream diagnose slo`: which objectives are kept, what is left of their error budgets, what good tokens cost."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def slo(
 
     \b
     Examples:
-      slipstream slo
-      slipstream slo --organization acme --tier chat --since 7d
+      slipstream diagnose slo
+      slipstream diagnose slo --organization acme --tier chat --since 7d
     """
     told = _gathered(deployment, organization, tier, since)
     if as_json:

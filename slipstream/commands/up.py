@@ -32,7 +32,7 @@ from slipstream.commands.options import Deployment, deployment_options, kv_budge
 @click.option("--probe", is_flag=True, help="Start nothing unless every engine of the settings is as they say.")
 @click.option("--quiet", is_flag=True, help="Only the final block.")
 def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> None:
-    """Start everything on this machine and keep it running until Ctrl-C."""
+    """Start everything on this machine, until Ctrl-C."""
     from slipstream.up import up as run
 
     asyncio.run(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from slipstream.command_table import Group
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.money import amount, told
@@ -17,18 +18,21 @@ from slipstream.table import table
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
+    from control.billing.good_tokens import TokenCostReport
     from control.billing.invoice import Invoice
     from control.billing.usage import UsageTotals
     from control.billing.verification import Verification
 
 
 GROUPS = ("day", "project", "key", "model", "tier", "adapter")
+COST_GROUPS = ("organization", "tier", "length")
+COST_HEAD = ("organization", "tier", "length", "requests", "good", "good in", "good out", "billed")
 SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 
-@click.group()
+@click.group(cls=Group)
 def usage() -> None:
-    """Show totals and invoices, and verify the ledger."""
+    """Totals, invoices, the ledger's checks, prefixes, completions."""
 
 
 @usage.command()
@@ -148,6 +152,93 @@ def invoice(deployment: Deployment, organization: str, month: str, form: str | N
         print(as_csv(found), end="")
     else:
         print(msgspec.json.encode(found).decode() if form == "json" else _invoice_text(found, organization))
+
+
+@usage.command()
+@deployment_options
+@click.option("--format", "form", type=click.Choice(["focus"]), default="focus", show_default=True, help="Of the file.")
+@click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
+@click.option("--organization", help="Id or name. Default: all.")
+def export(deployment: Deployment, form: str, month: str, organization: str | None) -> None:
+    """Write a month's usage and its cost as CSV, for tools of finance: FOCUS 1.2, by day, key, model and kind of token.
+
+    The sum of `BilledCost` is the sum of the invoices.
+
+    \b
+    Example:
+      slipstream usage export --format focus --month 2026-11 > slipstream.csv
+    """
+    from control.api.moments import month as period_of
+    from control.billing.focus import focus_csv
+    from slipstream.database import connected
+    from slipstream.tenants import organization_named
+
+    period = period_of(month)
+    if period is None:
+        raise click.BadParameter(f"{month!r} is no month; write it as 2026-11", param_hint="--month")
+
+    async def run(begin: datetime, end: datetime) -> str:
+        settings = running_settings(*deployment)
+        async with connected(settings) as connection:
+            one = None if organization is None else await organization_named(connection, organization)
+            return await focus_csv(connection, one, begin, end, settings.currency)
+
+    print(asyncio.run(run(*period)), end="")
+
+
+@usage.command("good-tokens")
+@deployment_options
+@click.option("--organization", help="Id or name. Default: all.")
+@click.option("--days", type=click.IntRange(1, 31), default=1, show_default=True, help="How many, until now.")
+@click.option("--by", "group_by", multiple=True, type=click.Choice(COST_GROUPS), help="Told apart by; several times.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def good_tokens(
+    deployment: Deployment, organization: str | None, days: int, group_by: tuple[str, ...], as_json: bool
+) -> None:
+    """Show what a million tokens cost that kept their promise, input and output apart.
+
+    The amounts are those of all billed requests, so a broken promise makes the good tokens dearer.
+
+    \b
+    Example:
+      slipstream usage good-tokens --days 7 --by tier --by length
+    """
+    from control.billing.good_tokens import TokenCostQuery, get_token_costs, get_token_costs_of_all
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import organization_named
+
+    end = datetime.now(UTC)
+    asked = {"start": end - timedelta(days=days), "end": end, "group_by": list(group_by)}
+
+    async def work(call: AdminCall) -> TokenCostReport:
+        query = converted(asked, TokenCostQuery)
+        if organization is None:
+            return await get_token_costs_of_all(call, query)
+        return await get_token_costs(call, await organization_named(call.connection, organization), query)
+
+    found = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    head = (*COST_HEAD, f"{found.currency} a million in", f"{found.currency} a million out")
+    rows = [
+        (
+            str(each.organization_id or "-"),
+            each.tier or "-",
+            each.length or "-",
+            f"{each.requests:,}",
+            f"{each.good:,}",
+            f"{each.good_input_tokens:,}",
+            f"{each.good_output_tokens:,}",
+            amount(each.amount_micro),
+            *(
+                "-" if micro is None else amount(micro)
+                for micro in (each.per_million_good_input_micro, each.per_million_good_output_micro)
+            ),
+        )
+        for each in found.data
+    ]
+    print("\n".join(table(head, rows)) if rows else "nothing was billed in this time")
 
 
 def _invoice_text(found: Invoice, organization: str) -> str:

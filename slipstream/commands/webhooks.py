@@ -1,10 +1,11 @@
-"""`slipstream webhooks`: where an organization's events are sent, and how that went."""
+"""`slipstream customers webhooks`: where an organization's events are sent, and how that went."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from slipstream.administration import administration
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.hints import command
-from slipstream.table import table
+from slipstream.listing import json_option, names, show, state_of
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -31,17 +32,18 @@ def webhooks() -> None:
 
     \b
     Examples:
-      slipstream webhooks create https://hooks.acme.example/slipstream --organization acme
-      slipstream webhooks test https://hooks.acme.example/slipstream --organization acme
-      slipstream webhooks deliveries https://hooks.acme.example/slipstream --organization acme --state failed
-      slipstream webhooks retry 5f0c6d9e-…
+      slipstream customers webhooks create https://hooks.acme.example/slipstream --organization acme
+      slipstream customers webhooks test https://hooks.acme.example/slipstream --organization acme
+      slipstream customers webhooks deliveries https://hooks.acme.example/slipstream --organization acme --state failed
+      slipstream customers webhooks retry 5f0c6d9e-…
     """
 
 
 @webhooks.command(name="list")
 @deployment_options
 @organization_option
-def list_command(deployment: Deployment, organization: str) -> None:
+@json_option
+def list_command(deployment: Deployment, organization: str, as_json: bool) -> None:
     """List an organization's webhooks, newest first; never their secrets."""
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
@@ -49,16 +51,13 @@ def list_command(deployment: Deployment, organization: str) -> None:
     async def work(call: AdminCall) -> list[Webhook]:
         return await _webhooks(call, await organization_named(call.connection, organization))
 
-    rows = [
-        (
-            str(each.id),
-            "disabled" if each.disabled_at else "active",
-            "all" if each.events is None else ", ".join(each.events),
-            each.url,
-        )
-        for each in administer(deployment, work)
-    ]
-    print("\n".join(table(("id", "state", "events", "url"), rows)) if rows else none_in(organization))
+    columns: dict[str, Callable[[Webhook], object]] = {
+        "id": lambda each: each.id,
+        "state": state_of,
+        "events": lambda each: names(each.events),
+        "url": lambda each: each.url,
+    }
+    show(administer(deployment, work), columns, as_json=as_json, empty=none_in(organization))
 
 
 @webhooks.command()
@@ -118,7 +117,7 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
     settings = running_settings(*deployment)
 
     async def run() -> tuple[Webhook, Delivery | None, DeliveryAttempt | None]:
-        async with administration(settings, "slipstream webhooks test") as call:
+        async with administration(settings, "slipstream customers webhooks test") as call:
             webhook = await _named(call, organization, which)
             event_id: UUID = (await test_webhook(call, webhook.id)).event_id
         return webhook, *(await _tried(settings, webhook.id, event_id, wait_s) if wait_s else (None, None))
@@ -143,7 +142,10 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
 @click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.argument("which")
-def deliveries(deployment: Deployment, organization: str, state: str | None, limit: int, which: str) -> None:
+@json_option
+def deliveries(
+    deployment: Deployment, organization: str, state: str | None, limit: int, which: str, as_json: bool
+) -> None:
     """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
     from control.webhooks.webhook_deliveries import DeliveryQuery, list_deliveries
     from slipstream.administration import administer, converted
@@ -155,20 +157,18 @@ def deliveries(deployment: Deployment, organization: str, state: str | None, lim
         page = await list_deliveries(call, webhook.id, query)
         return [(each, await _last_attempt(call, each.id)) for each in page.data]
 
-    rows = [
-        (
-            str(each.id),
-            each.type,
-            each.state.value,
-            f"{each.created_at:%Y-%m-%d %H:%M:%S}",
-            str(each.attempts),
-            f"{each.next_attempt_at:%Y-%m-%d %H:%M:%S}" if each.state.value == "pending" else "-",
-            _outcome(attempt),
-        )
-        for each, attempt in administer(deployment, work)
-    ]
-    head = ("id", "event", "state", "made (UTC)", "attempts", "next (UTC)", "last outcome")
-    print("\n".join(table(head, rows)))
+    columns: dict[str, Callable[[tuple[Delivery, DeliveryAttempt | None]], object]] = {
+        "id": lambda each: each[0].id,
+        "event": lambda each: each[0].type,
+        "state": lambda each: each[0].state.value,
+        "made (UTC)": lambda each: f"{each[0].created_at:%Y-%m-%d %H:%M:%S}",
+        "attempts": lambda each: each[0].attempts,
+        "next (UTC)": lambda each: (
+            f"{each[0].next_attempt_at:%Y-%m-%d %H:%M:%S}" if each[0].state.value == "pending" else "-"
+        ),
+        "last outcome": lambda each: _outcome(each[1]),
+    }
+    show(administer(deployment, work), columns, as_json=as_json)
 
 
 @webhooks.command()
@@ -180,7 +180,7 @@ def retry(deployment: Deployment, delivery_id: UUID) -> None:
     from slipstream.administration import administer
 
     delivery = administer(deployment, lambda call: retry_delivery(call, delivery_id))
-    shown_by = command(f"webhooks deliveries {delivery.webhook_id}")
+    shown_by = command(f"customers webhooks deliveries {delivery.webhook_id}")
     print(f"{delivery.type} is sent again; `{shown_by}` shows how it goes")
 
 
@@ -192,7 +192,7 @@ async def _tried(
 
     deadline = time.monotonic() + wait_s
     while True:
-        async with administration(settings, "slipstream webhooks test") as call:
+        async with administration(settings, "slipstream customers webhooks test") as call:
             page = await list_deliveries(call, webhook_id, DeliveryQuery(limit=100))
             for each in page.data:
                 if each.event_id == event_id and each.state.value != "pending":

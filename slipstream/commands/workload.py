@@ -1,4 +1,4 @@
-"""`slipstream workload`: what the traffic of a deployment is like, and as a trace for `slipstream simulate`."""
+"""`slipstream usage workload`: the shape of past requests, and a trace for `slipstream tools simulate`."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def workload(
 
     \b
     Examples:
-      slipstream workload --since 7d
-      slipstream workload --organization acme --since 1h --export acme.jsonl
-      slipstream simulate --trace acme.jsonl --recorded --replicas 10
+      slipstream usage workload --since 7d
+      slipstream usage workload --organization acme --since 1h --export acme.jsonl
+      slipstream tools simulate --trace acme.jsonl --recorded --replicas 10
     """
     from tools.workload.report import workloads
 

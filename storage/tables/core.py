@@ -240,6 +240,12 @@ request_traces = Table(
     Column("over_share", Boolean),
     # As `contracts.service_class` has it; null where it was refused before its class was known.
     Column("service_class", Text),
+    # As the client names them (gateway/wire/session.py); null: it names none. agent: within the session, null for its
+    # first one. parent: the agent or session that began it.
+    Column("session", Text),
+    Column("session_agent", Text),
+    Column("session_parent", Text),
+    Index(None, "session", "organization_id", "request_id", postgresql_where=text("session IS NOT NULL")),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),

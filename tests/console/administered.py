@@ -33,6 +33,7 @@ ADDRESSES = {
     "projectId": "project_id",
     "keyId": "key_id",
     "requestId": "request_id",
+    "sessionId": "session_name",
     "webhookId": "webhook_id",
     "releaseId": "release_id",
     "runId": "run_id",

@@ -29,6 +29,7 @@ from tests.deployment import Deployment
 from tests.waiting import eventually
 
 PROMPT = "You answer in one sentence. How long is a piece of string? " * 4
+SESSION = "01a221ea-25a8-77c3-b966-f07322de4aac"
 MEMBERS = (("Grace", "admin"), ("Linus", "developer"), ("Margaret", "billing"))
 DELIVERIES = """
 INSERT INTO gateway.webhook_events (organization_id, type, data)
@@ -99,7 +100,8 @@ async def _traffic(owner: Console, deployed: Deployment, ids: dict[str, str]) ->
     """Until a limit refuses: of the key, so that the ones before were answered."""
     body = {"model": "fake-chat", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 24, "stream": True}
     answered: list[str] = []
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {ids['secret']}"}) as http:
+    headers = {"Authorization": f"Bearer {ids['secret']}", "x-claude-code-session-id": SESSION}
+    async with aiohttp.ClientSession(headers=headers) as http:
         for _ in range(40):
             async with http.post(f"{deployed.url}/v1/chat/completions", json=body) as answer:
                 await answer.read()
@@ -111,7 +113,7 @@ async def _traffic(owner: Console, deployed: Deployment, ids: dict[str, str]) ->
             raise AssertionError("no limit refused")
     for each in (answered[-1], refused):
         await owner.until("id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", each)
-    return {"served": answered[-1], "requestId": refused}
+    return {"served": answered[-1], "requestId": refused, "sessionId": SESSION}
 
 
 async def _quality(owner: Console, deployed: Deployment, database: asyncpg.Connection) -> dict[str, str]:

@@ -55,6 +55,7 @@ VIEWS = {
     f"{ORGANIZATION}/invoices": View(("Total", "counted-wide", "Rounding")),
     f"{ORGANIZATION}/requests": View(("refused", "fake-chat")),
     f"{ORGANIZATION}/requests/$requestId": View(("Limited by requests per minute of the key",)),
+    f"{ORGANIZATION}/sessions/$sessionId": View(("Turns", "Lost input", "refused")),
     f"{ORGANIZATION}/webhooks": View(("https://example.com/hooks/slipstream",)),
     f"{ORGANIZATION}/webhooks/$webhookId": View(("budget.exhausted", "delivered")),
     f"{ORGANIZATION}/audit": View(("limits.put", "webhook.create")),

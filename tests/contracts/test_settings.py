@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from contracts.errors import ConfigError
+from contracts.fixed import SINCE, Fixed
 from contracts.settings import fields, load
+from slipstream import toml
 
 
 class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -209,3 +211,39 @@ def test_a_value_that_holds_a_path_is_refused_by_its_own_name(text: str) -> None
         load(Whole, None, {"SLIPSTREAM_ITEMS": msgspec.json.encode([{"edge": text}]).decode()}, {})
     assert caught.value.param == "items[0].edge"
     assert caught.value.message.endswith("is not one of: sharp, round (SLIPSTREAM_ITEMS)")
+
+
+class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    poll_s: float = 1.5
+    beat_s: float = 0.25
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str = "a"
+    least: Fixed[Annotated[int, msgspec.Meta(ge=1)]] = 3
+
+
+class WithConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    part: Part = Part()
+    parts: tuple[Part, ...] = ()
+    timing: Fixed[Timing] = Timing()
+
+
+def test_a_constant_in_a_file_or_a_variable_is_left_out_with_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "[part]\nname = 'b'\nleast = 0\n[[parts]]\nname = 'c'\nleast = 9\n[timing]\npoll_s = 9\n")
+    loaded = load(WithConstants, path, {"SLIPSTREAM_TIMING__BEAT_S": "7"})
+    assert loaded == WithConstants(part=Part("b"), parts=(Part("c"),))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"part.least ({path}) is fixed at 3 since {SINCE}; remove it",
+        f"parts[0].least ({path}) is fixed at 3 since {SINCE}; remove it",
+        f"timing.poll_s ({path}) is fixed at 1.5 since {SINCE}; remove it",
+        f"timing.beat_s (SLIPSTREAM_TIMING__BEAT_S) is fixed at 0.25 since {SINCE}; remove it",
+    ]
+    assert [name for name, _ in fields(WithConstants)] == ["part.name", "parts"]
+
+
+def test_a_program_sets_a_constant_and_does_not_write_it_down() -> None:
+    shortened = WithConstants(part=Part("b", least=9), timing=Timing(poll_s=0.1))
+    assert toml.dump(shortened) == 'parts = []\n\n[part]\nname = "b"\n'

@@ -41,9 +41,8 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
 from gateway.metering.journal import journal as journals
-from gateway.metering.journal.committer import Committer
+from gateway.metering.journal.committer import Committer, Entry
 from gateway.metering.journal.disk import Disk
-from gateway.metering.journal.records import AttemptKey
 from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
@@ -126,8 +125,8 @@ class _CommitsAtOnce(Committer):
         super().__init__(*arguments)
         self._thread = mock.Mock(is_alive=lambda: False)
 
-    def submit(self, key: AttemptKey, frame: bytes) -> None:
-        self._commit([(key, frame)])
+    def submit(self, entries: list[Entry]) -> None:
+        self._commit(entries)
 
 
 class _NothingSynced(Disk):
@@ -215,6 +214,7 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
             keyring=keyring,
             catalog=catalog,
             pipeline=serving.pipeline,
+            pooling=serving.pooling,
             idle_timeouts=idle_timeouts,
             metrics=metrics,
             traces=traces,

@@ -89,7 +89,9 @@ def client_of(platform: Platform, key: str) -> openai.AsyncOpenAI:
 
 
 async def add(platform: Platform, organization: str, name: str, folder: Path | str) -> None:
-    await platform.running.command("adapters", "add", MODEL, name, str(folder), "--organization", organization)
+    await platform.running.command(
+        "customers", "adapters", "add", MODEL, name, str(folder), "--organization", organization
+    )
 
 
 async def test_each_tenant_has_its_own_and_a_third_has_none(platform: Platform) -> None:
@@ -149,7 +151,7 @@ async def test_a_removed_one_is_refused_and_a_broken_one_is_no_fault_of_the_engi
         await add(platform, "dune", "third", platform.folders["third"])
         # the engine holds two of others by now: one of them gives way
         assert await answer(client, f"{MODEL}:third") == platform.merged["third"]
-        await running.command("adapters", "remove", f"{MODEL}:third", "--organization", "dune")
+        await running.command("customers", "adapters", "remove", f"{MODEL}:third", "--organization", "dune")
         async with asyncio.timeout(5):
             while True:
                 try:

@@ -20,7 +20,7 @@ async def test_an_alias_moves_to_other_engines_under_load_and_no_request_fails()
     async with fake_engine(token=TOKEN) as old, fake_engine(token=TOKEN) as new:
         environment = fake_fleet(old.url)
         async with deployment(options=["--gateways", "2"], environment=environment, token=TOKEN) as running:
-            await running.command("models", "alias", "busy", "fake")
+            await running.command("fleet", "models", "alias", "busy", "fake")
             headers = {"authorization": f"Bearer {running.key}"}
             answered: list[str] = []
             async with aiohttp.ClientSession(running.url, headers=headers) as session:
@@ -38,18 +38,20 @@ async def test_an_alias_moves_to_other_engines_under_load_and_no_request_fails()
                 await ask()
                 tasks = [asyncio.create_task(load()) for _ in range(4)]
                 try:
-                    await running.command("pools", "set", "green", "--driver", "sglang", "--replica", f"g0={new.url}")
                     await running.command(
-                        "models", "set", "fresh", "--tier", "chat", "--pool", "green", "--context-tokens", "4096",
-                        "--engine-model", "fake",
+                        "fleet", "pools", "set", "green", "--driver", "sglang", "--replica", f"g0={new.url}"
+                    )
+                    await running.command(
+                        "fleet", "models", "set", "fresh", "--tier", "chat", "--pool", "green",
+                        "--context-tokens", "4096", "--engine-model", "fake",
                     )  # fmt: skip
-                    said = await running.command("models", "alias", "busy", "fresh")
+                    said = await running.command("fleet", "models", "alias", "busy", "fresh")
                     assert "served by: " in said
                     assert "not yet by" not in said
                     moved = [await ask() for _ in range(8)]
                     before = len(answered)
-                    await running.command("models", "remove", "fake")
-                    await running.command("pools", "remove", "fake")
+                    await running.command("fleet", "models", "remove", "fake")
+                    await running.command("fleet", "pools", "remove", "fake")
                     moved += [await ask() for _ in range(8)]
                     assert len(answered) > before
                     assert not any(task.done() for task in tasks), "a request failed"

@@ -1,4 +1,4 @@
-"""`slipstream lsp` on the shipped code model."""
+"""`slipstream tools lsp` on the shipped code model."""
 
 from __future__ import annotations
 

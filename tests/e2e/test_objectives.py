@@ -1,4 +1,4 @@
-"""Requests through a whole deployment: `slipstream slo` and `top` tell what a client asked for, row by row."""
+"""Requests through a whole deployment: `slipstream diagnose slo` and `top` tell what a client asked for, row by row."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_what_clients_asked_for_is_told_by_slo_and_top(
     assert sum(each.counted for each in judged) == len(ASKED)
     assert sum(each.good for each in judged) <= 3, "late, slow and broken ones are not"
     assert not all(each.ttft_kept for each in judged if each.counted)
-    told = msgspec.json.decode(await faked.command("slo", "--organization", "judged", "--json"))
+    told = msgspec.json.decode(await faked.command("diagnose", "slo", "--organization", "judged", "--json"))
     [total] = told["totals"]
     assert (total["tier"], total["length"], total["requests"]) == ("chat", "short", len(ASKED))
     for name, kept in (

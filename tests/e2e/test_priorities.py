@@ -59,10 +59,12 @@ async def test_interactive_overtakes_offline_and_three_shares_are_given_three_ti
     names = "people", "batch", "large", "small"
     keys = await asyncio.gather(*(platform.make_key("--organization", name, *limits) for name in names))
     people, batch, large, small = keys
-    await platform.command("limits", "set", "--organization", "people", "--class", "interactive")
-    await platform.command("limits", "set", "--organization", "batch", "--project", "default", "--class", "offline")
+    await platform.command("customers", "limits", "set", "--organization", "people", "--class", "interactive")
+    await platform.command(
+        "customers", "limits", "set", "--organization", "batch", "--project", "default", "--class", "offline"
+    )
     await place.put_share("large", 300)
-    told = await platform.command("limits", "list", "--organization", "large")
+    told = await platform.command("customers", "limits", "list", "--organization", "large")
     assert "share 300" in told, told
     sides = ("small", small), ("large", large)
     async with asyncio.timeout(300), asyncio.TaskGroup() as group:

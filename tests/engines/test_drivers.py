@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, Overloaded, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
+from contracts.pooling import EmbeddingWork, PoolingWork, ScoringWork
 from contracts.usage import EngineTiming, Usage
 from engines.drivers import error_bodies
 from engines.drivers import registry as drivers
@@ -539,3 +540,35 @@ def test_only_an_engine_that_can_is_made_to_begin_with_a_text() -> None:
     for name in ("sglang", "openai"):
         with pytest.raises(UnsupportedField, match="begin"):
             drivers.get(name).generate(asked, "m")
+
+
+def test_vectors_and_scores_are_requested_in_each_dialect() -> None:
+    one, several = EmbeddingWork(("a",), "base64", 8), EmbeddingWork(((1, 2), (3,)))
+    ranked, paired = ScoringWork(("q",), ("a", "b")), ScoringWork(("p", "q"), ("a", "b"))
+    generation = Generation(
+        "req_1", Caller("o", "p", "k"), Tier.CHAT, "m", TextPrompt(("a",)), Sampling(max_tokens=0), cache_salt="salt"
+    )
+
+    def asked(driver: str, work: PoolingWork) -> tuple[str, dict[str, Any]]:
+        made = drivers.get(driver).pooled(work, generation, "theirs")
+        return made.path, msgspec.json.decode(made.body)
+
+    plain = {"model": "theirs", "input": "a", "encoding_format": "base64", "dimensions": 8}
+    assert asked("openai", one) == ("/v1/embeddings", plain)
+    assert asked("sglang", one) == ("/v1/embeddings", {**plain, "rid": "req_1"})
+    assert asked("vllm", one) == ("/v1/embeddings", {**plain, "request_id": "req_1", "cache_salt": "salt"})
+    assert asked("embedded", one) == ("/v1/embeddings", {**plain, "rid": "req_1", "cache_salt": "salt"})
+    ids = {"model": "theirs", "input": [[1, 2], [3]]}
+    assert asked("sglang", several) == ("/v1/embeddings", {**ids, "rid": ["req_1-0", "req_1-1"]})
+    assert asked("embedded", several)[1]["rid"] == "req_1"
+    rank = {"model": "theirs", "query": "q", "documents": ["a", "b"]}
+    assert asked("openai", ranked) == asked("sglang", ranked) == ("/v1/rerank", rank)
+    assert asked("vllm", ranked)[1]["text_1"] == "q"
+    assert asked("vllm", paired) == (
+        "/v1/score",
+        {"model": "theirs", "text_1": ["p", "q"], "text_2": ["a", "b"], "request_id": "req_1", "cache_salt": "salt"},
+    )
+    with pytest.raises(UnsupportedField, match="compares one text with others"):
+        asked("openai", paired)
+    with pytest.raises(UnsupportedField, match="make neither vectors nor scores"):
+        asked("tensorrt_llm", one)

@@ -18,6 +18,7 @@ import uvloop
 
 from tests.fakes.engine_state import KEPT_RECORDS, Asked, FakeEngine, Record
 from tests.fakes.generating import Generating
+from tests.fakes.pooling import POOLING_PATHS, pooled
 from tests.fakes.script import of_request
 
 OPEN_PATHS = ("/health", "/metrics")
@@ -33,6 +34,7 @@ class Connection(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._body = b""
         self._generating: Generating | None = None
+        self._hanging: Record | None = None
         self._transport: asyncio.Transport
         self._apart = b""
         self._apart_running = False
@@ -53,6 +55,10 @@ class Connection(asyncio.Protocol):
         if self._generating is not None:
             self._generating.leave()
             self._generating = None
+        if self._hanging is not None:
+            self._hanging.disconnected = True
+            self._hanging = None
+            self.engine.changed()
 
     def on_message_begin(self) -> None:
         self._url, self._headers, self._body = b"", {}, b""
@@ -73,6 +79,8 @@ class Connection(asyncio.Protocol):
             self.answer(401, {"error": "Unauthorized"})
         elif path in ("/v1/chat/completions", "/v1/completions"):
             self._generate(path)
+        elif path in POOLING_PATHS:
+            self._pool(path)
         else:
             self._serve(path, {name: values[0] for name, values in parse_qs(query).items()})
 
@@ -149,6 +157,26 @@ class Connection(asyncio.Protocol):
         engine.prompt_tokens += record.prompt_tokens * prompts
         engine.cached_tokens += record.cached_tokens * prompts
         generating.start()
+        engine.changed()
+
+    def _pool(self, path: str) -> None:
+        engine, script = self.engine, of_request(self.engine.script, self._body)
+        body = msgspec.json.decode(self._body)
+        rid = body.get("rid")
+        record = Record(str(rid) if rid else f"minted-{engine.requests}", path, {}, msgspec.Raw(self._body))
+        engine.record(record)
+        if script.die_after_tokens == 0:
+            self.die()
+        elif script.hang:
+            self._hanging = record
+        elif script.status != 200:
+            record.finished = True
+            self.answer(script.status, _refusal(script.message, script.status), retry_after=script.retry_after)
+        else:
+            record.finished = True
+            answer, record.prompt_tokens = pooled(path, body, script)
+            engine.prompt_tokens += record.prompt_tokens
+            self.answer(200, answer)
         engine.changed()
 
     def _serve(self, path: str, query: dict[str, str]) -> None:

@@ -62,6 +62,12 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Send an error event instead of going on; -1: never."""
     abort_after_tokens: int = -1
     """End the generation by itself instead of going on, as an engine that shuts down; -1: never."""
+    encoding: str = ""
+    """Of vectors, whatever the request wants: float or base64; empty: as requested."""
+    dropped_vectors: int = 0
+    """An embedding request gets so many vectors too few."""
+    flat: bool = False
+    """Scores as SGLang writes them: an array, with the tokens of each pair, and no usage."""
     error_code: int = 500
     """What that event says it is."""
 

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from contracts.desired_state import Model, Pool, Replica
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
+from contracts.pooling import Task
 from gateway.auth.keys import MintedKey, mint
 from infra.local.folders import DataFolder
 from tests.deployment import ROOT, free_port, plain_environment
@@ -134,6 +135,10 @@ class SlowPlatform:
         """The request's row, once it is there."""
         row = await self._row("SELECT * FROM gateway.request_traces WHERE request_id = $1", request_id)
         return {**row, "phases_ms": msgspec.json.decode(row["phases_ms"])}
+
+    async def usage(self, request_id: str) -> dict[str, Any]:
+        """The request's row of the ledger, once it is there."""
+        return await self._row("SELECT * FROM gateway.usage_events WHERE request_id = $1", request_id)
 
     async def events(self, request_id: str, count: int) -> list[dict[str, Any]]:
         """What editors reported of the request's completion, once so much is there."""
@@ -271,6 +276,8 @@ def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
     models = [
         Model("wide", Tier.CHAT, "wide", 4_096, description="It says anything."),
         Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096),
+        Model("vectors", Tier.CHAT, "wide", 4_096, task=Task.EMBEDDING),
+        Model("ranks", Tier.CHAT, "wide", 4_096, task=Task.RERANK),
     ]
     if code_tokenizer is not None:
         # first of its tier: requests that name no model, as llama.cpp's clients send, are for it

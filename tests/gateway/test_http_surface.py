@@ -51,7 +51,7 @@ def check_error(answer: Answered, status: int, code: str, param: str | None = No
     return message
 
 
-@pytest.mark.parametrize("path", ["/v2/chat/completions", "/v1/embeddings", "/v1/chat", "/admin", "/schema"])
+@pytest.mark.parametrize("path", ["/v2/chat/completions", "/v1/images", "/v1/chat", "/admin", "/schema"])
 async def test_an_unknown_url_is_404(platform: SlowPlatform, path: str) -> None:
     for method in ("GET", "POST"):
         answer = await send(platform, method, path)
@@ -137,13 +137,13 @@ async def test_anthropics_paths_are_served_with_its_own_key_header_and_query(pla
 async def test_models_are_listed_and_named_when_one_is_missing(platform: SlowPlatform) -> None:
     key = {"authorization": f"Bearer {platform.key}"}
     listed = await send(platform, "GET", "/v1/models", headers=key)
-    names = ("wide", "gaps", "narrow")
+    names = ("wide", "gaps", "narrow", "vectors", "ranks")
     assert (await send(platform, "GET", "/v1/models", headers={"x-api-key": platform.key})).body == listed.body
     assert [(model["id"], model["object"]) for model in listed.body["data"]] == [(name, "model") for name in names]
-    assert [model.get("description") for model in listed.body["data"]] == ["It says anything.", None, None]
+    assert [model.get("description") for model in listed.body["data"]] == ["It says anything.", *[None] * 4]
     assert (await send(platform, "GET", "/v1/models/narrow", headers=key)).body["tier"] == "autocomplete"
     missing = await send(platform, "GET", "/v1/models/meta/llama", headers=key)
-    assert "'meta/llama' does not exist. Available: wide, gaps, narrow." in check_error(
+    assert "'meta/llama' does not exist. Available: wide, gaps, narrow, vectors, ranks." in check_error(
         missing, 404, "model_not_found", "model"
     )
 

@@ -47,7 +47,7 @@ def test_every_unit_runs_a_command_there_is(unit: Path) -> None:
 
 def test_there_is_a_unit_for_every_process_and_the_guide_names_it() -> None:
     processes = {unit.name.removeprefix("slipstream-").partition(".")[0].rstrip("@") for unit in UNITS}
-    assert processes == {"router", "gateway", "worker", "evals", "engine", "migrate"}
+    assert processes == {"router", "gateway", "control", "worker", "evals", "engine", "migrate"}
     guide = (ROOT / "docs" / "guides" / "deploy.md").read_text()
     assert all(f"slipstream-{process}" in guide for process in processes)
 

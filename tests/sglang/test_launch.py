@@ -1,4 +1,4 @@
-"""What `slipstream engines render` prints for SGLang: its own parser takes all of it, and one of the commands runs."""
+"""What `slipstream tools engines render` prints for SGLang: its own parser takes it, and one of the commands runs."""
 
 from __future__ import annotations
 

@@ -102,26 +102,28 @@ async def test_a_later_start_makes_what_is_missing_and_else_administers_nothing(
 
 
 async def test_organizations_that_store_prompts_are_marked(shell: Shell) -> None:
-    acme, quiet = [await shell.must("organizations", "create", name) for name in ("acme", "quiet")]
-    await shell.must("organizations", "update", "acme", "--store-prompts")
-    listed = await shell.must("organizations", "list")
-    assert re.search(rf"^{acme} +active +acme +\(stores prompts\)$", listed, re.MULTILINE)
+    acme, quiet = [await shell.must("customers", "organizations", "create", name) for name in ("acme", "quiet")]
+    await shell.must("customers", "organizations", "update", "acme", "--store-prompts")
+    listed = await shell.must("customers", "organizations", "list")
+    assert re.search(rf"^{acme} +active +acme +stores prompts$", listed, re.MULTILINE)
     assert re.search(rf"^{quiet} +active +quiet$", listed, re.MULTILINE)
 
 
 async def test_a_deployment_is_administered_from_the_command_line(
     shell: Shell, fresh_postgres_url: str, data_folder: Path
 ) -> None:
-    first = await shell.must("admin-keys", "create")
-    acme = await shell.must("organizations", "create", "acme")
+    first = await shell.must("console", "admin-keys", "create")
+    acme = await shell.must("customers", "organizations", "create", "acme")
     assert re.fullmatch(r"sk-slip-admin-[0-9A-Za-z]{38}", first)
-    project = await shell.must("projects", "create", "web", "--organization", "acme", "--tier", "chat")
-    member = await shell.must("members", "add", "ann@example.com", "--organization", "acme", "--role", "admin")
+    project = await shell.must("customers", "projects", "create", "web", "--organization", "acme", "--tier", "chat")
+    member = await shell.must(
+        "customers", "members", "add", "ann@example.com", "--organization", "acme", "--role", "admin"
+    )
     key = await shell.must("keys", "create", "--organization", "acme", "--project", "web", "--name", "ci")
-    assert "acme" in await shell.must("organizations", "list")
-    projects = await shell.must("projects", "list", "--organization", acme)
-    members = await shell.must("members", "list", "--organization", "acme")
-    refused = await shell.run("projects", "update", "web", "--organization", "acme", "--model", "nothing")
+    assert "acme" in await shell.must("customers", "organizations", "list")
+    projects = await shell.must("customers", "projects", "list", "--organization", acme)
+    members = await shell.must("customers", "members", "list", "--organization", "acme")
+    refused = await shell.run("customers", "projects", "update", "web", "--organization", "acme", "--model", "nothing")
     assert re.search(rf"{project} +active +web +chat +all", projects)
     assert re.search(rf"{member} +active +admin +ann@example.com", members)
     assert refused[0] == 1
@@ -131,24 +133,24 @@ async def test_a_deployment_is_administered_from_the_command_line(
         key_id = await connection.fetchval("SELECT id::text FROM gateway.api_keys")
         rotated = await shell.must("keys", "rotate", key_id, "--overlap-hours", "1")
         assert rotated.rpartition("\n")[2] != key
-        await shell.must("projects", "update", "web", "--organization", "acme", "--disable")
+        await shell.must("customers", "projects", "update", "web", "--organization", "acme", "--disable")
         await shell.must("keys", "revoke", key_id)
         actions = [row[0] for row in await connection.fetch("SELECT action FROM gateway.audit_log ORDER BY id")]
         assert sorted(actions) == sorted(
             ["organization.create", "member.create", "admin_key.create", "organization.create", "project.create",
              "member.create", "key.create", "key.rotate", "project.update", "key.revoke"]
         )  # fmt: skip
-        whole = await shell.must("audit", "verify")
+        whole = await shell.must("console", "audit", "verify")
         head = whole.rpartition("head ")[2]
         assert whole.startswith(f"whole: 10 rows, no head was noted yet in {data_folder / 'audit'} (a log cut off")
         assert re.search(r"unnoticed\); head 10:[0-9a-f]{64}$", whole)
         assert (await verify(connection)).problem is None
         await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id = 10")
-        cut = await shell.run("audit", "verify", "--head", head)
+        cut = await shell.run("console", "audit", "verify", "--head", head)
         assert cut[0] == 1
         assert "broken: row 10 is missing" in cut[1]
         await tamper(fresh_postgres_url, "UPDATE gateway.audit_log SET actor_name = 'x' WHERE id = 5")
-        assert "row 5 was altered" in (await shell.run("audit", "verify"))[1]
+        assert "row 5 was altered" in (await shell.run("console", "audit", "verify"))[1]
     finally:
         await connection.close()
 
@@ -158,14 +160,16 @@ async def test_verification_compares_with_the_heads_that_were_noted(
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     for number in range(3):
-        await shell.must("organizations", "create", f"o{number}")
+        await shell.must("customers", "organizations", "create", f"o{number}")
         for folder in (data_folder / "audit", elsewhere):
             await note_now(fresh_postgres_url, folder)
-    assert (await shell.must("audit", "verify")).startswith("whole: 3 rows, 3 noted heads found again; head 3:")
+    assert (await shell.must("console", "audit", "verify")).startswith(
+        "whole: 3 rows, 3 noted heads found again; head 3:"
+    )
     # All of it computed anew from the second row on, as only the tables' owner could: the chain itself is whole.
     await rewrite(fresh_postgres_url, from_row=2)
     for options in ((), ("--heads", str(elsewhere))):
-        code, said = await shell.run("audit", "verify", *options)
+        code, said = await shell.run("console", "audit", "verify", *options)
         assert code == 1
         assert said.startswith("broken: row 2 differs from the recorded head: the log was rewritten; 1 rows")
     (tmp_path / "empty").mkdir()
@@ -173,14 +177,14 @@ async def test_verification_compares_with_the_heads_that_were_noted(
     (tmp_path / "emptied" / FILE).touch()
     for without in ("absent", "empty", "emptied"):
         folder = tmp_path / without
-        refused = await shell.run("audit", "verify", "--heads", str(folder))
+        refused = await shell.run("console", "audit", "verify", "--heads", str(folder))
         assert refused[0] == 1
         assert refused[1].startswith(f"--heads: {folder} holds no noted heads (heads.jsonl); name the folder")
-        configured = await shell.run("audit", "verify", "--config", str(_noting_in(folder, tmp_path)))
+        configured = await shell.run("console", "audit", "verify", "--config", str(_noting_in(folder, tmp_path)))
         assert configured[0] == 1
         assert configured[1].startswith(f"worker.audit.heads_folder: {folder} holds no noted heads (heads.jsonl)")
     (elsewhere / FILE).write_text("{}\n")
-    code, said = await shell.run("audit", "verify", "--heads", str(elsewhere))
+    code, said = await shell.run("console", "audit", "verify", "--heads", str(elsewhere))
     assert (code, f"{elsewhere / FILE}: line 1 is no head" in said) == (1, True)
 
 
@@ -193,9 +197,9 @@ def _noting_in(folder: Path, tmp_path: Path) -> Path:
 async def test_verification_says_when_the_application_could_alter_the_log(
     fresh_postgres_url: str, data_folder: Path
 ) -> None:
-    said = await Shell(as_owner(fresh_postgres_url), data_folder).must("audit", "verify")
+    said = await Shell(as_owner(fresh_postgres_url), data_folder).must("console", "audit", "verify")
     assert f"warning: {OWNED}" in said
     assert "whole: 0 rows" in said
-    assert OWNED not in await Shell(fresh_postgres_url, data_folder).must("audit", "verify")
+    assert OWNED not in await Shell(fresh_postgres_url, data_folder).must("console", "audit", "verify")
     settings = Settings(local=LocalConfig(data=str(data_folder), database_url=as_owner(fresh_postgres_url)))
     assert await ownership_warning(settings) == OWNED

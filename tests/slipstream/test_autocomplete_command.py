@@ -1,4 +1,4 @@
-"""What `slipstream autocomplete stats` tells, on a real database."""
+"""What `slipstream usage autocomplete stats` tells, on a real database."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
 
 
 async def test_stats_of_an_organization(shell: Shell) -> None:
-    head, line = (await shell.must("autocomplete", "stats", *ACME)).splitlines()
+    head, line = (await shell.must("usage", "autocomplete", "stats", *ACME)).splitlines()
     assert head.split() == [
         "completions", "empty", "abandoned", "superseded", "shown", "accepted", "dismissed", "rate", "offered", "kept",
         "p50", "p95",
     ]  # fmt: skip
     counts = ["130", "0", "0", "0", "10", "5", "0", "50.0%", "1,040", "40"]
     assert line.split() == [*counts, "20", "ms", "20", "ms"]
-    lines = (await shell.must("autocomplete", "stats", *ACME, "--by", "client", "--by", "language")).splitlines()
+    lines = (
+        await shell.must("usage", "autocomplete", "stats", *ACME, "--by", "client", "--by", "language")
+    ).splitlines()
     assert lines[0].split()[:2] == ["language", "client"]
     assert len(lines) == 1 + 121, "every page"
     [python] = [line.split() for line in lines if line.startswith("python")]
@@ -77,7 +79,7 @@ async def test_stats_of_an_organization(shell: Shell) -> None:
         "20",
         "ms",
     ]
-    told = await shell.must("autocomplete", "stats", *ACME, "--by", "language", "--json")
+    told = await shell.must("usage", "autocomplete", "stats", *ACME, "--by", "language", "--json")
     decoded = [msgspec.json.decode(line, type=AutocompleteTotals) for line in told.splitlines()]
     assert sum(each.completions for each in decoded) == 130
     assert {each.acceptance_rate for each in decoded} == {0.5, None}

@@ -13,7 +13,9 @@ from click.testing import CliRunner
 from slipstream import commands
 from slipstream.__main__ import cli
 from slipstream.command_line import LIMITS
-from slipstream.command_table import ENTRIES, GROUPS
+from slipstream.command_table import ENTRIES, GROUPS, MOVED, WITHIN, loaded
+
+MOST_COMMANDS, SCREEN_LINES = 25, 40
 
 
 @pytest.mark.parametrize(
@@ -23,10 +25,10 @@ from slipstream.command_table import ENTRIES, GROUPS
         ("--verson", "No such option '--verson'. Did you mean '--version'?"),
         ("keys list --email a@b", "No such option '--email'."),
         (
-            "members add --organization x --email a@b",
+            "customers members add --organization x --email a@b",
             "No such option '--email'. EMAIL is given without an option's name.",
         ),
-        ("projects create --name web", "No such option '--name'. NAME is given without an option's name."),
+        ("customers projects create --name web", "No such option '--name'. NAME is given without an option's name."),
         (
             "--data /srv/x status",
             "No such option '--data'. It belongs behind the command: slipstream status --data /srv/x",
@@ -43,8 +45,8 @@ from slipstream.command_table import ENTRIES, GROUPS
             "releases --json list",
             "No such option '--json'. It belongs behind the command: slipstream releases list --json",
         ),
-        ("--data x plan", "No such option '--data'."),
-        ("plan --data x", "No such option '--data'. slipstream plan is about no deployment: leave it out."),
+        ("--data x tools plan", "No such option '--data'."),
+        ("tools plan --data x", "No such option '--data'. slipstream tools plan is about no deployment: leave it out."),
         ("status --version", "No such option '--version'. It belongs before the command: slipstream --version"),
     ],
 )
@@ -59,7 +61,7 @@ def test_an_option_that_there_is_not(line: str, said: str) -> None:
     [
         ("priorities", f"No such command 'priorities'. {LIMITS}"),
         ("share", f"No such command 'share'. {LIMITS}"),
-        ("limit", "No such command 'limit'. Did you mean 'limits'?"),
+        ("limit", "No such command 'limit'. Did you mean 'customers limits'?"),
     ],
 )
 def test_a_command_that_there_is_not(word: str, said: str) -> None:
@@ -72,8 +74,8 @@ def test_the_help_leads_from_priorities_to_limits() -> None:
     def told(*words: str) -> str:
         return " ".join(CliRunner().invoke(cli, [*words, "--help"]).output.split())
 
-    assert "limits Set and show limits, class and share of organizations" in told()
-    assert "class and share decide who goes first" in told("limits")
+    assert "limits Set and show limits, class and share of organizations" in told("customers")
+    assert "class and share decide who goes first" in told("customers", "limits")
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -90,7 +92,7 @@ def test_every_command_is_in_the_table() -> None:
     made = [value for module in modules for value in vars(module).values() if isinstance(value, click.Command)]
     inner = {id(command) for group in made if isinstance(group, click.Group) for command in group.commands.values()}
     outer = {command.name for command in made if id(command) not in inner}
-    assert outer == set(ENTRIES)
+    assert outer == {*ENTRIES, *MOVED}
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -98,6 +100,23 @@ def test_the_list_of_commands_shows_each_in_its_group_and_cuts_none(columns: int
     shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, ["--help"]).output
     assert max(map(len, shown.splitlines())) <= min(columns, 100)
     sections = dict(re.findall(r"^(\S.*):\n((?: .+\n)+)", shown, re.MULTILINE))
-    for title, entries in GROUPS.items():
+    *tasks, processes = GROUPS
+    for title in tasks:
         told = " ".join(sections[title].split())
-        assert told == " ".join(f"{name} {' '.join(entry.help.split())}" for name, entry in entries.items())
+        assert told == " ".join(f"{name} {' '.join(entry.help.split())}" for name, entry in GROUPS[title].items())
+    assert sections[processes].split() == ", ".join(GROUPS[processes]).split()
+    assert len(ENTRIES) <= MOST_COMMANDS
+    assert len(shown.splitlines()) <= SCREEN_LINES
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group, within in WITHIN.items() for name in within])
+def test_a_group_lists_the_commands_of_other_modules(group: str, name: str) -> None:
+    command = loaded(name, WITHIN[group][name])
+    assert (command.name, command.get_short_help_str(10_000)) == (name, WITHIN[group][name].help)
+    assert re.search(rf"^  {name} ", CliRunner().invoke(cli, [group, "--help"]).output, re.MULTILINE)
+
+
+def test_an_old_spelling_is_answered_with_the_new_one() -> None:
+    old, new = (CliRunner().invoke(cli, [*words, "set", "--help"]) for words in (["limits"], ["customers", "limits"]))
+    assert old.stdout == new.stdout
+    assert (old.stderr, new.stderr) == ("note: `slipstream limits` is now `slipstream customers limits`\n", "")

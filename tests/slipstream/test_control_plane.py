@@ -169,5 +169,5 @@ def test_everything_else_is_not(path: str) -> None:
 @given(st.lists(st.sampled_from(["", "v1", "admin", "console", "models", "x"]), max_size=6).map("/".join))
 def test_whatever_is_answered_as_administration_is_led_there(path: str) -> None:
     """Only the control plane knows the admin API's paths, by which a misspelt one is put right."""
-    if "/admin/v1/openapi.json describes it" in unknown_url("GET", path, {}).message:
+    if "/admin/v1/openapi.json describes it" in unknown_url("GET", path, {}, ["/keys"]).message:
         assert ControlPlane(Loaded).serves(path)

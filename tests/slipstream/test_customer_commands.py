@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from contracts.desired_state import Model, Pool
@@ -54,13 +56,19 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connectio
 async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
-    said = await shell.must("limits", "set", *ACME, "--requests-per-minute", "600", "--money-per-month", "12.5")
+    said = await shell.must(
+        "customers", "limits", "set", *ACME, "--requests-per-minute", "600", "--money-per-month", "12.5"
+    )
     assert said == "organization acme, all tiers: 600 requests/min, 12.50 USD a month"
-    said = await shell.must("limits", "set", *ACME, "--tokens-per-day", "1000000", "--requests-per-minute", "none")
+    said = await shell.must(
+        "customers", "limits", "set", *ACME, "--tokens-per-day", "1000000", "--requests-per-minute", "none"
+    )
     assert said == "organization acme, all tiers: 1,000,000 tokens/day, 12.50 USD a month"
-    await shell.must("limits", "set", *ACME, "--project", "web", "--tier", "chat", "--tokens-per-minute", "5")
-    await shell.must("limits", "set", "--key", "ci", "--max-concurrency", "4")
-    assert [line.split(None, 3) for line in (await shell.must("limits", "list", *ACME)).splitlines()] == [
+    await shell.must(
+        "customers", "limits", "set", *ACME, "--project", "web", "--tier", "chat", "--tokens-per-minute", "5"
+    )
+    await shell.must("customers", "limits", "set", "--key", "ci", "--max-concurrency", "4")
+    assert [line.split(None, 3) for line in (await shell.must("customers", "limits", "list", *ACME)).splitlines()] == [
         ["level", "of", "tier", "limits"],
         ["organization", "acme", "all", "1,000,000 tokens/day, 12.50 USD a month"],
         ["project", "web", "chat", "5 tokens/min"],
@@ -72,39 +80,41 @@ async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     assert ids is not None
     rules = (await levels_of_all(connection, [tuple(ids)]))[0].rules  # as a gateway reads them
     assert [rule.limits.money_micro_per_month for rule in rules] == [12_500_000, None, None]
-    assert (await shell.must("limits", "remove", "--key", "ci")) == "key ci, all tiers: none"
-    await shell.must("limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
-    (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
+    assert (await shell.must("customers", "limits", "remove", "--key", "ci")) == "key ci, all tiers: none"
+    await shell.must("customers", "limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
+    (_, left) = (await shell.must("customers", "limits", "list", *ACME)).splitlines()
     assert left.split()[:2] == ["project", "web"]
     for subject in (("--key", "ci"), (*ACME, "--project", "web", "--key", "ci")):
-        assert (await shell.must("limits", "list", *subject)).splitlines()[0] == "none for key ci"
+        assert (await shell.must("customers", "limits", "list", *subject)).splitlines()[0] == "none for key ci"
 
 
 async def test_class_and_share_are_set_beside_limits_and_told_with_them(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
     given = ("--class", "interactive", "--share", "300", "--max-concurrency", "9")
-    said = await shell.must("limits", "set", *ACME, *given)
+    said = await shell.must("customers", "limits", "set", *ACME, *given)
     assert said == "organization acme, all tiers: 9 at once, class interactive, share 300"
-    said = await shell.must("limits", "set", *ACME, "--class", "none")
+    said = await shell.must("customers", "limits", "set", *ACME, "--class", "none")
     assert said == "organization acme, all tiers: share 300"
-    said = await shell.must("limits", "set", *ACME, "--project", "web", "--tier", "chat", "--class", "offline")
+    said = await shell.must(
+        "customers", "limits", "set", *ACME, "--project", "web", "--tier", "chat", "--class", "offline"
+    )
     assert said == "project web of acme, tier chat: class offline"
-    assert [line.split(None, 3) for line in (await shell.must("limits", "list", *ACME)).splitlines()] == [
+    assert [line.split(None, 3) for line in (await shell.must("customers", "limits", "list", *ACME)).splitlines()] == [
         ["level", "of", "tier", "limits"],
         ["organization", "acme", "all", "9 at once, share 300"],
         ["project", "web", "chat", "class offline"],
     ]
-    of_key = (await shell.must("limits", "list", "--key", "ci")).splitlines()
+    of_key = (await shell.must("customers", "limits", "list", "--key", "ci")).splitlines()
     assert of_key == [
         "none for key ci",
         "in force in the tier autocomplete: class standard; share 300 of the organization, 100 of the project in it",
         "in force in the tier chat: class offline; share 300 of the organization, 100 of the project in it",
     ]
-    code, output = await shell.run("limits", "set", "--key", "ci", "--class", "interactive")
+    code, output = await shell.run("customers", "limits", "set", "--key", "ci", "--class", "interactive")
     assert code != 0
     assert "'interactive' is above what the organization has in the tier autocomplete, 'standard' and in the" in output
-    assert "slipstream limits set --organization NAME --class interactive" in output
+    assert "slipstream customers limits set --organization NAME --class interactive" in output
     ids = await connection.fetchrow(
         "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
     )
@@ -112,17 +122,17 @@ async def test_class_and_share_are_set_beside_limits_and_told_with_them(
     (priorities,) = await priorities_of_all(connection, [tuple(ids)])  # as a gateway reads them
     assert priorities.chat == Priority(ServiceClass.OFFLINE, 300, 100)
     assert priorities.autocomplete == Priority(ServiceClass.STANDARD, 300, 100)
-    await shell.must("limits", "remove", *ACME)
-    (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
+    await shell.must("customers", "limits", "remove", *ACME)
+    (_, left) = (await shell.must("customers", "limits", "list", *ACME)).splitlines()
     assert left.split() == ["project", "web", "chat", "class", "offline"]
 
 
 async def test_an_empty_list_says_of_which_organization_and_how_another_is_named(shell: Shell) -> None:
-    await shell.must("organizations", "create", "demo")
-    await shell.must("organizations", "create", "empty")
-    for command in ("requests", "webhooks", "projects", "limits"):
-        assert await shell.must(command, "list") == "none in demo; --organization NAME chooses another"
-        assert await shell.must(command, "list", "--organization", "empty") == "none in empty"
+    await shell.must("customers", "organizations", "create", "demo")
+    await shell.must("customers", "organizations", "create", "empty")
+    for command in ("requests", "customers webhooks", "customers projects", "customers limits"):
+        assert await shell.must(*command.split(), "list") == "none in demo; --organization NAME chooses another"
+        assert await shell.must(*command.split(), "list", "--organization", "empty") == "none in empty"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +149,7 @@ async def test_an_empty_list_says_of_which_organization_and_how_another_is_named
     ],
 )
 async def test_a_limit_that_cannot_be_is_refused_by_name(shell: Shell, given: tuple[str, ...], said: str) -> None:
-    code, output = await shell.run("limits", "set", *ACME, *given)
+    code, output = await shell.run("customers", "limits", "set", *ACME, *given)
     assert (code != 0, said in output) == (True, True), output
 
 
@@ -158,30 +168,34 @@ async def test_a_price_is_set_in_the_currency_listed_and_ended_by_its_models_nam
     euros = tmp_path / "euros.toml"
     euros.write_text('[gateway.admin]\ncurrency = "EUR"\n')
     config = ("--config", str(euros))
-    said = await shell.must("prices", "set", "slipstream-chat", "--input", "0.20", "--output", "0.8", *config)
+    said = await shell.must(
+        "customers", "prices", "set", "slipstream-chat", "--input", "0.20", "--output", "0.8", *config
+    )
     assert said.startswith(
         "slipstream-chat: 0.20 EUR for input, 0.02 EUR for cached input, 0.80 EUR for output, a million tokens from "
     )
     assert "warning" not in said
-    listed = await shell.must("prices", "list", *config)
+    listed = await shell.must("customers", "prices", "list", *config)
     assert re.search(r"1 +slipstream-chat +in force +\S+ \S+ +- +0\.20 EUR +0\.02 EUR +0\.20 EUR +0\.80 EUR", listed)
     assert listed.endswith("without a price now, so free: slipstream-code")
-    assert "ends at" in await shell.must("prices", "end", "slipstream-chat")
+    assert "ends at" in await shell.must("customers", "prices", "end", "slipstream-chat")
     again = ("slipstream-chat", "--input", "1", "--output", "2", "--from", "2098-01-01")
-    await shell.must("prices", "set", *again)
-    code, said = await shell.run("prices", "end", "slipstream-chat")
+    await shell.must("customers", "prices", "set", *again)
+    code, said = await shell.run("customers", "prices", "end", "slipstream-chat")
     assert (code, "name one by its version: 2 (coming), 1 (in force)" in said) == (1, True)
-    assert (await shell.must("prices", "end", "2")).startswith("taken back, before it began: slipstream-chat: 1.00 USD")
-    code, said = await shell.run("prices", "end", "nothing")
+    assert (await shell.must("customers", "prices", "end", "2")).startswith(
+        "taken back, before it began: slipstream-chat: 1.00 USD"
+    )
+    code, said = await shell.run("customers", "prices", "end", "nothing")
     assert (code, "price 'nothing'" in said) == (1, True)
 
 
 async def test_a_price_for_a_model_that_is_not_served_is_warned_of(shell: Shell) -> None:
-    said = await shell.must("prices", "set", "slipstream-chatt", "--input", "0.20", "--output", "0.80")
+    said = await shell.must("customers", "prices", "set", "slipstream-chatt", "--input", "0.20", "--output", "0.80")
     assert "warning: This deployment serves no model 'slipstream-chatt' (it serves: slipstream-chat, " in said
     assert "did you mean 'slipstream-chat'?" in said
-    assert re.search(r"such a model\. Take it back: slipstream prices end \d+", said)
-    listed = await shell.must("prices", "list")
+    assert re.search(r"such a model\. Take it back: slipstream customers prices end \d+", said)
+    listed = await shell.must("customers", "prices", "list")
     assert "slipstream-chatt (not served)" in listed
     assert "so free: slipstream-chat, slipstream-code" in listed
 
@@ -201,8 +215,8 @@ class Customer:
         self._config = config
 
     async def webhooks(self, *arguments: str) -> tuple[int, str]:
-        """`slipstream webhooks …`, with a worker at work."""
-        return await self.shell.run("webhooks", *arguments, *self._config)
+        """`slipstream customers webhooks …`, with a worker at work."""
+        return await self.shell.run("customers", "webhooks", *arguments, *self._config)
 
     async def delivering(self, *arguments: str) -> tuple[int, str]:
         """The same while a worker delivers what is due."""
@@ -274,6 +288,86 @@ async def test_a_delivery_that_waits_for_its_next_attempt_is_sent_at_once_when_a
     assert (code, "tried within 35 s without being asked" in said) == (1, True)
 
 
+async def test_a_bound_of_prompts_is_tried_before_it_is_set(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    now_ms = int(datetime.now(UTC).timestamp() * 1e3)
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces
+               (request_id, organization_id, project_id, key_id, status, total_ms, phases_ms, tier, prompt_tokens)
+        SELECT 'req_' || lpad(to_hex($1::bigint - ago_ms), 12, '0') || 'x' || number, organization_id, project_id, k.id,
+               200, 1, '{}', tier, prompt
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
+               (VALUES (1, 1000, 'chat', 100), (2, 1000, 'chat', 40000), (3, 1000, 'autocomplete', 50000),
+                       (4, 1000, 'chat', NULL), (5, 864000000, 'chat', 90000)) AS seen (number, ago_ms, tier, prompt)
+        """,
+        now_ms,
+    )
+    said = (await shell.must("limits", "preview", *ACME, "--max-prompt-tokens", "32000")).splitlines()
+    assert said[0].startswith("a bound of 32,000 tokens a prompt would have refused 2 of 3 requests (66.7%) since ")
+    assert said[0].endswith(", of 1 keys")
+    assert said[2].split() == ["web", "ci", "3", "2", "50,000", "50,000"]
+    one_tier = ("--project", "web", "--key", "ci", "--tier", "chat")
+    chat = await shell.must("limits", "preview", *ACME, *one_tier, "--max-prompt-tokens", "32000")
+    assert "refused 1 of 2 requests (50.0%)" in chat
+    longer = await shell.must("limits", "preview", *ACME, "--since", "30d", "--json")
+    assert msgspec.json.decode(longer)["longest_prompt_tokens"] == 90_000
+    bound = ("--project", "web", "--tier", "chat", "--max-prompt-tokens", "32000")
+    done = await shell.must("limits", "set", *ACME, *bound)
+    assert done == "project web of acme, tier chat: 32,000 tokens a prompt"
+    ids = await connection.fetchrow(
+        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
+    )
+    assert ids is not None
+    levels = (await levels_of_all(connection, [tuple(ids)]))[0]  # as a gateway reads them
+    cap = levels.cap(Tier.CHAT)
+    assert levels.capped
+    assert cap is not None
+    assert (cap[0], levels.cap(Tier.AUTOCOMPLETE)) == (32_000, None)
+
+
+async def test_a_session_is_listed_and_shown_turn_by_turn(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    first_ms = int(datetime(2026, 11, 27, 9, 0, tzinfo=UTC).timestamp() * 1e3)
+    ids = [f"req_{first_ms + offset_ms:012x}{number:024x}" for number, offset_ms in enumerate((0, 2_500, 9_000))]
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces
+               (request_id, organization_id, project_id, key_id, status, total_ms, phases_ms, model, session,
+                session_agent, session_parent, prompt_tokens, cached_tokens, completion_tokens)
+        SELECT seen.id, organization_id, project_id, k.id, 200, 1500, '{}', 'slipstream-chat', 's/1', agent, parent,
+               prompt, cached, 20
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
+               (VALUES ($1, NULL, NULL, 4000, 0), ($2, NULL, NULL, 5000, 64), ($3, 'sub', 'main', 700, 0))
+               AS seen (id, agent, parent, prompt, cached)
+        """,
+        *ids,
+    )
+    await connection.execute(
+        """
+        INSERT INTO gateway.prefix_samples (request_id, organization_id, project_id, model, tier, endpoint, template,
+               session_id, turn, prompt_tokens, reusable_tokens, cause, blocks)
+        SELECT request_id, organization_id, project_id, model, 'chat', 'chat', 't', request_id, 1, 5000, 64, 'date',
+               '{}' FROM gateway.request_traces WHERE request_id = $1
+        """,
+        ids[1],
+    )
+    listed = (await shell.must("requests", "list", *ACME, "--session", "s/1")).splitlines()
+    assert [line.split()[-1] for line in listed] == ["request", *reversed(ids)]
+    assert (await shell.must("requests", "list", *ACME, "--session", "another")).startswith("none in")
+    said = (await shell.must("requests", "session", "s/1", *ACME)).splitlines()
+    assert said[:2] == [
+        "session s/1: 3 turns of 2 agents",
+        "  9,700 prompt tokens (1% cached), 3,936 lost; 60 generated; 0.00 USD",
+    ]
+    assert [line.split()[2:10] for line in said[3:]] == [
+        ["-", "-", "200", "4,000", "0", "0", "-", "20"],
+        ["1.0", "s", "-", "200", "5,000", "64", "3,936", "date"],
+        ["-", "sub", "200", "700", "0", "0", "-", "20"],
+    ]
+    assert "session s/1, agent sub, begun by main" in await shell.must("requests", "show", ids[2])
+    code, said_of_none = await shell.run("requests", "session", "no such", *ACME)
+    assert (code, "There is no session no such." in said_of_none) == (1, True)
+
+
 async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
     await connection.execute(
         """
@@ -307,3 +401,21 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     ]
     assert '"tpot_ms":9.5' in await shell.must("requests", "show", "req_1", "--json")
     assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")
+
+
+async def test_each_list_is_also_json_a_line(shell: Shell) -> None:
+    await shell.must("keys", "create", "--create-missing", "--organization", "acme", "--project", "web", "--name", "ci")
+    await shell.must("customers", "limits", "set", "--organization", "acme", "--max-concurrency", "3")
+    for command, field, value in (
+        ("customers organizations list", "name", "acme"),
+        ("customers projects list --organization acme", "name", "web"),
+        ("customers limits list --organization acme", "limits", "3 at once"),
+        ("keys list --organization acme", "name", "ci"),
+    ):
+        lines = (await shell.must(*command.split(), "--json")).splitlines()
+        assert value in [msgspec.json.decode(line)[field] for line in lines], command
+    for command in ("prices", "members", "adapters --organization acme", "webhooks --organization acme"):
+        name, *given = command.split()
+        assert "{" not in await shell.must("customers", name, "list", *given, "--json")
+    for words in (("console", "admin-keys"), ("console", "accounts")):
+        assert await shell.must(*words, "list", "--json") == ""

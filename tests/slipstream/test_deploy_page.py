@@ -87,7 +87,7 @@ async def operator(empty_postgres_url: str, valkey_url: str) -> AsyncIterator[Re
 
 @pytest.mark.timeout(300)  # starts nine processes, two of them with a model, on a machine that may be busy
 async def test_every_process_of_the_page_starts_alone_works_and_stops(operator: Reader, connection: Connection) -> None:
-    migrate, config_check = (_block(line) for line in ("slipstream migrate up", "slipstream config check"))
+    migrate, config_check = (_block(line) for line in ("slipstream config migrate up", "slipstream config check"))
     assert "settings are valid" in await operator.paste(config_check)
     await operator.paste(migrate)
     lines = [line for block in shell_blocks(PAGE) if block.note == EACH_LINE for line in block.text.splitlines()]
@@ -113,13 +113,15 @@ async def test_every_process_of_the_page_starts_alone_works_and_stops(operator: 
                 _told(f"slipstream keys create --create-missing --organization acme --project web {CONFIG}")
             )
         ).strip()
-        webhooks = f"slipstream webhooks create {server.url} --organization acme {CONFIG}"
+        webhooks = f"slipstream customers webhooks create {server.url} --organization acme {CONFIG}"
         await operator.paste(_told(webhooks))
         secret = re.search(r"sk-slip-\w+", key)
         assert secret is not None
         for path, body in QUESTIONS.items():
             await _until(everything[0], partial(_served, f"{gateway}/v1/{path}", secret.group(), body))
-        test = await operator.paste(_told(f"slipstream webhooks test {server.url} --organization acme {CONFIG}"))
+        test = await operator.paste(
+            _told(f"slipstream customers webhooks test {server.url} --organization acme {CONFIG}")
+        )
         await _until(everything[2], lambda: bool(server.came))
         assert server.came[0].event["type"] == "webhook.test", test
     await _until(everything[2], lambda: _holds(connection, "SELECT sum(requests) >= 2 FROM gateway.usage_hourly"))

@@ -1,4 +1,4 @@
-"""`slipstream diagnose` and `slipstream changes` on a real database: what they print, and how they end."""
+"""`slipstream diagnose` and `slipstream diagnose changes` on a real database: what they print, and how they end."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_certificate_that_is_not_accepted_is_found_and_its_authority_can
         (("diagnose", "--since", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"), "is not in the past; from 1s"),
         (("diagnose", "--before", "8d"), "Invalid value for '--before': '8d' is too long: 7d at most"),
         (("diagnose", "--url", "http://127.0.0.1:1"), "no API key"),
-        (("changes", "measure", "x"), "is no change's id"),
+        (("diagnose", "changes", "measure", "x"), "is no change's id"),
     ],
 )
 async def test_what_cannot_be_asked_is_said(
@@ -153,26 +153,38 @@ async def test_the_ledger_is_printed_with_what_was_measured(
     database: asyncpg.Connection, fresh_postgres_url: str, data_folder: Path
 ) -> None:
     shell = Shell(fresh_postgres_url, data_folder)
-    assert await shell.must("changes", "list") == "no change is noted"
+    assert await shell.must("diagnose", "changes", "list") == "no change is noted"
     await traffic(database, Cause.SLOW_PREFILL)
     at = f"{datetime.now(UTC) - WINDOW:%Y-%m-%dT%H:%M:%S}"
     await shell.must(
-        "changes", "add", "bigger model", "--expected-ms=100", "--statistic", "p50", "--at", at, "--window", "60s"
+        "diagnose",
+        "changes",
+        "add",
+        "bigger model",
+        "--expected-ms=100",
+        "--statistic",
+        "p50",
+        "--at",
+        at,
+        "--window",
+        "60s",
     )
-    head, row = (await shell.must("changes", "list")).splitlines()
+    head, row = (await shell.must("diagnose", "changes", "list")).splitlines()
     assert head.split()[:2] == ["made", "at"]
     assert "bigger model" in row
     assert "+100 ms" in row
     assert row.count(" ms of ") == 2
     assert "too few" not in row
     told = await shell.must(
-        "changes", "add", "a hope", "--expected-ms=-5", "--statistic", "p99", "--at", "2020-01-01T00:00:00"
+        "diagnose", "changes", "add", "a hope", "--expected-ms=-5", "--statistic", "p99", "--at", "2020-01-01T00:00:00"
     )
     assert "only 0 requests were measured before it so far; with fewer than 500 the effect may be chance" in told
     at = f"{datetime.now(UTC) - WINDOW:%Y-%m-%dT%H:%M:%S}"
-    told = await shell.must("changes", "add", "few", "--expected-ms=1", "--statistic=p99", "--at", at, "--window=60s")
+    told = await shell.must(
+        "diagnose", "changes", "add", "few", "--expected-ms=1", "--statistic=p99", "--at", at, "--window=60s"
+    )
     assert "only " in told
-    [few] = [line for line in (await shell.must("changes", "list")).splitlines() if " few " in line]
+    [few] = [line for line in (await shell.must("diagnose", "changes", "list")).splitlines() if " few " in line]
     assert " ms (too few)" in few
 
 

@@ -1,4 +1,4 @@
-"""`slipstream engines render`: from a settings file to commands, and the page that shows them."""
+"""`slipstream tools engines render`: from a settings file to commands, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ EXAMPLE = ROOT / "docs" / "guides" / "launch-engines.toml"
 
 
 def run(*words: str) -> str:
-    result = CliRunner().invoke(cli, ["engines", "render", *words, "--config", str(EXAMPLE)], catch_exceptions=False)
+    result = CliRunner().invoke(
+        cli, ["tools", "engines", "render", *words, "--config", str(EXAMPLE)], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -178,7 +180,7 @@ def test_a_batch_beyond_the_knee_says_what_breaks() -> None:
 
 def test_names_that_are_not_there_and_what_is_missing_are_said() -> None:
     settings = load(EXAMPLE)
-    answer = CliRunner().invoke(cli, ["engines", "render", "code", "--config", str(EXAMPLE)])
+    answer = CliRunner().invoke(cli, ["tools", "engines", "render", "code", "--config", str(EXAMPLE)])
     assert isinstance(answer.exception, ConfigError)
     assert answer.exception.message == (
         f"pool: there is no 'code' in {EXAMPLE}; its pools: autocomplete, chat. Name one of them, or the file that has "

@@ -34,77 +34,99 @@ from tests.gateway.metering.rows import moment, row
 from tests.slipstream.shell import Shell
 
 READING = frozenset({
-    "adapters list", "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats",
-    "config check", "console accounts list",
-    "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
-    "models show", "plan", "pools list", "pools show",
-    "engines render", "evals list", "evals nights", "evals show", "evals slices",
-    "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
-    "prices list", "projects list",
-    "quantization calibrate", "quantization export", "quantization gate", "quantization sensitivity",
-    "requests list", "requests show",
-    "reviews list", "reviews next", "router explain", "router replay", "router watch", "shadow", "simulate", "slo",
-    "status", "top", "usage drafts", "usage invoice", "usage totals",
-    "usage verify", "webhooks deliveries", "webhooks list", "workload",
-    "releases list", "releases replay", "releases show", "releases watch",
+    "config check", "config show", "console accounts list", "console admin-keys list", "console audit list",
+    "console audit verify", "customers adapters list", "customers limits list", "customers limits preview",
+    "customers members list",
+    "customers organizations list", "customers prices list", "customers projects list",
+    "customers webhooks deliveries", "customers webhooks list", "diagnose changes list", "diagnose slo", "doctor", "evals list",
+    "evals nights", "evals show", "evals slices", "fleet diff", "fleet models list", "fleet models show",
+    "fleet pools list", "fleet pools show", "fleet versions", "keys list", "logs", "releases list", "releases replay",
+    "releases reviews list", "releases reviews next", "releases shadow", "releases show", "releases watch",
+    "requests list", "requests session", "requests show", "router explain", "router replay", "router watch", "status",
+    "tools audit-stream", "tools engines render", "tools lsp", "tools plan", "tools quantization calibrate",
+    "tools quantization export", "tools quantization gate", "tools quantization sensitivity", "tools simulate", "top",
+    "usage autocomplete stats", "usage drafts", "usage export", "usage good-tokens", "usage invoice", "usage prefix",
+    "usage totals", "usage verify",
+    "usage workload",
 })  # fmt: skip
 """Change nothing that is administered."""
 PROCESSES = frozenset(
-    {"up", "down", "fleet drain", "fleet resume", "engine", "gateway", "worker", "migrate up", "migrate down"}
+    {
+        "up",
+        "down",
+        "control",
+        "fleet drain",
+        "fleet resume",
+        "engine",
+        "gateway",
+        "worker",
+        "run",
+        "config migrate up",
+        "config migrate down",
+    }
 )
-"""Start or stop the deployment, or change the shape of its tables. What `up`, a gateway and a worker change by
-themselves is tested below."""
+"""Start or stop a process, or change the shape of the tables. What `up`, a gateway and a worker change by themselves is
+tested below, and what `run` changes in test_run_command.py."""
 
 Step = tuple[str, tuple[str, ...], set[str]]
 STEPS: tuple[Step, ...] = (
-    ("organizations create", ("acme",), {"organization.create"}),
-    ("projects create", ("web", "--organization", "acme"), {"project.create"}),
+    ("customers organizations create", ("acme",), {"organization.create"}),
+    ("customers projects create", ("web", "--organization", "acme"), {"project.create"}),
     ("keys create", ("--organization", "acme", "--project", "web", "--name", "one"), {"key.create"}),
     (
         "keys create",
         ("--create-missing", "--organization", "new", "--project", "new", "--name", "two", "--tokens-per-minute", "5"),
         {"organization.create", "project.create", "key.create", "limits.put"},
     ),
-    ("limits set", ("--organization", "acme", "--money-per-month", "5"), {"limits.put"}),
-    ("limits remove", ("--organization", "acme"), {"limits.delete", "priorities.delete"}),
-    ("adapters add", ("m", "support", "/srv/adapters/one", "--organization", "acme"), {"adapter.create"}),
-    ("adapters remove", ("m:support", "--organization", "acme"), {"adapter.delete"}),
-    ("prices set", ("m1", "--input", "1", "--output", "2"), {"price.create"}),
-    ("prices end", ("m1",), {"price.update"}),
-    ("webhooks create", ("https://example.com/hook", "--organization", "acme"), {"webhook.create"}),
-    ("webhooks test", ("{webhook}", "--wait-s", "0"), {"webhook.test"}),
-    ("webhooks retry", ("{delivery}",), {"delivery.retry"}),
-    ("webhooks remove", ("{webhook}",), {"webhook.delete"}),
-    ("projects update", ("web", "--organization", "acme", "--tier", "chat", "--disable"), {"project.update"}),
-    ("members add", ("ann@example.com", "--organization", "acme"), {"member.create"}),
-    ("admin-keys create", ("--organization", "acme", "--email", "ann@example.com"), {"admin_key.create"}),
-    ("admin-keys create", (), {"organization.create", "member.create", "admin_key.create"}),
-    ("admin-keys revoke", ("{admin_key}",), {"admin_key.revoke"}),
+    ("customers limits set", ("--organization", "acme", "--money-per-month", "5"), {"limits.put"}),
+    ("customers limits remove", ("--organization", "acme"), {"limits.delete", "priorities.delete"}),
+    ("customers adapters add", ("m", "support", "/srv/adapters/one", "--organization", "acme"), {"adapter.create"}),
+    ("customers adapters remove", ("m:support", "--organization", "acme"), {"adapter.delete"}),
+    ("customers prices set", ("m1", "--input", "1", "--output", "2"), {"price.create"}),
+    ("customers prices end", ("m1",), {"price.update"}),
+    ("customers webhooks create", ("https://example.com/hook", "--organization", "acme"), {"webhook.create"}),
+    ("customers webhooks test", ("{webhook}", "--wait-s", "0"), {"webhook.test"}),
+    ("customers webhooks retry", ("{delivery}",), {"delivery.retry"}),
+    ("customers webhooks remove", ("{webhook}",), {"webhook.delete"}),
+    ("customers projects update", ("web", "--organization", "acme", "--tier", "chat", "--disable"), {"project.update"}),
+    ("customers members add", ("ann@example.com", "--organization", "acme"), {"member.create"}),
+    ("console admin-keys create", ("--organization", "acme", "--email", "ann@example.com"), {"admin_key.create"}),
+    ("console admin-keys create", (), {"organization.create", "member.create", "admin_key.create"}),
+    ("console admin-keys revoke", ("{admin_key}",), {"admin_key.revoke"}),
     ("console open", ("--no-browser",), {"console_link.create"}),
     ("console link", ("bob@example.com",), {"member.create", "console_link.create"}),
     ("console accounts reset", ("{account}", "--totp"), {"console_account.reset", "console_link.create"}),
-    ("members remove", ("ann@example.com", "--organization", "acme"), {"member.delete"}),
+    ("customers members remove", ("ann@example.com", "--organization", "acme"), {"member.delete"}),
     ("keys rotate", ("{key}",), {"key.rotate"}),
     ("keys revoke", ("one",), {"key.revoke"}),
-    ("organizations update", ("acme", "--store-prompts"), {"organization.update"}),
+    ("customers organizations update", ("acme", "--store-prompts"), {"organization.update"}),
     (
-        "changes add",
+        "diagnose changes add",
         ("chunked prefill", "--expected-ms=-350", "--statistic", "p50", "--window", "60s"),
         {"change.create"},
     ),
-    ("changes measure", ("{measurable}",), {"change.measure"}),
-    ("changes remove", ("{change}",), {"change.delete"}),
-    ("reviews vote", ("{review}", "left"), {"review.vote"}),
-    ("pools set", ("green", "--driver", "sglang", "--replica", "g0=http://h:1"), {"desired_state.pool.put"}),
-    ("replicas add", ("green", "g1", "http://h:2", "--weight", "2"), {"desired_state.replica.put"}),
-    ("models set", ("m1", "--tier", "chat", "--pool", "green", "--context-tokens", "9"), {"desired_state.model.put"}),
-    ("models alias", ("quick", "m1"), {"desired_state.alias.put"}),
-    ("replicas weight", ("g1", "0.5"), {"desired_state.replica.weight"}),
-    ("replicas drain", ("g1",), {"desired_state.replica.weight"}),
-    ("replicas remove", ("g1",), {"desired_state.replica.remove"}),
-    ("models remove", ("m1", "--force"), {"desired_state.model.remove"}),
-    ("pools remove", ("green",), {"desired_state.pool.remove"}),
+    ("diagnose changes measure", ("{measurable}",), {"change.measure"}),
+    ("diagnose changes remove", ("{change}",), {"change.delete"}),
+    ("releases reviews vote", ("{review}", "left"), {"review.vote"}),
+    ("fleet pools set", ("green", "--driver", "sglang", "--replica", "g0=http://h:1"), {"desired_state.pool.put"}),
+    ("fleet replicas add", ("green", "g1", "http://h:2", "--weight", "2"), {"desired_state.replica.put"}),
+    (
+        "fleet models set",
+        ("m1", "--tier", "chat", "--pool", "green", "--context-tokens", "9"),
+        {"desired_state.model.put"},
+    ),
+    ("fleet models alias", ("quick", "m1"), {"desired_state.alias.put"}),
+    ("fleet replicas weight", ("g1", "0.5"), {"desired_state.replica.weight"}),
+    ("fleet replicas drain", ("g1",), {"desired_state.replica.weight"}),
+    ("fleet replicas remove", ("g1",), {"desired_state.replica.remove"}),
+    ("fleet models remove", ("m1", "--force"), {"desired_state.model.remove"}),
+    ("fleet pools remove", ("green",), {"desired_state.pool.remove"}),
     ("fleet rollback", ("5",), {"desired_state.rollback"}),
+    (
+        "import litellm",
+        (str(Path(__file__).parent / "litellm_import" / "small.yaml"),),
+        {"desired_state.litellm.import", "price.create"},
+    ),
     ("evals run", ("--model", "m", "--slices", "facts", "--no-wait"), {"eval_run.create"}),
     (
         "evals compare",
@@ -112,14 +134,14 @@ STEPS: tuple[Step, ...] = (
         {"eval_comparison.create"},
     ),
     ("evals cancel", ("{comparison}",), {"eval_comparison.cancel"}),
-    ("models cascade", ("m", "--comparison", "{passed}"), {"desired_state.cascade.approve"}),
+    ("fleet models cascade", ("m", "--comparison", "{passed}"), {"desired_state.cascade.approve"}),
     ("releases start", ("--model", "m", "--candidate", "new"), {"release.start"}),
     ("releases hold", ("{running}", "--reason", "lunch"), {"release.hold"}),
     ("releases resume", ("m", "--reason", "back"), {"release.resume"}),
     ("releases promote", ("m", "--reason", "it is good"), {"release.promote"}),
     ("releases rollback", ("m", "--reason", "it is not"), {"release.roll_back"}),
-    ("organizations disable", ("acme",), {"organization.update"}),
-    ("organizations enable", ("acme",), {"organization.update"}),
+    ("customers organizations disable", ("acme",), {"organization.update"}),
+    ("customers organizations enable", ("acme",), {"organization.update"}),
 )
 IDS = {
     "{key}": "SELECT id::text FROM gateway.api_keys WHERE name = 'one'",
@@ -203,9 +225,17 @@ async def test_what_each_command_changes_is_in_the_log_with_its_name(
         assert {each["actor_kind"] for each in rows} == {"command"}
         assert all(each["actor_name"].endswith(f" (slipstream {command})") for each in rows), command
         assert not [each for each in rows if "sk-slip-" in secret and secret in str(dict(each))]
-    for command in ("admin-keys list", "audit list", "keys list", "members list", "organizations list"):
+    for command in (
+        "console admin-keys list",
+        "console audit list",
+        "keys list",
+        "customers members list",
+        "customers organizations list",
+    ):
         async with all_audited(connection) as rows:
-            await shell.must(*command.split(), *(("--organization", "acme") if command == "members list" else ()))
+            await shell.must(
+                *command.split(), *(("--organization", "acme") if command == "customers members list" else ())
+            )
         assert rows == [], command
 
 

@@ -36,22 +36,22 @@ async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
 async def shell(fresh_postgres_url: str, data_folder: Path, tmp_path: Path) -> Shell:
     """Of a deployment with a pool of two, and a model on it."""
     shell = Shell(fresh_postgres_url, data_folder)
-    await shell.must("pools", "set", "blue", "--driver", "sglang", "--replica", "b0=http://h:1", "--replica",
+    await shell.must("fleet", "pools", "set", "blue", "--driver", "sglang", "--replica", "b0=http://h:1", "--replica",
                      "b1=http://h:2")  # fmt: skip
     file = tmp_path / "large.toml"
     file.write_text(MODEL)
-    await shell.must("models", "set", "large", "--file", str(file))
+    await shell.must("fleet", "models", "set", "large", "--file", str(file))
     return shell
 
 
 async def test_what_is_given_changes_and_the_rest_stays(shell: Shell) -> None:
-    said = await shell.must("models", "set", "large", "--default-max-tokens", "64")
+    said = await shell.must("fleet", "models", "set", "large", "--default-max-tokens", "64")
     assert said.startswith("version 3:\n  model large: default_max_tokens 512 -> 64\nno gateway runs")
-    shown = msgspec.json.decode(await shell.must("models", "show", "large"))
+    shown = msgspec.json.decode(await shell.must("fleet", "models", "show", "large"))
     assert (shown["aliases"], shown["default_max_tokens"]) == (["big"], 64)
-    assert "big" in await shell.must("models", "list")
-    assert "b1" in await shell.must("pools", "list")
-    assert "nothing differs; the fleet stays at version 3" in await shell.must("replicas", "weight", "b1", "1")
+    assert "big" in await shell.must("fleet", "models", "list")
+    assert "b1" in await shell.must("fleet", "pools", "list")
+    assert "nothing differs; the fleet stays at version 3" in await shell.must("fleet", "replicas", "weight", "b1", "1")
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ async def test_a_refused_command_changes_nothing_and_says_what_to_do(shell: Shel
 
 
 async def test_the_last_engine_is_drained_only_by_force(shell: Shell) -> None:
-    await shell.must("replicas", "drain", "b0")
-    code, said = await shell.run("replicas", "drain", "b1")
+    await shell.must("fleet", "replicas", "drain", "b0")
+    code, said = await shell.run("fleet", "replicas", "drain", "b1")
     assert (code, "Nothing would serve 'large'" in said) == (1, True)
-    await shell.must("replicas", "drain", "b1", "--force")
+    await shell.must("fleet", "replicas", "drain", "b1", "--force")
     back = msgspec.json.decode(await shell.must("fleet", "rollback", "2", "--json", "--wait-s", "0"))
     assert back["differences"] == ["replica b0 of blue: weight 0.0 -> 1.0", "replica b1 of blue: weight 0.0 -> 1.0"]
 
 
 async def test_a_dry_run_tells_and_waits_for_nobody(shell: Shell) -> None:
-    said = await shell.must("models", "alias", "quick", "large", "--dry-run")
+    said = await shell.must("fleet", "models", "alias", "quick", "large", "--dry-run")
     assert said == 'version 3 would be:\n  model large: aliases ["big"] -> ["big","quick"]'
     assert (await shell.must("fleet", "diff")).startswith("version 2 ")
 
@@ -103,7 +103,7 @@ async def test_gateways_are_waited_for_and_a_refusal_is_the_commands(shell: Shel
             return len(await pool.fetch("SELECT FROM gateway.fleet_gateways WHERE version = 2")) == 2
 
         await eventually(both_serve)
-        command = asyncio.create_task(shell.run("replicas", "weight", "b1", "2"))
+        command = asyncio.create_task(shell.run("fleet", "replicas", "weight", "b1", "2"))
         first.serves(3)
         second.refuses(3, "models.large.tokenizer: there is no such folder")
         code, said = await command
@@ -120,7 +120,7 @@ async def test_a_probe_asks_the_engines_that_were_added_to_a_running_fleet(
 ) -> None:
     """The settings name none of them."""
     for replica in ("b0", "b1"):
-        await shell.must("replicas", "add", "blue", replica, f"http://127.0.0.1:{free_port()}")
+        await shell.must("fleet", "replicas", "add", "blue", replica, f"http://127.0.0.1:{free_port()}")
     code, said = await shell.run("config", "check", "--probe")
     assert code == 1
     assert [line for line in said.splitlines() if "pools.blue.replicas.b0: http://127.0.0.1:" in line]

@@ -178,19 +178,22 @@ async def test_commands_at_once_make_an_organization_and_a_project_once(
 async def test_a_key_is_made_for_who_is_there_and_a_name_that_is_not_is_refused_with_the_nearest(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
-    acme = await shell.must("organizations", "create", "acme")
-    await shell.must("projects", "create", "web", "--organization", "acme", "--tier", "chat")
+    acme = await shell.must("customers", "organizations", "create", "acme")
+    await shell.must("customers", "projects", "create", "web", "--organization", "acme", "--tier", "chat")
     assert (await shell.must("keys", "create", "--organization", acme, "--project", "web")).startswith("sk-slip-")
     off_by_one = acme[:-1] + ("0" if acme[-1] != "0" else "1")
     stranger = str(uuid4())
     for options, said in (
-        (("--organization", "acmee"), "none has this id or name; did you mean 'acme'? `slipstream organizations list"),
+        (
+            ("--organization", "acmee"),
+            "none has this id or name; did you mean 'acme'? `slipstream customers organizations list",
+        ),
         (("--organization", off_by_one), f"did you mean '{acme}'? "),
         (("--organization", "acme", "--project", "wbe"), "acme has none with this id or name; did you mean 'web'? `"),
         (("--organization", "acme", "--project", "wbe"), "with --create-missing a name that is new is made"),
         (("--organization", off_by_one, "--create-missing"), "none has this id, and an id becomes no name"),
         (("--organization", "acme", "--project", stranger, "--create-missing"), "an id becomes no name"),
-        ((), "organization 'demo': none has this id or name; `slipstream organizations list"),
+        ((), "organization 'demo': none has this id or name; `slipstream customers organizations list"),
     ):
         code, told = await shell.run("keys", "create", *options)
         assert (code, said in told) == (1, True), told
@@ -210,9 +213,9 @@ async def test_what_create_missing_makes_is_said_beside_the_key(shell: Shell) ->
 
 
 async def test_a_name_that_is_taken_is_a_sentence(shell: Shell) -> None:
-    await shell.must("organizations", "create", "acme")
-    await shell.must("projects", "create", "web", "--organization", "acme")
-    code, said = await shell.run("projects", "create", "web", "--organization", "acme")
+    await shell.must("customers", "organizations", "create", "acme")
+    await shell.must("customers", "projects", "create", "web", "--organization", "acme")
+    code, said = await shell.run("customers", "projects", "create", "web", "--organization", "acme")
     assert (code, said) == (1, "There is already one with this name.")
 
 

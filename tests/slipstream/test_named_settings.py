@@ -9,12 +9,13 @@ import pytest
 
 from control.webhooks.outbox import EventType
 from migrations.metadata import metadata
-from slipstream.reference import settings_page
+from slipstream.reference import REPEATED, settings_page
 from slipstream.settings import Settings
 from storage.roles import Permission
 from tests.deployment import ROOT
 
-SETTINGS = frozenset(re.findall(r"^\| `([a-z_.\[\]*]+)`", settings_page(), re.M))
+SETTINGS = frozenset(re.findall(r"^\| `?([a-z_.\[\]*]+)`? \|", settings_page(), re.M))
+"""Constants too: a page names one where it explains a number."""
 SECTIONS = tuple(name for name in Settings.__struct_fields__ if name not in ("models", "pools"))
 NAMED = re.compile(rf"(?:`|<code[^>]*>)((?:{'|'.join(SECTIONS)})\.[a-z_]+(?:\.[a-z_]+)*)(?: = [^`<]*)?(?:`|</code>)")
 TABLES = frozenset(f"{table.schema}.{table.name}" for table in metadata.tables.values())
@@ -43,6 +44,8 @@ def named(files: list[Path]) -> dict[str, str]:
 
 def exists(name: str) -> bool:
     """It is a setting, or a section of settings."""
+    for section, as_of in REPEATED.items():
+        name = name.replace(f"{section}.", f"{as_of}.")
     return name in SETTINGS or any(known.startswith(f"{name}.") for known in SETTINGS)
 
 

@@ -1,4 +1,4 @@
-"""`slipstream plan` end to end: its tables, its JSON, its refusals, and the page that shows them."""
+"""`slipstream tools plan` end to end: its tables, its JSON, its refusals, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_every_command_of_the_page_runs(trace: Path, monkeypatch: pytest.MonkeyP
     assert len(lines) == 6
     for line in lines:
         words = shlex.split(line)
-        assert words[:2] == ["slipstream", "plan"]
-        run(*words[2:])
+        assert words[:3] == ["slipstream", "tools", "plan"]
+        run(*words[3:])
 
 
 @pytest.mark.parametrize("words", [CHAT, (*CHAT, *ALL, "--precision", "bf16", "--precision", "nvfp4")])
@@ -197,7 +197,9 @@ def test_what_no_test_computes_anew_is_told_with_its_source_and_its_day() -> Non
     told = " ".join(run(*CHAT, "--tensor-parallel", "4", "--ttft-ms", "2000", "--errors").split())
     assert "-1 to +6 % the median first token; -2 to +4 % its p99" in told
     assert "(python -m benchmarks.simulator_validation, 2026-11-20, in no test)" in told
-    assert "-22 to -19 % (slipstream simulate of Mooncake's recorded conversations, 2026-11-22, in no test)" in told
+    assert (
+        "-22 to -19 % (slipstream tools simulate of Mooncake's recorded conversations, 2026-11-22, in no test)" in told
+    )
     errors = msgspec.json.decode(run(*CHAT, "--json"))["plans"][0]["errors"]
     for name in ("modelled_ttft_p50", "modelled_ttft_p99", "modelled_time_per_token", "whole_fleet"):
         assert errors[name].keys() == {"error", "source", "measured_on"}

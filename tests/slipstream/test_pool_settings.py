@@ -26,12 +26,12 @@ def test_a_pools_engine_says_what_it_gives_and_the_section_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_ENGINE__SCHEDULER__MAX_RUNNING", "7")
-    of_all = "[engine]\nthreads = 2\nkv = { budget_bytes = 1000, page_tokens = 32 }\n"
+    of_all = "[engine]\nthreads = 2\nkv = { budget_bytes = 1000, cached_bytes = 32 }\n"
     given = _load(tmp_path, of_all + MODEL + OWN + 'engine = { model = "x", kv = { budget_bytes = 2000 } }\n')
     [pool] = given.pools
     assert pool.engine is not None
     assert (pool.engine.model, pool.engine.threads, pool.engine.scheduler.max_running) == ("x", 2, 7)
-    assert pool.engine.kv == KVConfig(budget_bytes=2000, page_tokens=32)
+    assert pool.engine.kv == KVConfig(budget_bytes=2000, cached_bytes=32)
     assert (given.engine.model, given.engine.kv.budget_bytes) == ("", 1000)
     assert _load(tmp_path, toml.dump(given)).pools == given.pools
 

@@ -1,4 +1,4 @@
-"""What `slipstream prefix` says of a tenant whose engines reused more than whole blocks."""
+"""What `slipstream usage prefix` says of a tenant whose engines reused more than whole blocks."""
 
 from __future__ import annotations
 

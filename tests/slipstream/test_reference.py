@@ -11,8 +11,10 @@ import pytest
 from contracts import errors
 from router.config import SLOS
 from router.policies import registry
-from slipstream.reference import pages
+from slipstream.reference import pages, settings_page
 from tests.deployment import ROOT
+
+MOST_SETTINGS = 200
 
 
 @pytest.mark.parametrize("name", ["settings.md", "metrics.md", "errors.md", "admin-api.md", "admin-roles.md"])
@@ -52,3 +54,10 @@ def test_every_error_that_is_raised_has_its_row() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", pages()["errors.md"], re.MULTILINE)
     drawn = re.findall(r"^    [│ ]+[├└]── \w+ +(\w+)$", errors.__doc__ or "", re.MULTILINE)
     assert sorted(rows) == sorted([*drawn, "invalid_config"])
+
+
+def test_processes_have_at_most_two_hundred_settings() -> None:
+    """Without the fields of `[[models]]` and `[[pools]]`, which describe a fleet and are bodies of the admin API."""
+    settings, _, constants = settings_page().partition("\n## Constants\n")
+    assert len(re.findall(r"^\| `(?!models|pools)", settings, re.M)) <= MOST_SETTINGS
+    assert "| gateway.auth.heartbeat_s | `0.25` |" in constants

@@ -59,10 +59,10 @@ def test_a_person_votes_until_they_quit(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(reviews, "_next", lambda *_: NextReview(review=REVIEW, waiting=2))
     monkeypatch.setattr(reviews, "_vote", voted)
     monkeypatch.setattr(reviews, "in_terminal", lambda: True)
-    result = CliRunner().invoke(cli, ["reviews", "next"], input="left\nup\nneither\nquit\n")
+    result = CliRunner().invoke(cli, ["releases", "reviews", "next"], input="left\nup\nneither\nquit\n")
     assert result.exit_code == 0, result.output
     assert votes == ["left", "neither"]
     assert "the candidate's answer was the right one" in result.output
     monkeypatch.setattr(reviews, "in_terminal", lambda: False)
-    told = CliRunner().invoke(cli, ["reviews", "next"]).output
-    assert f"slipstream reviews vote {REVIEW.id} left|right|both|neither|skip" in told
+    told = CliRunner().invoke(cli, ["releases", "reviews", "next"]).output
+    assert f"slipstream releases reviews vote {REVIEW.id} left|right|both|neither|skip" in told

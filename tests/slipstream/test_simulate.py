@@ -1,4 +1,4 @@
-"""`slipstream simulate` end to end, on small traffic."""
+"""`slipstream tools simulate` end to end, on small traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `slipstream slo` tells, on a real database."""
+"""What `slipstream diagnose slo` tells, on a real database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     """With organizations `acme` and `other`, and no traffic."""
     shell = Shell(fresh_postgres_url, data_folder)
     for name in ("acme", "other"):
-        await shell.must("organizations", "create", name)
+        await shell.must("customers", "organizations", "create", name)
     return shell
 
 
@@ -49,11 +49,11 @@ def chat(organization_id: UUID, ttft_ms: float, *, ago_s: float = 60, status: in
 
 
 async def test_a_deployment_that_has_just_started_is_told_what_to_do(shell: Shell, fresh_postgres_url: str) -> None:
-    assert "no worker has put objectives in force yet; `slipstream status" in await shell.must("slo")
+    assert "no worker has put objectives in force yet; `slipstream status" in await shell.must("diagnose", "slo")
     connection = await asyncpg.connect(fresh_postgres_url)
     await adopt(connection, OBJECTIVES)
     await connection.close()
-    told = await shell.must("slo")
+    told = await shell.must("diagnose", "slo")
     assert "no request counted in this time; --since 7d looks further back" in told
     [short] = [line.split() for line in told.splitlines() if line.split()[:2] == ["chat", "short"]]
     assert short[2:] == ["700/40/-", "99%", "0", *"-----"]
@@ -73,16 +73,16 @@ async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str
     )
     acme = [chat(owners["acme"], 500) for _ in range(990)] + [chat(owners["acme"], 900) for _ in range(10)]
     await write(connection, [*acme, chat(owners["acme"], 500, ago_s=7_300), chat(owners["other"], 500, status=503)])
-    code, told = await shell.run("slo", "--organization", "acme", "--since", "1h")
+    code, told = await shell.run("diagnose", "slo", "--organization", "acme", "--since", "1h")
     assert code == 0, told
     [line] = [line.split() for line in told.splitlines() if line.split()[:2] == ["chat", "short"]]
     assert line[2:] == ["700/40/-", "99%", "1,000", "99.00%", "1.0", "1.0", "1.0", "0%"]
     assert "chat short: kept ttft 99.00%, tpot 100.00%, gap 100.00%; failed 0" in told
     assert told.startswith("No error budget burns too fast (objectives version 1")
     assert "spends it exactly" not in told
-    assert "spends it exactly" in (await shell.run("slo", "--explain"))[1]
+    assert "spends it exactly" in (await shell.run("diagnose", "slo", "--explain"))[1]
     assert "replica-hours" not in told, "a tenant has no pools"
-    code, told = await shell.run("slo", "--since", "1h", "--json")
+    code, told = await shell.run("diagnose", "slo", "--since", "1h", "--json")
     report = msgspec.json.decode(told)
     assert code == 1, "11 of 1,001 are bad: more than the slowest pair of windows allows"
     [of_chat] = report["totals"]
@@ -91,12 +91,12 @@ async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str
     assert pool["replica_hours"] == pytest.approx(1, abs=0.02)
     assert pool["good_tokens"] == 990_000
     assert pool["per_million_good_tokens_micro"] == pytest.approx(3_000_000 / 0.99, rel=0.02)
-    lines = [each.split() for each in (await shell.run("slo", "--since", "1h"))[1].splitlines()]
+    lines = [each.split() for each in (await shell.run("diagnose", "slo", "--since", "1h"))[1].splitlines()]
     at = next(number for number, line in enumerate(lines) if line[-3:] == ["USD", "a", "million"])
     line = lines[at + 1]
     assert line == ["chat", line[1], "990,000", line[1], line[4], "990,000", line[6]]
     await write(connection, [chat(owners["other"], 5_000, ago_s=1) for _ in range(400)])
-    code, told = await shell.run("slo")
+    code, told = await shell.run("diagnose", "slo")
     assert code == 1, "an alert"
     assert told.startswith("1 of 6 error budgets burn too fast (objectives version 1")
     assert told.splitlines()[1].startswith("`slipstream diagnose")
@@ -117,7 +117,7 @@ async def test_a_diagnosis_names_the_requests_of_the_alert_that_slo_shows(
     late = [chat(other, 5_000, ago_s=90 + number) for number in range(200)]
     shed = [chat(other, 500, ago_s=600, status=503) for _ in range(40)]
     await write(connection, [*late, *shed, *(chat(other, 500, ago_s=120) for _ in range(60))])
-    assert (await shell.run("slo"))[0] == 1
+    assert (await shell.run("diagnose", "slo"))[0] == 1
     code, told = await shell.run("diagnose", "--since", "60s")
     assert code == 4
     lines = [" ".join(line.split()) for line in told.splitlines()]
@@ -137,6 +137,6 @@ async def test_a_diagnosis_names_the_requests_of_the_alert_that_slo_shows(
 
 
 async def test_an_unknown_organization_is_refused_by_name(shell: Shell) -> None:
-    code, told = await shell.run("slo", "--organization", "acm")
+    code, told = await shell.run("diagnose", "slo", "--organization", "acm")
     assert code == 1
     assert "organization 'acm': none has this id or name" in told

@@ -227,8 +227,8 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         "gateway.router.address: 'nowhere' is not a router address; use host:port",
     ),
     "trust that never holds": (
-        lambda at: "[gateway.auth]\nheartbeat_s = 5\ntrust_s = 2\n",
-        "gateway.auth.heartbeat_s: 5.0 must be below gateway.auth.trust_s (2.0)",
+        lambda at: "[gateway.auth]\ntrust_s = 0.2\n",
+        "gateway.auth.trust_s: 0.2 must be above 0.25, the interval between two proofs",
     ),
     "a driver there is not": (lambda at: WITHOUT_ENGINES.replace('"openai"', '"triton"'), NO_DRIVER),
 }
@@ -355,7 +355,10 @@ async def test_a_gateway_on_a_database_without_tables_says_what_makes_them_and_n
 ) -> None:
     ended = await _gateway_on(empty_postgres_url, fleet, data_folder, tmp_path)
     said = ended.stderr.splitlines()[-1]
-    assert (ended.returncode, said.endswith("the database has no tables yet; run `slipstream migrate up`")) == (2, True)
+    assert (ended.returncode, said.endswith("the database has no tables yet; run `slipstream config migrate up`")) == (
+        2,
+        True,
+    )
     assert "UndefinedTableError" not in ended.stderr
 
 

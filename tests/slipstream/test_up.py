@@ -226,14 +226,14 @@ def _log_is_noted(deployment: Deployment) -> None:
     """The head of the audit log is noted outside the database, and found again."""
     heads = deployment.data / "audit" / FILE
     eventually_blocking(lambda: heads.exists() and heads.read_bytes().endswith(b"\n"))
-    verified = deployment.run("audit", "verify")
+    verified = deployment.run("console", "audit", "verify")
     assert (verified.returncode, verified.stderr) == (0, "")
     assert "1 noted heads found again" in verified.stdout
 
 
 def _changed_settings_undo_edits(deployment: Deployment) -> None:
     """A start with changed settings names the edits that they undo."""
-    assert deployment.run("replicas", "drain", "elsewhere-1", "--force").returncode == 0
+    assert deployment.run("fleet", "replicas", "drain", "elsewhere-1", "--force").returncode == 0
     deployment.close()
     undone = "replica elsewhere-1 of elsewhere: weight 1.0 -> 0.0"
     settings = Path(deployment.config[1])

@@ -92,6 +92,16 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     assert told.splitlines()[0].split()[:3] == ["project", "adapter", "requests"]
     assert told.splitlines()[1].endswith(" USD")
     assert {line.split()[1] for line in told.splitlines()[1:]} == {"-", "support"}
+    code, told = await run("export", "--format", "focus", "--month", month, "--organization", "acme")
+    charges = list(csv.DictReader(io.StringIO(told)))
+    assert (code, sum(Decimal(each["BilledCost"]) for each in charges) * 1_000_000) == (0, wanted)
+    assert (await run("export", "--month", "March"))[0] == 2
+    code, told = await run("good-tokens", "--days", "3", "--by", "tier", "--json")
+    report = json.loads(told)
+    assert (code, sum(each["amount_micro"] for each in report["data"])) == (0, wanted)
+    code, told = await run("good-tokens", "--organization", "acme", "--days", "3")
+    assert (code, told.splitlines()[0].split()[:5]) == (0, ["organization", "tier", "length", "requests", "good"])
+    assert {line.split()[-1] for line in told.splitlines()[1:]} == {"-"}, "no trace is kept, so none was good"
     await recorded_earlier(fresh_postgres_url)  # or the day would be added up anew
     connection = await asyncpg.connect(fresh_postgres_url)
     await connection.execute("UPDATE gateway.project_usage_daily SET requests = requests + 1 WHERE day = $1", yesterday)

@@ -1,4 +1,4 @@
-"""What `slipstream engines render` prints for vLLM: its own parser takes all of it."""
+"""What `slipstream tools engines render` prints for vLLM: its own parser takes all of it."""
 
 from __future__ import annotations
 

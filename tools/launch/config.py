@@ -1,4 +1,4 @@
-"""Settings of how a pool's engines are started: what `slipstream engines render` makes commands of.
+"""Settings of how a pool's engines are started: what `slipstream tools engines render` makes commands of.
 
 They never enter the desired state: gateways and router know engines by their URLs, whoever started them.
 """

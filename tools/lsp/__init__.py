@@ -1,4 +1,4 @@
-"""The language server: `slipstream lsp`, started by an editor, one process each, talking to a gateway over HTTP.
+"""The language server: `slipstream tools lsp`, started by an editor, one process each, talking to a gateway over HTTP.
 
 server.py        what the editor asks, and who answers it
 documents.py     the texts the editor has open

@@ -73,7 +73,7 @@ MODELLED_TTFT_P99 = TypedIn((-0.02, 0.04), EMBEDDED_ENGINE, "2026-11-20")
 MODELLED_TIME_PER_TOKEN = TypedIn((-0.05, 0.02), EMBEDDED_ENGINE, "2026-11-20")
 """The modelled engine itself, with measured prices, against the embedded engine at 0.3, 0.6 and 0.8 of its capacity:
 medians over the runs, of which single ones were 30 % off. Batching and queueing alone; no GPU."""
-WHOLE_FLEET = TypedIn((-0.22, -0.19), "slipstream simulate of Mooncake's recorded conversations", "2026-11-22")
+WHOLE_FLEET = TypedIn((-0.22, -0.19), "slipstream tools simulate of Mooncake's recorded conversations", "2026-11-22")
 """A fleet's planned first token's p99 against the simulated one, 70B FP8 on eight H100 a replica: 3.5 s for 4.5 on four
 replicas, 3.4 for 4.2 on six. The trace is not in this repository."""
 

@@ -36,7 +36,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that `slipstream plan` tells of one kind of replica."""
+    """Everything that `slipstream tools plan` tells of one kind of replica."""
 
     hardware: Hardware
     node: Node

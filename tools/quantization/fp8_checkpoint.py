@@ -115,7 +115,8 @@ def _require_consistent(
     if calibration is None and (toolchain == "modelopt" or fp8_kv_cache):
         what = "modelopt's scales of inputs are" if toolchain == "modelopt" else "scales of keys and values are"
         raise ConfigError(
-            f"--calibration: {what} fixed beforehand: give what `slipstream quantization calibrate --output` wrote",
+            f"--calibration: {what} fixed beforehand: give what "
+            "`slipstream tools quantization calibrate --output` wrote",
             param="calibration",
         )
     if keep is None:

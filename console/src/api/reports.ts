@@ -1,7 +1,7 @@
 /** Reads that add up a stretch of time: an organization may have two of them under way (`gateway.admin.organization_reports`),
  * so a page's further ones wait here instead of being refused. */
 const REPORT =
-  /\/(usage|usage\/events|audit|autocomplete|completion-texts|diagnosis|prefix-contract|prefix-totals|prefix-texts|slo|goodput|pools|serving|shadow|requests|invoices\/[^/]+)$/;
+  /\/(usage|usage\/events|audit|autocomplete|completion-texts|diagnosis|prefix-contract|prefix-totals|prefix-texts|slo|goodput|pools|serving|shadow|requests|sessions\/[^/]+|invoices\/[^/]+)$/;
 
 export function isReport(request: Request): boolean {
   return request.method === "GET" && REPORT.test(new URL(request.url, "http://console").pathname);

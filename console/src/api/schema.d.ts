@@ -125,7 +125,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List changes, newest first. `slipstream audit verify` proves that none was altered or removed.
+         * List changes, newest first. `slipstream console audit verify` proves that none was altered or removed.
          * @description Needs `audit.read`.
          */
         get: operations["list_audit"];
@@ -1099,7 +1099,7 @@ export interface paths {
         /**
          * Diagnose an organization's slow requests, and propose changes; or report that too little was measured.
          * @description A principal of the organization gets the causes that it can fix itself: limits, prompts, schemas and clients.
-         *     Clients measure their network path themselves, by `slipstream audit-stream`.
+         *     Clients measure their network path themselves, by `slipstream tools audit-stream`.
          *
          *     Needs `requests.read`.
          */
@@ -1474,6 +1474,26 @@ export interface paths {
          * @description Needs `usage.read`.
          */
         get: operations["get_goodput"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/organizations/{organization_id}/slo/token-costs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What an organization paid for a million good tokens, input and output apart, by tier and length class.
+         * @description Needs `usage.read`.
+         */
+        get: operations["get_token_costs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2301,6 +2321,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/slo/token-costs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What tenants paid for a million good tokens, input and output apart, by tenant, tier and length class.
+         * @description Needs `usage.read`. Only for the operating organization.
+         */
+        get: operations["get_token_costs_of_all"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/usage": {
         parameters: {
             query?: never;
@@ -2431,6 +2471,186 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/organization/admin_api_keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * An organization's admin keys that open, newest first.
+         * @description Needs `admin_keys.read`.
+         */
+        get: operations["list_organization_admin_keys"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/admin_api_keys/{admin_key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One admin key.
+         * @description Needs `admin_keys.read`.
+         */
+        get: operations["get_organization_admin_key"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/costs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What an organization's requests cost by day, as OpenAI's costs API has it; the sums are those of its invoices.
+         * @description Needs `usage.read`.
+         */
+        get: operations["organization_costs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/projects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * An organization's projects, newest first.
+         * @description Needs `projects.read`.
+         */
+        get: operations["list_organization_projects"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/projects/{project_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One project.
+         * @description Needs `projects.read`.
+         */
+        get: operations["get_organization_project"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/usage/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Usage of models that generate text, as OpenAI's usage API has it.
+         * @description Needs `usage.read`.
+         */
+        get: operations["organization_completions_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/usage/embeddings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Usage of models that make vectors or scores, as OpenAI's usage API has it.
+         * @description Needs `usage.read`.
+         */
+        get: operations["organization_embeddings_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/users": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * An organization's members, newest first.
+         * @description Needs `members.read`.
+         */
+        get: operations["list_organization_users"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/organization/users/{member_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One member.
+         * @description Needs `members.read`.
+         */
+        get: operations["get_organization_user"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2493,6 +2713,15 @@ export interface components {
         AliasTarget: {
             /** @description text without control characters */
             model: string;
+        };
+        /**
+         * Amount
+         * @description Money. micro: ours, millionths of the currency, which add up without rounding.
+         */
+        Amount: {
+            currency: string;
+            micro: number;
+            value: number;
         };
         /**
          * Approval
@@ -2755,6 +2984,63 @@ export interface components {
             suffix: string;
         };
         /**
+         * CompletionsBucket
+         * @description One bucket.
+         */
+        CompletionsBucket: {
+            end_time: number;
+            /**
+             * @default bucket
+             * @enum {unknown}
+             */
+            object?: "bucket";
+            results: components["schemas"]["CompletionsResult"][];
+            start_time: number;
+        };
+        /**
+         * CompletionsPage
+         * @description Buckets, oldest first.
+         */
+        CompletionsPage: {
+            data: components["schemas"]["CompletionsBucket"][];
+            has_more: boolean;
+            next_page: string | null;
+            /**
+             * @default page
+             * @enum {unknown}
+             */
+            object?: "page";
+        };
+        /**
+         * CompletionsResult
+         * @description Usage of one group in one bucket; a field outside of the grouping is null. input_tokens include the cached and
+         *         the written ones.
+         */
+        CompletionsResult: {
+            /** @default null */
+            api_key_id?: string | null;
+            /** @default null */
+            batch?: boolean | null;
+            input_cache_write_tokens: number;
+            input_cached_tokens: number;
+            input_tokens: number;
+            /** @default null */
+            model?: string | null;
+            num_model_requests: number;
+            /**
+             * @default organization.usage.completions.result
+             * @enum {unknown}
+             */
+            object?: "organization.usage.completions.result";
+            output_tokens: number;
+            /** @default null */
+            project_id?: string | null;
+            /** @default null */
+            service_tier?: string | null;
+            /** @default null */
+            user_id?: string | null;
+        };
+        /**
          * ConsoleLink
          * @description url: shown now and never again; where this deployment does not know its own address
          *         (`gateway.console.public_url`), it begins with the path. It opens once.
@@ -2762,6 +3048,52 @@ export interface components {
         ConsoleLink: {
             expires_at: string;
             url: string;
+        };
+        /**
+         * CostsBucket
+         * @description One day.
+         */
+        CostsBucket: {
+            end_time: number;
+            /**
+             * @default bucket
+             * @enum {unknown}
+             */
+            object?: "bucket";
+            results: components["schemas"]["CostsResult"][];
+            start_time: number;
+        };
+        /**
+         * CostsPage
+         * @description Days, oldest first.
+         */
+        CostsPage: {
+            data: components["schemas"]["CostsBucket"][];
+            has_more: boolean;
+            next_page: string | null;
+            /**
+             * @default page
+             * @enum {unknown}
+             */
+            object?: "page";
+        };
+        /**
+         * CostsResult
+         * @description Cost of one group on one day; a field outside of the grouping is null.
+         */
+        CostsResult: {
+            amount: components["schemas"]["Amount"];
+            /** @default null */
+            api_key_id?: string | null;
+            /** @default null */
+            line_item?: string | null;
+            /**
+             * @default organization.costs.result
+             * @enum {unknown}
+             */
+            object?: "organization.costs.result";
+            /** @default null */
+            project_id?: string | null;
         };
         /**
          * CounterSnapshot
@@ -2896,6 +3228,55 @@ export interface components {
             second: components["schemas"]["FoundCause"][];
             start: string;
             unknown: components["schemas"]["UnknownCause"][];
+        };
+        /**
+         * EmbeddingsBucket
+         * @description One bucket.
+         */
+        EmbeddingsBucket: {
+            end_time: number;
+            /**
+             * @default bucket
+             * @enum {unknown}
+             */
+            object?: "bucket";
+            results: components["schemas"]["EmbeddingsResult"][];
+            start_time: number;
+        };
+        /**
+         * EmbeddingsPage
+         * @description Buckets, oldest first.
+         */
+        EmbeddingsPage: {
+            data: components["schemas"]["EmbeddingsBucket"][];
+            has_more: boolean;
+            next_page: string | null;
+            /**
+             * @default page
+             * @enum {unknown}
+             */
+            object?: "page";
+        };
+        /**
+         * EmbeddingsResult
+         * @description Usage of one group in one bucket; a field outside of the grouping is null.
+         */
+        EmbeddingsResult: {
+            /** @default null */
+            api_key_id?: string | null;
+            input_tokens: number;
+            /** @default null */
+            model?: string | null;
+            num_model_requests: number;
+            /**
+             * @default organization.usage.embeddings.result
+             * @enum {unknown}
+             */
+            object?: "organization.usage.embeddings.result";
+            /** @default null */
+            project_id?: string | null;
+            /** @default null */
+            user_id?: string | null;
         };
         /**
          * ErrorBody
@@ -3300,6 +3681,21 @@ export interface components {
             scopes?: components["schemas"]["Scope"][] | null;
         };
         /**
+         * KeyOwner
+         * @description The member or service account that an admin key acts for.
+         */
+        KeyOwner: {
+            created_at: number;
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /** @enum {unknown} */
+            object: "organization.service_account" | "organization.user";
+            role: components["schemas"]["Role"];
+            /** @enum {unknown} */
+            type: "service_account" | "user";
+        };
+        /**
          * KeyState
          * @description State of a key.
          * @enum {unknown}
@@ -3605,6 +4001,8 @@ export interface components {
             fim?: components["schemas"]["FillInTheMiddle"];
             name: string;
             pool: string;
+            /** @default text */
+            task?: components["schemas"]["Task"];
             tier: components["schemas"]["Tier"];
             /** @default null */
             tokenizer?: string | null;
@@ -3972,6 +4370,106 @@ export interface components {
             tpot_ms: number | null;
             ttft_ms: number;
             windows: components["schemas"]["SloWindow"][];
+        };
+        /**
+         * OpenAiAdminKey
+         * @description An admin key without its secret.
+         */
+        OpenAiAdminKey: {
+            created_at: number;
+            expires_at: number | null;
+            /** Format: uuid */
+            id: string;
+            last_used_at: number | null;
+            name: string;
+            /**
+             * @default organization.admin_api_key
+             * @enum {unknown}
+             */
+            object?: "organization.admin_api_key";
+            owner: components["schemas"]["KeyOwner"];
+            redacted_value: string;
+        };
+        /**
+         * OpenAiList[OpenAiAdminKey]
+         * @description Part of a list.
+         */
+        OpenAiList_OpenAiAdminKey_: {
+            data: components["schemas"]["OpenAiAdminKey"][];
+            first_id: string | null;
+            has_more: boolean;
+            last_id: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
+         * OpenAiList[OpenAiProject]
+         * @description Part of a list.
+         */
+        OpenAiList_OpenAiProject_: {
+            data: components["schemas"]["OpenAiProject"][];
+            first_id: string | null;
+            has_more: boolean;
+            last_id: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
+         * OpenAiList[OpenAiUser]
+         * @description Part of a list.
+         */
+        OpenAiList_OpenAiUser_: {
+            data: components["schemas"]["OpenAiUser"][];
+            first_id: string | null;
+            has_more: boolean;
+            last_id: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
+         * OpenAiProject
+         * @description A project. archived: it is disabled here.
+         */
+        OpenAiProject: {
+            archived_at: number | null;
+            created_at: number;
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /**
+             * @default organization.project
+             * @enum {unknown}
+             */
+            object?: "organization.project";
+            /** @enum {unknown} */
+            status: "active" | "archived";
+        };
+        /**
+         * OpenAiUser
+         * @description A member. role: `owner` for owners, `reader` for all others.
+         */
+        OpenAiUser: {
+            added_at: number;
+            email: string;
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /**
+             * @default organization.user
+             * @enum {unknown}
+             */
+            object?: "organization.user";
+            /** @enum {unknown} */
+            role: "owner" | "reader";
         };
         /**
          * Organization
@@ -5143,7 +5641,7 @@ export interface components {
          * @description One of the doors of the inference API. A key without a list of scopes opens all but `evals`.
          * @enum {unknown}
          */
-        Scope: "chat" | "completions" | "evals" | "models";
+        Scope: "chat" | "completions" | "embeddings" | "evals" | "models";
         /**
          * ServiceAccount
          * @description A service account. disabled_at: since when its admin keys are refused.
@@ -5397,6 +5895,12 @@ export interface components {
          */
         Status: "cancelled" | "done" | "failed" | "queued" | "running";
         /**
+         * Task
+         * @description What a model is for, and so the endpoints that serve it.
+         * @enum {unknown}
+         */
+        Task: "embedding" | "rerank" | "text";
+        /**
          * TestKind
          * @description harm: that the candidate is worse than tolerated. proof: that it is not worse by the margin.
          * @enum {unknown}
@@ -5408,6 +5912,37 @@ export interface components {
          * @enum {unknown}
          */
         Tier: "autocomplete" | "chat";
+        /**
+         * TokenCostReport
+         * @description A period, in order of the groups.
+         */
+        TokenCostReport: {
+            currency: string;
+            data: components["schemas"]["TokenCosts"][];
+            end: string;
+            start: string;
+        };
+        /**
+         * TokenCosts
+         * @description Billed requests of one group, and what a million of their good tokens cost. Amounts in millionths of the
+         *         currency; fields outside of the grouping are null.
+         */
+        TokenCosts: {
+            amount_micro: number;
+            good: number;
+            good_input_tokens: number;
+            good_output_tokens: number;
+            input_amount_micro: number;
+            input_tokens: number;
+            length: string | null;
+            organization_id: string | null;
+            output_amount_micro: number;
+            output_tokens: number;
+            per_million_good_input_micro: number | null;
+            per_million_good_output_micro: number | null;
+            requests: number;
+            tier: string | null;
+        };
         /**
          * TwoNumbers
          * @description The two numbers that are never one, in milliseconds, of a tier and a class of lengths (null: of all lengths).
@@ -5472,6 +6007,12 @@ export interface components {
             stream: boolean;
             tier: string;
         };
+        /**
+         * UsageGroup
+         * @description Fields that usage is grouped by.
+         * @enum {unknown}
+         */
+        UsageGroup: "api_key_id" | "model" | "project_id";
         /**
          * UsageTotals
          * @description Billed usage of requests that arrived in one hour or on one day (UTC). Fields outside of the grouping are null.
@@ -5580,6 +6121,18 @@ export interface components {
             webhook: components["schemas"]["Webhook"];
         };
         /**
+         * Width
+         * @description Width of a bucket.
+         * @enum {unknown}
+         */
+        Width: "1d" | "1h" | "1m";
+        /**
+         * CostGroup
+         * @description Columns that totals are grouped by.
+         * @enum {unknown}
+         */
+        "control.billing.good_tokens.CostGroup": "length" | "organization" | "tier";
+        /**
          * Bucket
          * @description Division of time.
          * @enum {unknown}
@@ -5591,6 +6144,12 @@ export interface components {
          * @enum {unknown}
          */
         "control.diagnosis.findings.finding.Cause": "broken_prefix" | "choppy_decode" | "cold_cache" | "engine_failures" | "engine_link" | "grammar" | "limits" | "long_prompts" | "lost_cache" | "network" | "platform_failures" | "queue" | "queue_or_prefill" | "retractions" | "slow_arrival" | "slow_client" | "slow_decode" | "slow_finish" | "slow_first_token" | "slow_limiter" | "slow_prefill" | "slow_replica" | "slow_router";
+        /**
+         * CostGroup
+         * @description Fields that costs are grouped by. A line item is a model.
+         * @enum {unknown}
+         */
+        "control.openai_organization.usage.CostGroup": "api_key_id" | "line_item" | "project_id";
         /**
          * Decision
          * @description What became of a request.
@@ -7880,6 +8439,34 @@ export interface operations {
             };
         };
     };
+    get_token_costs: {
+        parameters: {
+            query?: {
+                start?: string;
+                end?: string;
+                tier?: components["schemas"]["Tier"];
+                length?: components["schemas"]["LengthClass"];
+                group_by?: components["schemas"]["control.billing.good_tokens.CostGroup"][];
+            };
+            header?: never;
+            path: {
+                organization_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenCostReport"];
+                };
+            };
+        };
+    };
     get_usage: {
         parameters: {
             query?: {
@@ -9209,6 +9796,32 @@ export interface operations {
             };
         };
     };
+    get_token_costs_of_all: {
+        parameters: {
+            query?: {
+                start?: string;
+                end?: string;
+                tier?: components["schemas"]["Tier"];
+                length?: components["schemas"]["LengthClass"];
+                group_by?: components["schemas"]["control.billing.good_tokens.CostGroup"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenCostReport"];
+                };
+            };
+        };
+    };
     get_usage_of_all: {
         parameters: {
             query?: {
@@ -9410,6 +10023,238 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["WebhookTest"];
+                };
+            };
+        };
+    };
+    list_organization_admin_keys: {
+        parameters: {
+            query?: {
+                limit?: number;
+                after?: string;
+                organization_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAiList_OpenAiAdminKey_"];
+                };
+            };
+        };
+    };
+    get_organization_admin_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                admin_key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAiAdminKey"];
+                };
+            };
+        };
+    };
+    organization_costs: {
+        parameters: {
+            query?: {
+                start_time?: number;
+                end_time?: number;
+                project_ids?: string[];
+                api_key_ids?: string[];
+                models?: string[];
+                limit?: number;
+                page?: string;
+                organization_id?: string;
+                bucket_width?: "1d";
+                group_by?: components["schemas"]["control.openai_organization.usage.CostGroup"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CostsPage"];
+                };
+            };
+        };
+    };
+    list_organization_projects: {
+        parameters: {
+            query?: {
+                limit?: number;
+                after?: string;
+                organization_id?: string;
+                include_archived?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAiList_OpenAiProject_"];
+                };
+            };
+        };
+    };
+    get_organization_project: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAiProject"];
+                };
+            };
+        };
+    };
+    organization_completions_usage: {
+        parameters: {
+            query?: {
+                start_time?: number;
+                end_time?: number;
+                project_ids?: string[];
+                api_key_ids?: string[];
+                models?: string[];
+                limit?: number;
+                page?: string;
+                organization_id?: string;
+                bucket_width?: components["schemas"]["Width"];
+                group_by?: components["schemas"]["UsageGroup"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CompletionsPage"];
+                };
+            };
+        };
+    };
+    organization_embeddings_usage: {
+        parameters: {
+            query?: {
+                start_time?: number;
+                end_time?: number;
+                project_ids?: string[];
+                api_key_ids?: string[];
+                models?: string[];
+                limit?: number;
+                page?: string;
+                organization_id?: string;
+                bucket_width?: components["schemas"]["Width"];
+                group_by?: components["schemas"]["UsageGroup"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EmbeddingsPage"];
+                };
+            };
+        };
+    };
+    list_organization_users: {
+        parameters: {
+            query?: {
+                limit?: number;
+                after?: string;
+                organization_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAiList_OpenAiUser_"];
+                };
+            };
+        };
+    };
+    get_organization_user: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAiUser"];
                 };
             };
         };

@@ -199,7 +199,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditFinding(msgspec.Struct, frozen=True):
-    """A finding of `slipstream audit-stream` between a client and the gateway. delay_ms: typical, of an event."""
+    """A finding of `slipstream tools audit-stream` between a client and the gateway. delay_ms: typical, of an event."""
 
     code: str
     evidence: str

@@ -62,7 +62,7 @@ _TOLD = {
         "Bound the queue at the edge: shed or downgrade what can wait before it queues (router.slos, "
         "gateway.queue_deadline_s, tenants' limits)."
     ),
-    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream simulate` predicts this traffic's latency.",
+    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream tools simulate` predicts this traffic's latency.",
     Fix.SMALLER_BATCH: (
         "Lower the engine's largest batch (SGLang: --max-running-requests; embedded: engine.scheduler.max_running) "
         "until running requests fit, and operate one notch below the knee of TTFT."
@@ -78,7 +78,10 @@ _TOLD = {
         "Put changing text after constant text: no date, id or user name in the system prompt's beginning, tools and "
         "messages always in the same order."
     ),
-    Fix.PROMPT_BUDGET: "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap.",
+    Fix.PROMPT_BUDGET: (
+        "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap (`slipstream limits "
+        "preview --max-prompt-tokens N` counts the requests that it would refuse)."
+    ),
     Fix.FASTER_ATTENTION: "Use FlashAttention or FlashInfer kernels, and FP8 activations where quality allows.",
     Fix.CHECK_PLACEMENT: (
         "Check the engine's placement: tensor parallelism within one NVLink node, one dtype throughout, clocks not "
@@ -92,7 +95,7 @@ _TOLD = {
     Fix.DRAIN_REPLICA: "Drain that replica (`slipstream fleet drain`), look at its machine, and bring it back.",
     Fix.BRING_BACK_ENGINES: (
         "See with `slipstream fleet` why the pool has no engine that takes requests: start engines that do not answer, "
-        "give those that are drained a weight again (`slipstream replicas weight REPLICA_ID 1`)."
+        "give those that are drained a weight again (`slipstream fleet replicas weight REPLICA_ID 1`)."
     ),
     Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Mend that before anything is tuned.",
     Fix.SAME_SCHEMA: (

@@ -18,6 +18,7 @@ from contracts.errors import (
 )
 from engines.embedded.http.adapters import AdapterHandlers
 from engines.embedded.http.control import ControlHandlers
+from engines.embedded.http.embeddings import EmbeddingHandlers
 from engines.embedded.http.errors import error_answer
 from engines.embedded.http.exchange import JSON, Exchange, Receive, Send
 from engines.embedded.http.generate import GenerateHandlers
@@ -49,6 +50,7 @@ class App:
         self._routes: dict[str, dict[str, Handler]] = {
             "/v1/chat/completions": {"POST": generate.chat},
             "/v1/completions": {"POST": generate.completion},
+            "/v1/embeddings": {"POST": EmbeddingHandlers(service, service.pooling).create},
             "/v1/models": {"GET": control.models},
             "/v1/loads": {"GET": control.loads},
             "/health": {"GET": control.health},

@@ -37,7 +37,7 @@ class ControlHandlers:
             {
                 "model_path": self._service.config.model,
                 "tokenizer_path": self._service.config.model,
-                "is_generation": True,
+                "is_generation": self._service.pooling is None,
                 "served_model_name": self._service.name,
                 "max_context_length": self._service.context_tokens,
                 "vocab_size": self._service.model.vocab_size,

@@ -233,6 +233,8 @@ class Decoder:
     def _require_model(self, name: str) -> None:
         if name != self._service.name:
             raise ModelNotFound(f"This engine serves {self._service.name!r}, not {name!r}.", param="model")
+        if self._service.pooling is not None:
+            raise UnsupportedField(f"{name!r} makes vectors and generates no text; use /v1/embeddings.", param="model")
 
 
 def _require_stream(body: SamplingFields) -> None:

@@ -35,8 +35,9 @@ class Weights(Protocol):
 class Checkpoint:
     """The tensors of one folder. Every tensor taken must exist, with the shape that the model's config implies."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises ConfigError that names the missing or broken file."""
+    def __init__(self, folder: Path, *, decoder_alone: bool = False) -> None:
+        """decoder_alone: the tensors may be those of a decoder without a head, whose names begin without `model.`; they
+        are then found by the name with it. Raises ConfigError that names the missing or broken file."""
         self._folder = folder
         self._taken: set[str] = set()
         # the library's reader has no types
@@ -48,6 +49,10 @@ class Checkpoint:
             self._where = _read_index(index)
         else:
             raise ConfigError(f"{folder}: neither {SINGLE} nor {INDEX} exists; only safetensors weights are read")
+        self._prefix = ""
+        if decoder_alone and "embed_tokens.weight" in self._where:
+            self._prefix = "model."
+            self._where = {self._prefix + name: path for name, path in self._where.items()}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """One tensor, converted to `dtype`. Raises ConfigError that names it when it is missing or has another
@@ -71,7 +76,7 @@ class Checkpoint:
         if path is None:
             raise ConfigError(f"{self._folder}: the tensor {name} is missing; the checkpoint does not fit config.json")
         try:
-            tensor: Tensor = self._open(path).get_tensor(name)
+            tensor: Tensor = self._open(path).get_tensor(name.removeprefix(self._prefix))
         except (SafetensorError, OSError) as error:
             raise ConfigError(f"{path}: the tensor {name} cannot be read: {error}") from None
         return tensor

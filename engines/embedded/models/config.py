@@ -34,6 +34,8 @@ class ModelConfig(msgspec.Struct, frozen=True):
     output_bias: bool
     mlp_bias: bool
     qk_norm: bool
+    headless: bool
+    """The checkpoint is a decoder without a head, which makes states and no tokens."""
     dtype: str
     """The checkpoint's own number format: `bfloat16`, `float16` or `float32`."""
 
@@ -106,11 +108,12 @@ class _Reader:
             rms_norm_eps=self._number("rms_norm_eps", 1e-6),
             rope_theta=self._rope_theta(),
             rope_scaling=scaling,
-            tie_word_embeddings=self._flag("tie_word_embeddings"),
+            tie_word_embeddings=family.headless or self._flag("tie_word_embeddings"),
             qkv_bias=self._bias(family.qkv_bias, "attention_bias"),
             output_bias=self._bias(family.output_bias, "attention_bias"),
             mlp_bias=self._bias(family.mlp_bias, "mlp_bias"),
             qk_norm=family.qk_norm,
+            headless=family.headless,
             dtype=str(self._raw.get("dtype") or self._raw.get("torch_dtype") or "float32"),
         )
 

@@ -23,13 +23,20 @@ class Family(msgspec.Struct, frozen=True):
     """Head size when `head_dim` is absent; None: hidden size / heads."""
     window_by_default: bool = True
     """`sliding_window` counts when `use_sliding_window` is absent."""
+    headless: bool = False
+    """The decoder alone, as models for embeddings are saved: without a head, and without `model.` before its tensors'
+    names."""
 
 
+_DECODERS = {
+    "Llama": Family(),
+    "Mistral": Family(qkv_bias=False, output_bias=False, mlp_bias=False),
+    "Qwen2": Family(qkv_bias=True, output_bias=False, mlp_bias=False, window_by_default=False),
+    "Qwen3": Family(mlp_bias=False, qk_norm=True, head_dim=128, window_by_default=False),
+}
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
-        "LlamaForCausalLM": Family(),
-        "MistralForCausalLM": Family(qkv_bias=False, output_bias=False, mlp_bias=False),
-        "Qwen2ForCausalLM": Family(qkv_bias=True, output_bias=False, mlp_bias=False, window_by_default=False),
-        "Qwen3ForCausalLM": Family(mlp_bias=False, qk_norm=True, head_dim=128, window_by_default=False),
+        **{f"{name}ForCausalLM": family for name, family in _DECODERS.items()},
+        **{f"{name}Model": msgspec.structs.replace(family, headless=True) for name, family in _DECODERS.items()},
     }
 )

@@ -33,7 +33,7 @@ def load_model(
 
 def _weights(folder: Path, config: ModelConfig) -> Weights:
     if not is_gguf(folder):
-        return Checkpoint(folder)
+        return Checkpoint(folder, decoder_alone=True)
     from engines.embedded.models.gguf_checkpoint import GgufCheckpoint
 
     return GgufCheckpoint(folder, config)

@@ -45,7 +45,7 @@ class Fp8Linears:
         if config.activations == "tensor":
             if not config.calibration:
                 raise ConfigError(
-                    "engine.fp8.calibration: activations = 'tensor' needs the file that `slipstream quantization "
+                    "engine.fp8.calibration: activations = 'tensor' needs the file that `slipstream tools quantization "
                     "calibrate` writes",
                     param="engine.fp8.calibration",
                 )

@@ -51,7 +51,7 @@ class Committer:
         self._confirmed = confirmed
         self._rejected = rejected
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[Entry | bool] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Entry] | bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         # Guarded by the lock:
         self._open: dict[AttemptKey, bytes] = {}
@@ -93,9 +93,9 @@ class Committer:
                 raise unavailable(self.failure) from error
             self._open[key] = frame if known is None else known + frame
 
-    def submit(self, key: AttemptKey, frame: bytes) -> None:
-        """Hand over a CLOSED frame; `confirmed` or `rejected` follows. A rejected one is kept and written later."""
-        self._queue.put((key, frame))
+    def submit(self, entries: list[Entry]) -> None:
+        """Hand over CLOSED frames; `confirmed` or `rejected` follows. A rejected one is kept and written later."""
+        self._queue.put(entries)
 
     def is_open(self, key: AttemptKey) -> bool:
         """Whether the attempt has no durable end yet."""
@@ -137,15 +137,17 @@ class Committer:
         stopping = False
         try:
             if self.failure is None:
-                entry = self._queue.get()
+                taken = self._queue.get()
             else:
-                entry = self._queue.get(timeout=max(0.001, self._probe_at_s - time.monotonic()))
+                taken = self._queue.get(timeout=max(0.001, self._probe_at_s - time.monotonic()))
             while True:
-                if isinstance(entry, bool):
-                    stopping = stopping or entry
+                if isinstance(taken, bool):
+                    stopping = stopping or taken
                 else:
-                    batch.append(entry)
-                entry = self._queue.get_nowait()
+                    batch += taken
+                if self._queue.empty():
+                    return batch, stopping
+                taken = self._queue.get_nowait()
         except queue.Empty:
             return batch, stopping
 

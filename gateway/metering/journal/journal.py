@@ -20,7 +20,7 @@ import msgspec
 from contracts.errors import ConfigError
 from gateway.metering.config import MeteringConfig
 from gateway.metering.journal import frames
-from gateway.metering.journal.committer import Committer, unavailable
+from gateway.metering.journal.committer import Committer, Entry, unavailable
 from gateway.metering.journal.disk import Disk
 from gateway.metering.journal.folder import JournalFolder, Position
 from gateway.metering.journal.reader import SegmentReader
@@ -49,6 +49,8 @@ class Journal:
         self._reader = SegmentReader(self._folder, metrics)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: dict[AttemptKey, list[asyncio.Future[None]]] = {}
+        self._ended: list[Entry] = []
+        """Closed records of this turn of the loop."""
         self._saved_at_s = 0.0
         self.left_open: list[LeftOpen] = []
         """Attempts an earlier run left open, until recovery has closed them."""
@@ -116,7 +118,9 @@ class Journal:
             if not self._committer.is_open(key):
                 return
             waiting = self._closing[key] = []
-            self._committer.submit(key, frames.encode(frames.CLOSED, _encode(record)))
+            self._ended.append((key, frames.encode(frames.CLOSED, _encode(record))))
+            if len(self._ended) == 1:
+                asyncio.get_running_loop().call_soon(self._hand_over)
         if not self.healthy:
             raise unavailable(self.failure)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -124,7 +128,8 @@ class Journal:
         await done
 
     async def stop(self) -> None:
-        """Commit submitted records, seal the folder and unlock it. Open attempts stay open, for the next start."""
+        """Commit closed records, seal the folder and unlock it. Open attempts stay open, for the next start."""
+        self._hand_over()
         await asyncio.to_thread(self._committer.stop)
         for waiting in self._closing.values():
             _reject(waiting, "stopped")
@@ -158,6 +163,7 @@ class Journal:
 
     async def discard(self) -> bool:
         """Stop and delete an emptied folder (adoption). False when something in it is worth keeping."""
+        self._hand_over()
         await asyncio.to_thread(self._committer.stop)
         self._reader.close()
         for number in self._folder.segments():
@@ -165,6 +171,13 @@ class Journal:
         removed = self._folder.remove()
         self._folder.unlock()
         return removed
+
+    def _hand_over(self) -> None:
+        """Give the committer all that has ended in this turn of the loop. Its thread would otherwise wake in the middle
+        of the turn, and contend for the interpreter lock until its end."""
+        ended, self._ended = self._ended, []
+        if ended:
+            self._committer.submit(ended)
 
     def _resume(self) -> None:
         found = replay(self._folder, self._metrics)

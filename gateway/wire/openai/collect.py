@@ -90,6 +90,8 @@ class Collector:
         self._expected = choices
         self._splitter = EventSplitter()
         self._choices: dict[int, WholeChoice] = {}
+        self._ended: set[int] = set()
+        """Choices that have their finish_reason."""
         self._repeated_text = ""
         """The text that grows with each usual event."""
         self._lessons = LESSONS if choices == 1 and best_of is None else 0
@@ -122,7 +124,7 @@ class Collector:
     @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
-        return sum(1 for choice in self._choices.values() if choice.finish_reason) >= self._expected
+        return len(self._ended) >= self._expected
 
     @property
     def complete(self) -> bool:
@@ -188,6 +190,7 @@ class Collector:
         if self.satisfied:
             for index in range(self._expected):
                 self._choice(index).end()
+                self._ended.add(index)
         choices = {index: self._choices[index].json() for index in sorted(self._choices)}
         if self._best_of is None:
             return list(choices.values())
@@ -207,7 +210,11 @@ class Collector:
             return
         self.text_seen = self.text_seen or has_text(chunk)
         for part in chunk.get("choices") or ():
-            self._choice(int(part.get("index") or 0)).add(part)
+            index = int(part.get("index") or 0)
+            choice = self._choice(index)
+            choice.add(part)
+            if choice.finish_reason:
+                self._ended.add(index)
 
     def _choice(self, index: int) -> WholeChoice:
         if index not in self._choices:

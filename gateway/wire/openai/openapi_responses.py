@@ -85,6 +85,7 @@ class ModelEntry(msgspec.Struct):
     context_length: int
     max_model_len: int
     aliases: list[str]
+    task: Literal["text", "embedding", "rerank"] = "text"
     description: str = ""
 
 

@@ -17,7 +17,7 @@ from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
-from engines.http.repeated_event import RepeatedEvent
+from engines.http.repeated_event import CountedEvent, RepeatedEvent
 from gateway.wire.chunk import (
     BROKEN_OFF,
     LESSONS,
@@ -71,6 +71,7 @@ class Relay:
         "_calls",
         "_choices",
         "_compact",
+        "_counted",
         "_finished_choices",
         "_forced_call",
         "_id",
@@ -130,7 +131,9 @@ class Relay:
         self._compact = False
         """Events may be rewritten in place: their layout is the expected one, and the response goes on."""
         self._ours: RepeatedEvent
-        """The usual event as it is sent, where the splitter knows the engine's."""
+        """The usual event as it is sent, where the engine's is known."""
+        self._counted: CountedEvent | None = None
+        """The engine's, if it carries the usage so far; the splitter knows one that does not."""
         self._lessons = LESSONS
         """How often a usual event may still be learned."""
         self._finished_choices: set[int] = set()
@@ -213,6 +216,8 @@ class Relay:
             return b""
         if not self._compact:
             return self._unusual(payload)
+        if self._counted is not None and (found := self._counted.cut(payload)) is not None:
+            return self._passed(payload, *found)
         try:
             choices = decode_event(payload).choices
             if not payload.isascii():
@@ -226,9 +231,17 @@ class Relay:
         self._usage.passed(payload, self._running)
         if not self.text_seen:
             self.text_seen = bool(text_of(choices[0]))
-        if self._running is None and self._lessons:
+        if self._lessons:
             self._learn_repeated(payload, rewritten, choices[0])
         return b"".join((b"data: ", rewritten, b"\n\n"))
+
+    def _passed(self, payload: bytes, text: bytes, usage: bytes) -> bytes:
+        """A usual event with the usage so far."""
+        self.events += 1
+        self._usage.passed(payload, usage)
+        if self.characters is not None:
+            self.characters += len(msgspec.json.decode(b'"%b"' % text, type=str))
+        return self._ours.written([text])
 
     def _repeated(self, texts: list[bytes]) -> bytes:
         """Usual events, of which only the texts are to be read."""
@@ -239,13 +252,21 @@ class Relay:
         return self._ours.written(texts)
 
     def _learn_repeated(self, payload: bytes, rewritten: bytes, choice: EventChoice) -> None:
-        """Have the splitter recognize the events that differ from this one in its text only."""
-        if (member := only_text(choice)) is None:
+        """Recognize from now on the events that differ from this one in its text only, and in the usage so far."""
+        if (member := only_text(choice)) is None or (self._running is not None and self._running_usage):
             return
         theirs, ours = repeated(payload, *member), repeated(rewritten, *member)
-        if theirs is not None and ours is not None:
-            self._lessons -= 1
-            self._splitter.repeated, self._ours = theirs, ours
+        if theirs is None or ours is None:
+            return
+        self._lessons -= 1
+        self._ours = ours
+        self._splitter.repeated = self._counted = None
+        if self._running is None:
+            self._splitter.repeated = theirs
+            return
+        after, usage, rest = theirs.after.rpartition(self._running)
+        if usage and after.endswith(b',"usage":'):
+            self._counted = CountedEvent(theirs.before, after, rest)
 
     def _rewrite(self, payload: bytes, choices: list[EventChoice]) -> bytes | None:
         """Rewrite in place: our id, our model, no running usage. None if the layout is not the expected one, or the
@@ -343,7 +364,7 @@ class Relay:
         event = self._rewritten(chunk)
         if self.finished:
             self._compact = False
-            self._splitter.repeated = None
+            self._splitter.repeated = self._counted = None
             self.final.append(event)
             return b""
         return event

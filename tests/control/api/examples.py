@@ -161,7 +161,7 @@ async def things_of(
     request = f"req_{uuid4().hex}"
     await people.database.execute(
         "INSERT INTO gateway.request_traces (request_id, organization_id, project_id, key_id, status, total_ms,"
-        " phases_ms) VALUES ($1, $2, $3, $4, 200, 1, '{}')",
+        " phases_ms, session) VALUES ($1, $2, $3, $4, 200, 1, '{}', $1)",
         request,
         owner_of,
         project,
@@ -183,6 +183,7 @@ async def things_of(
         ),
         "delivery_id": delivery,
         "request_id": request,
+        "session_name": request,
         "tier_name": "chat",
         "month_name": "2026-11",
         "change_id": await fetchval(

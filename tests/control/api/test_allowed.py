@@ -26,7 +26,7 @@ from tests.control.api.test_every_endpoint import ask, ask_wrongly
 
 OWNED = frozenset({
     "organization_id", "project_id", "key_id", "member_id", "service_account_id", "admin_key_id", "webhook_id",
-    "adapter_id", "delivery_id", "request_id",
+    "adapter_id", "delivery_id", "request_id", "session_name",
 })  # fmt: skip
 """Parameters that name something of an organization; the others' is the deployment's, or nobody's."""
 CHOSEN = frozenset({"tier_name", "month_name"})

@@ -59,7 +59,7 @@ async def test_a_tenant_is_told_of_its_own_side_by_its_own_requests(
         answer = await owner.ask("GET", f"/organizations/{people.organizations['ours']}/diagnosis?{SPAN}")
         assert (answer.status, answer.body["outcome"]) == (200, "nothing_found")
         [network] = [each["why"] for each in answer.body["unknown"] if each["cause"] == "network"]
-        assert "run `slipstream audit-stream URL` where the client is" in network
+        assert "run `slipstream tools audit-stream URL` where the client is" in network
         told = str(answer.body)
         assert not any(str(organization(name)) in told for name in TENANTS)
         assert "replica-" not in told

@@ -15,6 +15,7 @@ import pytest
 from control.api.events.route import EVENTS
 from control.console.routes import OPERATIONS as CONSOLE_OPERATIONS
 from control.console.routes import PREFIX as CONSOLE
+from control.openai_organization.operations import OPENAI_OPERATIONS, OPENAI_PREFIX
 from control.operations import OPERATIONS, PREFIX
 from storage.roles import Role
 from tests.control.api.fuzzing import Tenant, fuzz, fuzz_sequences
@@ -53,7 +54,8 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
     }
     of_console = {(each.method, CONSOLE + each.path, each.name) for each in CONSOLE_OPERATIONS}
     own = {(each.method, PREFIX + each.path, each.name) for each in (*OPERATIONS, EVENTS)}
-    assert listed == own | of_console
+    of_openai = {(each.method, OPENAI_PREFIX + each.path, each.name) for each in OPENAI_OPERATIONS}
+    assert listed == own | of_console | of_openai
     for operations in document["paths"].values():
         for operation in operations.values():
             assert operation["summary"]
@@ -167,6 +169,9 @@ async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, pl
     document = await fetch(f"{platform.url}/openapi.json")
     generating = {"/v1/chat/completions", "/v1/completions", "/infill", "/completion"}
     generating |= {"/v1/fim/completions", "/v1/engines/{model}/completions"}
+    generating |= {"/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize"}
+    generating |= {"/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens"}
+    generating |= {f"/v1/responses/{{response_id}}{end}" for end in ("", "/cancel", "/input_items")}
     around = {"/v1/completions/{completion_id}/events", "/v1/events", "/v1/health", "/v1beta/server_setting"}
     around |= {"/v1/stream-audit"}
     assert set(document["paths"]) == {*generating, *around, "/v1/models", "/v1/models/{model}"}
@@ -176,8 +181,15 @@ async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, pl
         "FimRequest",
         "InfillRequest",
         "LlamaCompletionRequest",
+        "EmbeddingRequest",
+        "RerankRequest",
+        "ScoreRequest",
+        "TokenizeRequest",
+        "DetokenizeRequest",
     ):  # otherwise nearly every request would end at the model's name
-        document["components"]["schemas"][kind]["properties"]["model"] = {"enum": ["wide", "narrow", "none"]}
+        document["components"]["schemas"][kind]["properties"]["model"] = {
+            "enum": ["wide", "narrow", "vectors", "ranks", "none"]
+        }
     # answers take as long as they are asked to, minutes even: tests/gateway/stream_audit goes through its parameters
     del document["paths"]["/v1/stream-audit"]
     sent = await asyncio.to_thread(fuzz, document, platform.url, platform.key, examples)

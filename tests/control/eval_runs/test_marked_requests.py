@@ -72,7 +72,7 @@ async def connection(world: World) -> AsyncIterator[asyncpg.Connection[Any]]:
 async def test_they_run_on_the_pool_they_name_and_cost_nobody_anything(
     world: World, connection: asyncpg.Connection[Any]
 ) -> None:
-    await world.platform.command("prices", "set", "wide", "--input", "1000", "--output", "1000")
+    await world.platform.command("customers", "prices", "set", "wide", "--input", "1000", "--output", "1000")
     theirs = await world.platform.ask("wide")
     status, _, ours = await world.ask(world.key, "narrow")
     assert status == 200

@@ -24,7 +24,7 @@ from storage.audit_log import Actor, record
 from storage.engine import connect
 
 Start = Callable[..., Awaitable[int]]
-ADA = Actor.command("ada", "slipstream models set")
+ADA = Actor.command("ada", "slipstream fleet models set")
 POOLS = (Pool("blue", "sglang", (Replica("b0", "http://127.0.0.1:1"), Replica("b1", "http://127.0.0.1:2"))),)
 FIRST = DesiredState(0, (Model("large", Tier.CHAT, "blue", 4_096),), POOLS)
 SECOND = replace(FIRST, models=(replace(FIRST.models[0], aliases=("chat",)),))
@@ -193,7 +193,9 @@ def test_the_rule_for_a_fleet_that_never_was() -> None:
 async def test_a_write_is_refused_when_somebody_was_faster(connection: asyncpg.Connection[Any], start: Start) -> None:
     await start(FIRST)
     assert await edited(connection, drained, expected_version=1) == 2
-    with pytest.raises(VersionMismatch, match=r"version 2 and not 1 any more: ada \(slipstream models set\) changed"):
+    with pytest.raises(
+        VersionMismatch, match=r"version 2 and not 1 any more: ada \(slipstream fleet models set\) changed"
+    ):
         await edited(connection, drained, expected_version=1)
     assert await edited(connection, drained) == 2  # changes nothing, so it is no version
     assert await edited(connection, lambda state: edits.remove_replica(state, "blue", "b0"), dry_run=True) == 3

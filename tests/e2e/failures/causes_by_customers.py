@@ -127,7 +127,7 @@ async def more_is_refused_than_is_kept_while_a_table_is_locked(world: World) -> 
 async def a_customers_server_fails(world: World) -> AsyncIterator[None]:
     async with receiver() as server, world.running.database() as connection:
         server.answers = [500] * 10_000
-        await world.running.command("webhooks", "create", server.url, "--organization", "demo")
+        await world.running.command("customers", "webhooks", "create", server.url, "--organization", "demo")
         organization = await connection.fetchval("SELECT id FROM gateway.organizations WHERE name = 'demo'")
 
         async def tell() -> None:
@@ -144,7 +144,7 @@ async def a_customers_server_fails(world: World) -> AsyncIterator[None]:
             async with again_and_again(tell):
                 yield
         finally:
-            await world.running.command("webhooks", "remove", server.url, "--organization", "demo")
+            await world.running.command("customers", "webhooks", "remove", server.url, "--organization", "demo")
 
 
 @CAUSES.of("ATenantsPromptsAreReusedByHalf")

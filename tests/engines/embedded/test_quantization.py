@@ -205,10 +205,10 @@ def test_calibration_finds_the_largest_input_of_every_layer(tiny_model: Path) ->
 def test_the_commands_write_what_the_settings_read(tmp_path: Path, text: Path) -> None:
     calibration, output = tmp_path / "amax.json", tmp_path / "report.json"
     common = ["--model", str(CHAT), "--text", str(text)]
-    done = CliRunner().invoke(cli, ["quantization", "calibrate", *common, "--output", str(calibration)])
+    done = CliRunner().invoke(cli, ["tools", "quantization", "calibrate", *common, "--output", str(calibration)])
     assert done.exit_code == 0, done.output
     static = ["--activations", "tensor", "--calibration", str(calibration), "--output", str(output)]
-    done = CliRunner().invoke(cli, ["quantization", "sensitivity", *common, *static])
+    done = CliRunner().invoke(cli, ["tools", "quantization", "sensitivity", *common, *static])
     assert done.exit_code == 0, done.output
     assert "all of the scheme" in done.output
     report = json.loads(output.read_text())

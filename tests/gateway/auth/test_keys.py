@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidKey
-from gateway.auth.keys import ALPHABET, LENGTH, PREFIX, check, hash_of, mint
+from gateway.auth.keys import (
+    ADMIN_PREFIX,
+    ALPHABET,
+    LENGTH,
+    PREFIX,
+    check,
+    hash_of,
+    imported_hash,
+    is_foreign,
+    mint,
+    unknown,
+)
 
 PEPPER = b"p" * 32
 
@@ -68,3 +81,28 @@ def test_malformed_keys_are_refused_with_the_reason(secret: str, message: str) -
     with pytest.raises(InvalidKey, match=message) as caught:
         check(secret)
     assert secret == "" or secret == PREFIX or secret not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("secret", "foreign"),
+    [
+        ("sk-Q1cUj0r3T2sVYl9aXb7d5w", True),
+        ("sk-1234567", True),
+        ("sk-12", False),
+        ("sk-" + "x" * 400, False),
+        ("sk-proj-4fx" + "x" * 40, False),
+        ("sk-ant-api03-4f" + "x" * 40, False),
+        ("sk-é" + "x" * 20, False),
+        (PREFIX + "x" * 38, False),
+        (ADMIN_PREFIX + "x" * 38, False),
+    ],
+)
+def test_only_keys_of_litellms_form_may_have_been_imported(secret: str, foreign: bool) -> None:
+    assert is_foreign(secret) is foreign
+    by_sha256 = imported_hash(hashlib.sha256(secret.encode()).digest(), PEPPER)
+    assert (hash_of(secret, PEPPER) == by_sha256) is foreign
+    if foreign:
+        check(secret)
+        assert "sk-slip-" in unknown(secret)
+        with pytest.raises(InvalidKey, match="start with sk-slip-admin-"):
+            check(secret, ADMIN_PREFIX)

@@ -91,7 +91,7 @@ async def test_texts_are_stored_nowhere_until_their_organization_wants_it(
         key.hash,
     )
     assert "prompts are stored" in await platform.command(
-        "organizations", "update", str(organization), "--store-prompts"
+        "customers", "organizations", "update", str(organization), "--store-prompts"
     )
     wanted = f"gewollt{mint()}"
     path, body = asks(wanted)[-1]
@@ -107,7 +107,9 @@ async def test_texts_are_stored_nowhere_until_their_organization_wants_it(
     assert row["completion"].startswith(" t0 t1")
     assert in_valkey(valkey_url, wanted) == []
     assert in_files(platform, wanted) == []
-    assert "not stored" in await platform.command("organizations", "update", str(organization), "--no-store-prompts")
+    assert "not stored" in await platform.command(
+        "customers", "organizations", "update", str(organization), "--no-store-prompts"
+    )
     assert await in_tables(platform, wanted) == []
     assert (
         msgspec.json.decode(

@@ -11,7 +11,7 @@ import pytest
 from contracts.errors import NotFound
 from control.routes import ADMINISTERED
 from gateway.app import SERVED
-from gateway.http.unknown_url import MOST_COMPARED, NOT_SERVED, unknown_url
+from gateway.http.unknown_url import APART, MOST_COMPARED, NOT_SERVED, unknown_url
 
 CHAT = "Did you mean POST /v1/chat/completions?"
 COMPLETIONS = "Did you mean POST /v1/completions?"
@@ -21,7 +21,8 @@ ANTHROPIC_BASE = "The base URL of Anthropic's clients is this address without /v
 BASE = "A client's base URL is this address and /v1, no more and no less."
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
-    "POST /v1/messages, POST /v1/messages/count_tokens, GET /v1/models."
+    "POST /v1/messages, POST /v1/messages/count_tokens, POST /tokenize, POST /v1/embeddings, POST /v1/rerank, "
+    "POST /v1/score, POST /v1/responses, GET /v1/models."
 )
 ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
 
@@ -37,6 +38,8 @@ ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
         ("/admin/v1/nothing/like/it", ""),
         ("/admin/v1/organizations/0193/nothing/more", ""),
         ("/admin", ""),
+        ("/admin/organizations/0193", "/organizations/0193"),
+        ("/v1/admin/v1/nothing", ""),
     ],
 )
 def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) -> None:
@@ -66,16 +69,16 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/fim/completions", f"Did you mean POST /v1/fim/completions? {BASE}"),
         ("/heath", "Did you mean GET /health?"),
         ("/v1", f"/v1 is a base URL. {LIST}"),
-        ("/v1/embeddings", f"Embeddings are not served here. {LIST}"),
-        ("/embeddings", f"Embeddings are not served here. {LIST}"),
-        ("/v1/responses/resp_1", f"OpenAI's Responses API is not served here. {LIST}"),
+        ("/v1/files", f"Files are not served here. {LIST}"),
+        ("/embeddings", f"Did you mean POST /v1/embeddings? {BASE}"),
         ("/v1/v1/messages", f"{MESSAGES} {ANTHROPIC_BASE}"),
         ("/messages", f"{MESSAGES} {BASE}"),
         ("/api/generate", f"Ollama's own API is not served here. {LIST}"),
         ("/v1/something", LIST),
         ("/something", "GET / says what this address serves."),
-        ("/admin/organizations", ADMIN),
-        ("/v1/admin/v1/organizations", ADMIN),
+        ("/admin/organizations", APART),
+        ("/v1/admin/v1/organizations", APART),
+        ("/console/", APART),
     ],
 )
 def test_the_usual_mistakes_have_their_mend(path: str, advice: str) -> None:

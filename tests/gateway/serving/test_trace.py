@@ -38,9 +38,15 @@ async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str
     async with harness() as platform:
         request = await platform.request()
         request.caller, request.measurement = Caller(ID, ID, ID), found
+        request.headers = {b"x-claude-code-session-id": b"s-1", b"x-claude-code-agent-id": b"a-1"}
         traces.ended(request, ResponseWriter(Client().connection, CHAT, request.request_id))
-    traces.refused(Arrival(CHAT, {}), Caller(ID, ID, ID), 401, JournalUnavailable("no room"))
+    refused = Arrival(CHAT, {b"x-session-id": b"s-2", b"x-parent-session-id": b"s-1"})
+    traces.refused(refused, Caller(ID, ID, ID), 401, JournalUnavailable("no room"))
     await traces.stop()
+    sessions = await owner.fetch(
+        "SELECT session, session_agent, session_parent FROM gateway.request_traces ORDER BY request_id"
+    )
+    assert [tuple(row) for row in sessions] == [("s-1", "a-1", None), ("s-2", None, "s-1")]
     columns = ", ".join(Measurement.__struct_fields__)
     rows = await owner.fetch(f"SELECT {columns} FROM gateway.request_traces ORDER BY request_id")
     assert [msgspec.convert(dict(row), Measurement) for row in rows] == [found, Measurement()]

@@ -116,7 +116,7 @@ async def test_a_key_is_not_sent_to_whom_nobody_vouches_for(platform: SlowPlatfo
 async def command(*arguments: str, key: str) -> tuple[int, str, str]:
     """Exit status, stdout, stderr."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "slipstream", "audit-stream", *arguments, cwd=ROOT,
+        sys.executable, "-m", "slipstream", "tools", "audit-stream", *arguments, cwd=ROOT,
         env={**plain_environment(), "SLIPSTREAM_API_KEY": key},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

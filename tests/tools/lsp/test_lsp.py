@@ -1,4 +1,4 @@
-"""`slipstream lsp`, driven by a real LSP client over stdio, against a real gateway on a fake engine."""
+"""`slipstream tools lsp`, driven by a real LSP client over stdio, against a real gateway on a fake engine."""
 
 from __future__ import annotations
 

@@ -229,11 +229,11 @@ def test_the_guides_way_from_a_folder_to_a_checkpoint(model: Path, tmp_path: Pat
         ["export", "--model", str(model), "--for", "modelopt", "--calibration", scales, "--keep-list", keep,
          "--kv-cache", "fp8", "--output", output],
     ):  # fmt: skip
-        result = CliRunner().invoke(cli, ["quantization", *words], catch_exceptions=False)
+        result = CliRunner().invoke(cli, ["tools", "quantization", *words], catch_exceptions=False)
         assert result.exit_code == 0, result.output
     named = json.loads(Path(keep).read_text())["modules"]
     assert named
     assert sorted(config_of(Path(output))["ignore"]) == sorted(["lm_head", *named])
-    again = CliRunner().invoke(cli, ["quantization", *words])
+    again = CliRunner().invoke(cli, ["tools", "quantization", *words])
     assert again.exit_code != 0
     assert "must be a new or empty folder" in str(again.exception)

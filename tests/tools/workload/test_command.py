@@ -1,4 +1,4 @@
-"""`slipstream workload` on a real ledger with samples, and its trace in `slipstream simulate`."""
+"""`slipstream usage workload` on a real ledger with samples, and its trace in `slipstream tools simulate`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import { LimitFields, useLimitInput } from "./limit-fields";
 import type { Counter } from "./limit-names";
 
 /** `evals` is for keys of the deployment's internal organization alone, which commands make. */
-const SCOPES = ["chat", "completions", "models"] as const;
+const SCOPES = ["chat", "completions", "embeddings", "models"] as const;
 const ENDS_IN_DAYS = { never: null, "30 days": 30, "90 days": 90, "1 year": 365 } as const;
 type Ends = keyof typeof ENDS_IN_DAYS;
 const DAY_MS = 86_400_000;

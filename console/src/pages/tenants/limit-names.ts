@@ -12,6 +12,7 @@ export const COUNTERS: { name: Counter; label: string; unit: string }[] = [
   { name: "max_concurrency", label: "Requests at once", unit: "" },
   { name: "tokens_per_day", label: "Tokens", unit: "per day (UTC)" },
   { name: "money_micro_per_month", label: "Budget", unit: "per month (UTC)" },
+  { name: "max_prompt_tokens", label: "Longest prompt", unit: "tokens" },
 ];
 
 export function labelOf(counter: string): string {

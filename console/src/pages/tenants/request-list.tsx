@@ -21,6 +21,7 @@ export interface RequestSearch {
   status?: string | undefined;
   error_code?: string | undefined;
   model?: string | undefined;
+  session?: string | undefined;
   since?: Look | undefined;
 }
 
@@ -59,6 +60,7 @@ export function RequestList(props: RequestListProps) {
       status: search.status && /^[1-5]\d\d$/.test(search.status) ? search.status : undefined,
       error_code: search.error_code,
       model: search.model,
+      session: search.session,
       start: search.since && new Date(minute - lengthMs(search.since)).toISOString(),
     }).flatMap(([name, value]) => (value ? [[name, value]] : [])),
   );
@@ -101,6 +103,7 @@ export function RequestList(props: RequestListProps) {
               value={search.error_code}
               onChange={(error_code) => set({ error_code })}
             />
+            <TextFilter label="Session" value={search.session} onChange={(session) => set({ session })} />
           </Filters>
           <Table
             label="Requests"

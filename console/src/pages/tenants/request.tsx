@@ -107,6 +107,20 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                 ["Cost", money(found.amount_micro)],
                 ["Client’s id", found.client_request_id],
                 [
+                  "Session",
+                  found.session && (
+                    <Link
+                      key="session"
+                      to="/org/$organizationId/sessions/$sessionId"
+                      params={{ organizationId: found.organization_id, sessionId: found.session }}
+                    >
+                      {found.session}
+                    </Link>
+                  ),
+                ],
+                ["Agent of the session", found.session_agent],
+                ["Begun by", found.session_parent],
+                [
                   "Key",
                   found.project_id && found.key_id && (
                     <KeyName

@@ -46,6 +46,6 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         evidence=(broken[0].told, *others, *((cost.told,) if cost is not None else ())),
         fixes=(Fix.STABLE_PREFIX,),
         would_not_help=WOULD_NOT_HELP,
-        questions=("Which block of the prompt is the first that differs? `slipstream prefix` names it.",),
+        questions=("Which block of the prompt is the first that differs? `slipstream usage prefix` names it.",),
         score=0.0 if cost is None else cost.score,
     )

@@ -2,7 +2,7 @@
 fast.
 
 The program: "often neglected, easy to find 100 ms here"; the anatomy: a buffering proxy can quietly become 200 ms. Only
-an audit of the path (`slipstream audit-stream`) shows it, so without one the rule is silent.
+an audit of the path (`slipstream tools audit-stream`) shows it, so without one the rule is silent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WOULD_NOT_HELP_KEPT_OUT = (
     WouldNotHelp(Fix.RAISE_LIMIT, "who does not accept the certificate sends no request"),
 )
 NOT_AUDITED = (
-    "the path to the client was not audited: run `slipstream audit-stream URL` where the client is, or ask with "
+    "the path to the client was not audited: run `slipstream tools audit-stream URL` where the client is, or ask with "
     "`slipstream diagnose --url URL`"
 )
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.errors import EngineFailed
+from gateway.wire.chunk import Event, decode_event
 from gateway.wire.openai import collect as collecting
 from gateway.wire.openai import relay as relaying
 from gateway.wire.openai.collect import Collector
@@ -39,14 +41,24 @@ def event(choice: dict[str, Any], **more: Any) -> bytes:
 def streams(draw: st.DrawFn) -> list[bytes]:
     """An engine's reads: texts, thoughts, members that come and go, an end, and events after it."""
     events = [event({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None})]
-    for _ in range(draw(st.integers(1, 12))):
+    counted = draw(st.booleans())
+    for number in range(draw(st.integers(1, 12))):
         name = draw(st.sampled_from(["content"] * 6 + ["reasoning_content", "refusal"]))
         delta: dict[str, Any] = {name: draw(TEXTS)}
         if draw(st.integers(0, 6)) == 0:
             delta["tool_calls"] = [{"index": 0, "id": "c", "type": "function", "function": {"name": "f"}}]
-        more = draw(
+        more: dict[str, Any] = draw(
             st.sampled_from([{}] * 6 + [{"usage": None}, {"usage": {"prompt_tokens": 3, "completion_tokens": 9}}])
         )
+        if counted:
+            more = {
+                "usage": {
+                    "prompt_tokens": 3,
+                    "completion_tokens": number,
+                    "prompt_tokens_details": {"cached_tokens": 1},
+                }
+            }
+            more |= draw(st.sampled_from([{}] * 6 + [{"metadata": number % 2}]))
         events.append(event({"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}, **more))
     usual = event({"index": 0, "delta": {"content": "after"}, "logprobs": None, "finish_reason": None})
     events += draw(st.sampled_from([[], [usual, usual]]))
@@ -102,10 +114,46 @@ def test_a_whole_answer(reads: list[bytes]) -> None:
 
 def test_usual_events_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
-    decode = relaying.decode_event
-    monkeypatch.setattr(relaying, "decode_event", lambda payload: decoded.append(payload) or decode(payload))
+
+    def counted(payload: bytes) -> Event:
+        decoded.append(payload)
+        return decode_event(payload)
+
+    monkeypatch.setattr(relaying, "decode_event", counted)
     usual = [event({"index": 0, "delta": {"content": f"w{n}"}, "finish_reason": None}) for n in range(100)]
     made = Relay("ours", "model", 1, include_usage=False)
     sent = b"".join(map(made.feed, usual))
     assert sent.count(b'"id":"ours"') == made.events == 100
     assert len(decoded) < 3
+
+
+def test_counted_events_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+
+    def noted(payload: bytes) -> Event:
+        decoded.append(payload)
+        return decode_event(payload)
+
+    monkeypatch.setattr(relaying, "decode_event", noted)
+    made = Relay("ours", "model", 1, include_usage=False)
+    usual = [
+        event(
+            {"index": 0, "delta": {"content": f"w{n}"}, "finish_reason": None},
+            usage={"prompt_tokens": 1, "completion_tokens": n},
+        )
+        for n in range(100)
+    ]
+    sent = b"".join(map(made.feed, usual))
+    assert made.usage is not None
+    assert (made.usage.completion_tokens, made.events, sent.count(b"usage")) == (99, 100, 0)
+    assert len(decoded) < 3
+
+
+def test_a_usage_that_is_no_json_is_not_passed_over() -> None:
+    made = Relay("ours", "model", 1, include_usage=False)
+    for n in range(3):
+        usage = {"prompt_tokens": 1, "completion_tokens": n}
+        made.feed(event({"index": 0, "delta": {"content": "w"}, "finish_reason": None}, usage=usage))
+    bad = event({"index": 0, "delta": {"content": "w"}, "finish_reason": None}, usage={"prompt_tokens": 1})
+    with pytest.raises(EngineFailed):
+        made.feed(bad.replace(b'"prompt_tokens":1', b'"prompt_tokens":x'))

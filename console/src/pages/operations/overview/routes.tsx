@@ -26,6 +26,7 @@ const requests = createRoute({
     tier: oneOf(raw, "tier", TIERS),
     model: text(raw, "model"),
     pool: text(raw, "pool"),
+    session: text(raw, "session"),
     since: oneOf(raw, "since", LOOKS),
   })),
   component: lazyRouteComponent(() => import("./requests"), "DeploymentRequests"),

@@ -1,0 +1,52 @@
+"""Work whose response is numbers and no text: vectors of texts, or scores of pairs of texts. An engine computes prompts
+for it and generates nothing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+EncodingFormat = Literal["float", "base64"]
+
+
+class Task(StrEnum):
+    """What a model is for, and so the endpoints that serve it."""
+
+    TEXT = "text"
+    EMBEDDING = "embedding"
+    RERANK = "rerank"
+
+    @property
+    def paths(self) -> str:
+        """The endpoints that serve it, for errors."""
+        return _PATHS[self]
+
+
+_PATHS = {
+    Task.TEXT: "/v1/chat/completions or /v1/completions",
+    Task.EMBEDDING: "/v1/embeddings",
+    Task.RERANK: "/v1/rerank or /v1/score",
+}
+
+
+class EmbeddingWork(msgspec.Struct, frozen=True):
+    """Texts to embed."""
+
+    inputs: tuple[str | tuple[int, ...], ...]
+    """All text, or all token ids."""
+    encoding_format: EncodingFormat = "float"
+    dimensions: int | None = None
+    """Length of the vectors; None: the model's own."""
+
+
+class ScoringWork(msgspec.Struct, frozen=True):
+    """Pairs of texts to score."""
+
+    queries: tuple[str, ...]
+    """One for all documents, or one for each."""
+    documents: tuple[str, ...]
+
+
+PoolingWork = EmbeddingWork | ScoringWork

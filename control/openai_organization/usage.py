@@ -1,0 +1,303 @@
+"""OpenAI's organization usage and costs, from the same totals as every other report of usage and so as the invoices.
+
+Days and hours come from roll-ups, minutes from the ledger's events. Usage of models for vectors and scores is that of
+`embeddings`, all other usage that of `completions`: together they are everything that is billed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, date, datetime, time
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, field
+from sqlalchemy import BigInteger, ColumnElement, FromClause, func, literal, select
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.dated_request_id import first_at
+from contracts.errors import InvalidField
+from contracts.pooling import Task
+from control.api.call import AdminCall
+from control.billing.events import in_partitions
+from control.billing.usage import SUMMED, Bucket, totals_of_period
+from control.openai_organization.buckets import MOST_RESULTS, BucketOf, BucketQuery, Span, Width, span_of
+from storage.rows import fetch
+from storage.tables.metering import usage_events
+
+MICRO = 1_000_000
+COST_BUCKETS = (7, 180)
+
+
+class UsageGroup(StrEnum):
+    """Fields that usage is grouped by."""
+
+    PROJECT = "project_id"
+    KEY = "api_key_id"
+    MODEL = "model"
+
+
+class CostGroup(StrEnum):
+    """Fields that costs are grouped by. A line item is a model."""
+
+    PROJECT = "project_id"
+    KEY = "api_key_id"
+    LINE_ITEM = "line_item"
+
+
+_COLUMNS = {"project_id": "project_id", "api_key_id": "key_id", "model": "model", "line_item": "model"}
+
+
+class UsageQuery(BucketQuery, frozen=True, kw_only=True):
+    """Usage by bucket. group_by may be given several times."""
+
+    bucket_width: Width = Width.DAY
+    group_by: Annotated[list[UsageGroup], Meta(max_length=3)] = field(default_factory=list)
+
+
+class CostQuery(BucketQuery, frozen=True, kw_only=True):
+    """Costs by day; at most 180 days in a page. group_by may be given several times."""
+
+    bucket_width: Literal["1d"] = "1d"
+    group_by: Annotated[list[CostGroup], Meta(max_length=3)] = field(default_factory=list)
+
+
+class CompletionsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage of one group in one bucket; a field outside of the grouping is null. input_tokens include the cached and
+    the written ones."""
+
+    input_tokens: int
+    output_tokens: int
+    input_cached_tokens: int
+    input_cache_write_tokens: int
+    num_model_requests: int
+    project_id: UUID | None = None
+    api_key_id: UUID | None = None
+    model: str | None = None
+    user_id: str | None = None
+    """Always null, like the next two: none of them is kept."""
+    batch: bool | None = None
+    service_tier: str | None = None
+    object: Literal["organization.usage.completions.result"] = "organization.usage.completions.result"
+
+
+class EmbeddingsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage of one group in one bucket; a field outside of the grouping is null."""
+
+    input_tokens: int
+    num_model_requests: int
+    project_id: UUID | None = None
+    api_key_id: UUID | None = None
+    model: str | None = None
+    user_id: str | None = None
+    """Always null: it is not kept."""
+    object: Literal["organization.usage.embeddings.result"] = "organization.usage.embeddings.result"
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
+    """Money. micro: ours, millionths of the currency, which add up without rounding."""
+
+    value: float
+    currency: str
+    micro: int
+
+
+class CostsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Cost of one group on one day; a field outside of the grouping is null."""
+
+    amount: Amount
+    line_item: str | None = None
+    project_id: UUID | None = None
+    api_key_id: UUID | None = None
+    object: Literal["organization.costs.result"] = "organization.costs.result"
+
+
+class CompletionsBucket(BucketOf, frozen=True, kw_only=True):
+    """One bucket."""
+
+    results: list[CompletionsResult]
+
+
+class EmbeddingsBucket(BucketOf, frozen=True, kw_only=True):
+    """One bucket."""
+
+    results: list[EmbeddingsResult]
+
+
+class CostsBucket(BucketOf, frozen=True, kw_only=True):
+    """One day."""
+
+    results: list[CostsResult]
+
+
+class _Page(msgspec.Struct, frozen=True, kw_only=True):
+    has_more: bool
+    next_page: str | None
+    """Send it as `page` for the next page; null at the end."""
+    object: Literal["page"] = "page"
+
+
+class CompletionsPage(_Page, frozen=True, kw_only=True):
+    """Buckets, oldest first."""
+
+    data: list[CompletionsBucket]
+
+
+class EmbeddingsPage(_Page, frozen=True, kw_only=True):
+    """Buckets, oldest first."""
+
+    data: list[EmbeddingsBucket]
+
+
+class CostsPage(_Page, frozen=True, kw_only=True):
+    """Days, oldest first."""
+
+    data: list[CostsBucket]
+
+
+async def organization_completions_usage(call: AdminCall, query: UsageQuery) -> CompletionsPage:
+    """Usage of models that generate text, as OpenAI's usage API has it."""
+    span = span_of(query, query.bucket_width)
+    found = await _sums(call, query, query.bucket_width, span, pooling=False)
+    data = [
+        CompletionsBucket(
+            **_times(span, start),
+            results=[
+                CompletionsResult(
+                    input_tokens=row["prompt_tokens"],
+                    output_tokens=row["completion_tokens"],
+                    input_cached_tokens=row["cached_tokens"],
+                    input_cache_write_tokens=row["cache_write_tokens"],
+                    num_model_requests=row["requests"],
+                    **_group(row, query.group_by),
+                )
+                for row in found[start]
+            ],
+        )
+        for start in span.starts
+    ]
+    return CompletionsPage(data=data, has_more=span.next_page is not None, next_page=span.next_page)
+
+
+async def organization_embeddings_usage(call: AdminCall, query: UsageQuery) -> EmbeddingsPage:
+    """Usage of models that make vectors or scores, as OpenAI's usage API has it."""
+    span = span_of(query, query.bucket_width)
+    found = await _sums(call, query, query.bucket_width, span, pooling=True)
+    data = [
+        EmbeddingsBucket(
+            **_times(span, start),
+            results=[
+                EmbeddingsResult(
+                    input_tokens=row["prompt_tokens"],
+                    num_model_requests=row["requests"],
+                    **_group(row, query.group_by),
+                )
+                for row in found[start]
+            ],
+        )
+        for start in span.starts
+    ]
+    return EmbeddingsPage(data=data, has_more=span.next_page is not None, next_page=span.next_page)
+
+
+async def organization_costs(call: AdminCall, query: CostQuery) -> CostsPage:
+    """What an organization's requests cost by day, as OpenAI's costs API has it; the sums are those of its invoices."""
+    span = span_of(query, Width.DAY, COST_BUCKETS)
+    found = await _sums(call, query, Width.DAY, span, pooling=None)
+    data = [
+        CostsBucket(
+            **_times(span, start),
+            results=[
+                CostsResult(
+                    amount=Amount(
+                        value=row["amount_micro"] / MICRO, currency=call.currency.lower(), micro=row["amount_micro"]
+                    ),
+                    **_group(row, query.group_by),
+                )
+                for row in found[start]
+            ],
+        )
+        for start in span.starts
+    ]
+    return CostsPage(data=data, has_more=span.next_page is not None, next_page=span.next_page)
+
+
+def _times(span: Span, start: datetime) -> dict[str, Any]:
+    return {"start_time": int(start.timestamp()), "end_time": int((start + span.width).timestamp())}
+
+
+def _group(row: Any, groups: list[UsageGroup] | list[CostGroup]) -> dict[str, Any]:
+    return {group.value: row[_COLUMNS[group.value]] for group in groups}
+
+
+async def _sums(
+    call: AdminCall, query: UsageQuery | CostQuery, width: Width, span: Span, *, pooling: bool | None
+) -> dict[datetime, list[Any]]:
+    """Sums by bucket and group. pooling: only of models that make vectors or scores, or only of the others; None: of
+    all. Raises InvalidField for more results than a page may have."""
+    organization_id = query.organization_id or call.principal.organization_id
+    await call.require_organization(organization_id)
+    pooled = [model.name for model in call.fleet.models if model.task is not Task.TEXT]
+    if pooling and not pooled:
+        return defaultdict(list)
+    wanted = list(dict.fromkeys(_COLUMNS[group.value] for group in query.group_by))
+    several: dict[str, list[Any]] = {
+        "project_id": query.project_ids,
+        "key_id": query.api_key_ids,
+        "model": query.models,
+    }
+    narrowed = [name for name, values in several.items() if values]
+    if pooling is not None and pooled:
+        narrowed.append("model")
+    rows, at = _rows(width, span, frozenset(["organization_id", *wanted, *narrowed]))
+    conditions: list[ColumnElement[bool]] = [rows.c.organization_id == organization_id]
+    conditions += [rows.c[name].in_(values) for name, values in several.items() if values]
+    if pooling is not None and pooled:
+        conditions.append(rows.c.model.in_(pooled) if pooling else rows.c.model.not_in(pooled))
+    groups = [at, *(rows.c[name] for name in wanted)]
+    sums = (func.sum(rows.c[name]).cast(BigInteger).label(name) for name in SUMMED)
+    statement = select(at.label("at"), *groups[1:], *sums).where(*conditions).group_by(*groups).order_by(*groups)
+    found: dict[datetime, list[Any]] = defaultdict(list)
+    listed = await fetch(call.connection, statement.limit(MOST_RESULTS + 1))
+    if len(listed) > MOST_RESULTS:
+        raise InvalidField(
+            f"More than {MOST_RESULTS} results; lower 'limit', or group by fewer fields.", param="group_by"
+        )
+    for row in listed:
+        found[_moment(row["at"])].append(row)
+    return found
+
+
+def _rows(width: Width, span: Span, told_apart: frozenset[str]) -> tuple[FromClause, ColumnElement[Any]]:
+    """The totals of the page's buckets, and the column of their beginnings."""
+    begin, end = span.starts[0], span.end
+    if width is Width.DAY:
+        rows = totals_of_period(Bucket.DAY, begin, end, told_apart)
+        return rows, rows.c.day
+    if width is Width.HOUR:
+        rows = totals_of_period(Bucket.HOUR, begin, end, told_apart)
+        return rows, rows.c.hour
+    event = usage_events.c
+    minute = func.date_trunc(literal_column("'minute'"), event.requested_at, literal_column("'UTC'"))
+    requests = literal(1, BigInteger, literal_execute=True)
+    events = (
+        select(
+            minute.label("minute"),
+            *(event[name] for name in sorted(told_apart)),
+            *((requests if name == "requests" else event[name]).label(name) for name in SUMMED),
+        )
+        .where(
+            in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp()))),
+            event.billed,
+            event.requested_at >= begin,
+            event.requested_at < end,
+        )
+        .subquery()
+    )
+    return events, events.c.minute
+
+
+def _moment(at: datetime | date) -> datetime:
+    return at.astimezone(UTC) if isinstance(at, datetime) else datetime.combine(at, time(), UTC)

@@ -1,0 +1,201 @@
+"""Reads an engine's vectors or scores, whichever engine wrote them, and checks that they answer the request.
+
+A vector stays undecoded wherever the engine wrote it in the form that the client requested: a request may have millions
+of numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from array import array
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
+from contracts.pooling import EmbeddingWork, ScoringWork
+from contracts.usage import Usage
+from engines.drivers.engine_json import decode_engine_json
+from gateway.wire.usage_tracker import UsageTracker
+
+MAX_BYTES = 1 << 27
+"""Longest body of an engine: 2,048 vectors of 3,072 numbers."""
+UNREADABLE = "The engine's response holds no vectors or scores that can be read."
+FLOAT_BYTES = 4
+
+
+class PooledAnswer:
+    """A `Transcoder` of one JSON body. A subclass has `finish`."""
+
+    events = 0
+    text_seen = False
+    satisfied = False
+    characters = None
+    text = None
+    error: SlipstreamError | None = None
+
+    def __init__(self, usage: UsageTracker, prompt_tokens: int) -> None:
+        """prompt_tokens: our own count, for an engine that reports none."""
+        self._body = bytearray()
+        self._tracker = usage
+        self._prompt_tokens = prompt_tokens
+        self.finished = False
+        """The client's answer is made."""
+
+    @property
+    def complete(self) -> bool:
+        return self.finished
+
+    def cut(self) -> None:
+        """Never called: nothing supersedes a request without output."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Keep the engine's bytes. Raises EngineFailed for more than a response can have."""
+        self._body += data
+        if len(self._body) > MAX_BYTES:
+            raise EngineFailed(f"The engine wrote more than {MAX_BYTES} bytes; send fewer inputs in one request.")
+        return b""
+
+    def _read(self, kind: Any) -> Any:
+        """The body, which is then given up: it may be large."""
+        body, self._body = self._body, bytearray()
+        return decode_engine_json(bytes(body), kind, UNREADABLE)
+
+    def _usage(self, told: object) -> dict[str, int]:
+        """OpenAI's usage of a request without output. told: the engine's object, if it is one."""
+        tracker = self._tracker
+        if isinstance(told, dict) and told.get("prompt_tokens"):
+            tracker.chunk({"usage": told})
+        usage = tracker.total or Usage(self._prompt_tokens)
+        tracker.tell(Usage(usage.prompt_tokens, cached_tokens=usage.cached_tokens))
+        return {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
+
+
+class _Vector(msgspec.Struct):
+    embedding: msgspec.Raw
+    index: int
+
+
+class _Vectors(msgspec.Struct):
+    data: list[_Vector]
+    usage: Any = None
+
+
+class EmbeddingAnswer(PooledAnswer):
+    """OpenAI's list of vectors."""
+
+    def __init__(self, work: EmbeddingWork, model: str, usage: UsageTracker, prompt_tokens: int) -> None:
+        super().__init__(usage, prompt_tokens)
+        self._work = work
+        self._model = model
+
+    def finish(self) -> bytes:
+        """Raises EngineFailed unless there is a vector for each input, and UnsupportedField where they do not have the
+        requested length."""
+        read: _Vectors = self._read(_Vectors)
+        by_index = {vector.index: bytes(vector.embedding) for vector in read.data}
+        wanted = len(self._work.inputs)
+        if by_index.keys() != set(range(wanted)) or len(read.data) != wanted:
+            raise EngineFailed(f"The engine returned {len(read.data)} vectors for {wanted} inputs.", retry_after_s=1)
+        vectors = [by_index[index] for index in range(wanted)]
+        if self._work.dimensions is not None and any(_length(one) != self._work.dimensions for one in vectors):
+            raise UnsupportedField(
+                f"This model's vectors have {_length(vectors[0])} numbers here, and not {self._work.dimensions}; leave "
+                "'dimensions' out.",
+                param="dimensions",
+            )
+        encode = _as_base64 if self._work.encoding_format == "base64" else _as_list
+        data = [
+            {"object": "embedding", "index": index, "embedding": msgspec.Raw(encode(one))}
+            for index, one in enumerate(vectors)
+        ]
+        answer = {"object": "list", "data": data, "model": self._model, "usage": self._usage(read.usage)}
+        self.finished = True
+        return msgspec.json.encode(answer)
+
+
+class _Scored(msgspec.Struct):
+    index: int
+    score: float | None = None
+    relevance_score: float | None = None
+    meta_info: Any = None
+
+
+class _Scores(msgspec.Struct):
+    data: list[_Scored] | None = None
+    results: list[_Scored] | None = None
+    usage: Any = None
+
+
+class ScoresRead(msgspec.Struct, frozen=True):
+    """Scores by pair, and the usage for the client."""
+
+    scores: list[float]
+    usage: dict[str, int]
+
+
+class ScoringAnswer(PooledAnswer):
+    """Scores of pairs, from vLLM's list, Jina's results or SGLang's array."""
+
+    def __init__(self, work: ScoringWork, usage: UsageTracker, prompt_tokens: int) -> None:
+        super().__init__(usage, prompt_tokens)
+        self._pairs = len(work.documents)
+
+    def scores(self) -> ScoresRead:
+        """Raises EngineFailed unless there is a finite score for each pair."""
+        read: _Scores | list[_Scored] = self._read(_Scores | list[_Scored])
+        if isinstance(read, list):
+            scored, usage = read, _usage_of_parts(read)
+        else:
+            scored, usage = read.data or read.results or [], read.usage
+        by_index = {one.index: one.score if one.score is not None else one.relevance_score for one in scored}
+        found = [by_index.get(index) for index in range(self._pairs)]
+        scores = [one for one in found if one is not None and isfinite(one)]
+        if len(scores) != self._pairs or len(scored) != self._pairs:
+            raise EngineFailed(f"The engine returned {len(scores)} scores for {self._pairs} pairs.", retry_after_s=1)
+        return ScoresRead(scores, self._usage(usage))
+
+
+def _usage_of_parts(scored: list[_Scored]) -> dict[str, int]:
+    """SGLang reports the tokens of each pair."""
+    parts = [one.meta_info.get("prompt_tokens") for one in scored if isinstance(one.meta_info, dict)]
+    return {"prompt_tokens": sum(one for one in parts if isinstance(one, int))}
+
+
+def _length(vector: bytes) -> int:
+    """The vector's numbers."""
+    return len(_numbers(vector)) if vector.startswith(b'"') else vector.count(b",") + 1
+
+
+def _as_list(vector: bytes) -> bytes:
+    return msgspec.json.encode(_numbers(vector).tolist()) if vector.startswith(b'"') else _a_list(vector)
+
+
+def _as_base64(vector: bytes) -> bytes:
+    if vector.startswith(b'"'):
+        return vector
+    numbers = array("f", decode_engine_json(_a_list(vector), list[float], UNREADABLE))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return b'"' + base64.b64encode(numbers.tobytes()) + b'"'
+
+
+def _a_list(vector: bytes) -> bytes:
+    if not vector.startswith(b"["):
+        raise EngineFailed(UNREADABLE)
+    return vector
+
+
+def _numbers(vector: bytes) -> array[float]:
+    """The numbers of a JSON string in base64."""
+    try:
+        data = base64.b64decode(vector[1:-1].replace(b"\\/", b"/"), validate=True)
+        numbers = array("f", data)
+    except (binascii.Error, ValueError):
+        raise EngineFailed(UNREADABLE) from None
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,185 @@
+"""The endpoints that generate no text, as wire formats. None of them streams."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from contracts.generation import Caller
+from contracts.pooling import EmbeddingWork, ScoringWork
+from contracts.request_id import answer_id
+from gateway.wire.chunk import ReadError
+from gateway.wire.config import RequestConfig
+from gateway.wire.decode import NULL_IS_ABSENCE, decode
+from gateway.wire.errors import Headers, body_of, status_of
+from gateway.wire.format import EVENT_STREAM, Transcoder
+from gateway.wire.key_header import authorization_of
+from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.pooling.answer import EmbeddingAnswer, ScoringAnswer
+from gateway.wire.pooling.prepare import prepare_embedding, prepare_rerank, prepare_score
+from gateway.wire.pooling.schema import EmbeddingRequest, RerankRequest, ScoreRequest
+from gateway.wire.prepared import Prepared, Target
+from gateway.wire.rate_state import RateLimitStatus
+from gateway.wire.usage_tracker import UsageTracker
+
+
+class _PoolingFormat:
+    """The common part of the formats."""
+
+    stream_headers = EVENT_STREAM
+    heartbeat = b""
+
+    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
+        return authorization_of(headers)
+
+    def headers(self, request_id: str) -> Headers:
+        return [(b"x-request-id", request_id.encode())]
+
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
+        return rate_headers(state)
+
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        """Never called: `stream` is no field of a request."""
+        return self.collect(request_id, prepared, usage, read_error)
+
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        raise NotImplementedError
+
+    def error_status(self, error: SlipstreamError) -> int:
+        return status_of(error)
+
+    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
+        return body_of(error)
+
+    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
+        """Never called: see `relay`."""
+        return b""
+
+
+class EmbeddingFormat(_PoolingFormat):
+    """POST /v1/embeddings."""
+
+    name = "embeddings"
+
+    def __init__(self, _: RequestConfig) -> None:
+        self._decoder = msgspec.json.Decoder(EmbeddingRequest)
+
+    def decode(self, body: bytes) -> EmbeddingRequest:
+        """Raises a RequestError that names the field."""
+        return decode(self._decoder, body, EmbeddingRequest, without_effect=NULL_IS_ABSENCE)
+
+    async def prepare(
+        self, asked: EmbeddingRequest, request_id: str, caller: Caller, salt: str, target: Target
+    ) -> Prepared:
+        return await prepare_embedding(asked, request_id, caller, salt, target)
+
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        work = prepared.details
+        assert isinstance(work, EmbeddingWork)
+        return EmbeddingAnswer(work, prepared.generation.public_model, usage, prepared.prompt_tokens)
+
+
+class RerankFormat(_PoolingFormat):
+    """POST /v1/rerank."""
+
+    name = "rerank"
+
+    def __init__(self, _: RequestConfig) -> None:
+        self._decoder = msgspec.json.Decoder(RerankRequest)
+
+    def decode(self, body: bytes) -> RerankRequest:
+        """Raises a RequestError that names the field."""
+        return decode(self._decoder, body, RerankRequest, without_effect=NULL_IS_ABSENCE)
+
+    async def prepare(
+        self, asked: RerankRequest, request_id: str, caller: Caller, salt: str, target: Target
+    ) -> Prepared:
+        prepared = await prepare_rerank(asked, request_id, caller, salt, target)
+        work = prepared.details
+        assert isinstance(work, ScoringWork)
+        top_n, shown = asked.top_n or len(asked.documents), asked.return_documents is not False
+        return msgspec.structs.replace(prepared, details=Ranking(work.queries, work.documents, top_n, shown))
+
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        return _Ranked(request_id, prepared, usage)
+
+
+class ScoreFormat(_PoolingFormat):
+    """POST /v1/score."""
+
+    name = "score"
+
+    def __init__(self, _: RequestConfig) -> None:
+        self._decoder = msgspec.json.Decoder(ScoreRequest)
+
+    def decode(self, body: bytes) -> ScoreRequest:
+        """Raises a RequestError that names the field."""
+        return decode(self._decoder, body, ScoreRequest, without_effect=NULL_IS_ABSENCE)
+
+    async def prepare(
+        self, asked: ScoreRequest, request_id: str, caller: Caller, salt: str, target: Target
+    ) -> Prepared:
+        return await prepare_score(asked, request_id, caller, salt, target)
+
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        return _Listed(request_id, prepared, usage)
+
+
+class Ranking(ScoringWork, frozen=True):
+    """Scores of documents, and the part of them that the client gets."""
+
+    top_n: int
+    shows_documents: bool
+
+
+class _Listed(ScoringAnswer):
+    """vLLM's list of scores, in the order of the pairs."""
+
+    def __init__(self, request_id: str, prepared: Prepared, usage: UsageTracker) -> None:
+        work = prepared.details
+        assert isinstance(work, ScoringWork)
+        super().__init__(work, usage, prepared.prompt_tokens)
+        self._id = answer_id("score-", request_id)
+        self._model = prepared.generation.public_model
+
+    def finish(self) -> bytes:
+        read = self.scores()
+        answer = {
+            "id": self._id,
+            "object": "list",
+            "created": int(time.time()),
+            "model": self._model,
+            "data": [{"object": "score", "index": at, "score": score} for at, score in enumerate(read.scores)],
+            "usage": read.usage,
+        }
+        self.finished = True
+        return msgspec.json.encode(answer)
+
+
+class _Ranked(ScoringAnswer):
+    """Cohere's and Jina's ranking: the most relevant first, equal ones in the client's order."""
+
+    def __init__(self, request_id: str, prepared: Prepared, usage: UsageTracker) -> None:
+        work = prepared.details
+        assert isinstance(work, Ranking)
+        super().__init__(work, usage, prepared.prompt_tokens)
+        self._id = answer_id("rerank-", request_id)
+        self._model = prepared.generation.public_model
+        self._work = work
+
+    def finish(self) -> bytes:
+        read, work = self.scores(), self._work
+        best = sorted(range(len(read.scores)), key=lambda at: -read.scores[at])[: work.top_n]
+        results = [
+            {
+                "index": at,
+                "relevance_score": read.scores[at],
+                **({"document": {"text": work.documents[at]}} if work.shows_documents else {}),
+            }
+            for at in best
+        ]
+        self.finished = True
+        return msgspec.json.encode({"id": self._id, "model": self._model, "results": results, "usage": read.usage})

@@ -1,0 +1,70 @@
+"""The session that a request belongs to, as its client names it: one identity from any harness. Pure.
+
+The first name found counts: an operator's own header, then the header of a coding agent or of a gateway in front, then
+the body's (`prompt_cache_key`, or else the user; `Prepared.session`). The name is the client's, and only has a meaning
+within its organization.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from contracts.printable import printable
+
+MAX_CHARACTERS = 128
+DIGEST_CHARACTERS = 16
+
+
+class _Harness(NamedTuple):
+    """Headers of one harness. agent: within the session; parent: the agent or session that began this one."""
+
+    session: bytes
+    agent: bytes = b""
+    parent: bytes = b""
+
+
+HARNESSES = (
+    _Harness(b"x-slipstream-session", b"x-slipstream-agent", b"x-slipstream-parent-session"),
+    _Harness(b"x-claude-code-session-id", b"x-claude-code-agent-id", b"x-claude-code-parent-agent-id"),
+    # Codex; releases before 0.60 wrote it with an underscore
+    _Harness(b"session-id", b"thread-id"),
+    _Harness(b"session_id"),
+    # OpenCode
+    _Harness(b"x-session-id", parent=b"x-parent-session-id"),
+    _Harness(b"x-session-affinity", parent=b"x-parent-session-id"),
+    _Harness(b"x-dynamo-session-id", parent=b"x-dynamo-parent-session-id"),
+)
+"""In order of precedence."""
+
+
+class Session(NamedTuple):
+    """Names of at most `MAX_CHARACTERS`, printable. agent: None: the session's first agent. parent: None: unknown."""
+
+    id: str
+    agent: str | None = None
+    parent: str | None = None
+
+
+def session_of(headers: Mapping[bytes, bytes], in_body: str = "") -> Session | None:
+    """The session; None: the client names none. headers: by their names in lower case. in_body: see `Prepared`."""
+    get = headers.get
+    for name, agent, parent in HARNESSES:
+        if (found := get(name)) and (text := _header(found)):
+            own = _header(get(agent, b"")) if agent else ""
+            return Session(text, own if own != text and own else None, _header(get(parent, b"")) or None)
+    return Session(session_name(in_body)) if in_body else None
+
+
+def session_name(given: str) -> str:
+    """A client's name as it is recorded and searched for: printable, and of a longer one its beginning and a digest."""
+    text = printable(given[: MAX_CHARACTERS + 1])
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
+    return f"{text[: MAX_CHARACTERS - DIGEST_CHARACTERS - 1]}~{digest}"
+
+
+def _header(value: bytes) -> str:
+    return session_name(value.decode("latin-1").strip()) if value else ""

@@ -1,0 +1,144 @@
+"""vLLM's endpoints for token ids as wire formats: the ids are those that completions and chats of the model send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from contracts.errors import InvalidField, SlipstreamError, UnsupportedField
+from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from gateway.wire.chat_prompt import counted_chat
+from gateway.wire.chunk import ReadError
+from gateway.wire.config import RequestConfig
+from gateway.wire.decode import NULL_IS_ABSENCE, decode
+from gateway.wire.errors import Headers, body_of, status_of
+from gateway.wire.format import EVENT_STREAM, Transcoder
+from gateway.wire.key_header import authorization_of
+from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.prepare import prepare_chat
+from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.prepared import Prepared, Target
+from gateway.wire.rate_state import RateLimitStatus
+from gateway.wire.tokenize.schema import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
+from gateway.wire.usage_tracker import UsageTracker
+
+
+class _TokenFormat:
+    """The common part of both formats. Nothing is generated, so nothing is relayed."""
+
+    stream_headers = EVENT_STREAM
+    heartbeat = b""
+
+    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
+        return authorization_of(headers)
+
+    def headers(self, request_id: str) -> Headers:
+        return [(b"x-request-id", request_id.encode())]
+
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
+        return rate_headers(state)
+
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        raise NotImplementedError
+
+    collect = relay
+
+    def error_status(self, error: SlipstreamError) -> int:
+        return status_of(error)
+
+    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
+        return body_of(error)
+
+    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
+        return b""
+
+    def counted(self, prepared: Prepared, request_id: str) -> bytes:
+        """The JSON of the response."""
+        return msgspec.json.encode(prepared.details)
+
+
+class TokenizeFormat(_TokenFormat):
+    """POST /tokenize."""
+
+    name = "tokenize"
+
+    def __init__(self, config: RequestConfig) -> None:
+        self._decoder = msgspec.json.Decoder(TokenizeRequest)
+        self._chats = Decoder(config)
+
+    def decode(self, body: bytes) -> TokenizeRequest:
+        """Raises a RequestError that names the field."""
+        return decode(self._decoder, body, TokenizeRequest, without_effect=NULL_IS_ABSENCE)
+
+    async def prepare(
+        self, asked: TokenizeRequest, request_id: str, caller: Caller, salt: str, target: Target
+    ) -> Prepared:
+        """Raises a RequestError that names the field; ContextTooLong for a prompt that cannot fit."""
+        tokenizer = _tokenizer_of(target)
+        if (asked.prompt is None) is (asked.messages is None):
+            raise InvalidField("Give 'prompt' or 'messages', one of them.", param="prompt")
+        if asked.messages is not None:
+            ids = await self._chat_ids(asked, request_id, caller, salt, target)
+        else:
+            prompt = asked.prompt or ""
+            encode = tokenizer.tokenizer.plain_ids if asked.add_special_tokens is False else tokenizer.tokenizer.encode
+            limit = target.model.context_tokens
+            ids = await tokenizer.run(caller.organization_id, prompt, lambda: encode(prompt, limit))
+        strings = [tokenizer.tokenizer.token_text(id_) for id_ in ids] if asked.return_token_strs else None
+        return _answered(
+            Tokenized(len(ids), target.model.context_tokens, ids, strings), request_id, caller, target, len(ids)
+        )
+
+    async def _chat_ids(
+        self, asked: TokenizeRequest, request_id: str, caller: Caller, salt: str, target: Target
+    ) -> list[int]:
+        """The ids of a conversation, after all checks and changes that a chat completion makes."""
+        names = ("model", "messages", "tools", "chat_template_kwargs")
+        given = {name: value for name in names if (value := getattr(asked, name)) is not None}
+        chat = self._chats.chat(msgspec.json.encode(given))
+        prompt = (await prepare_chat(chat, request_id, caller, salt, target)).generation.prompt
+        assert isinstance(prompt, ChatPrompt)
+        return (await counted_chat(prompt, target, caller.organization_id)).ids or []
+
+
+class DetokenizeFormat(_TokenFormat):
+    """POST /detokenize."""
+
+    name = "detokenize"
+
+    def __init__(self, _: RequestConfig) -> None:
+        self._decoder = msgspec.json.Decoder(DetokenizeRequest)
+
+    def decode(self, body: bytes) -> DetokenizeRequest:
+        """Raises a RequestError that names the field."""
+        return decode(self._decoder, body, DetokenizeRequest, without_effect=NULL_IS_ABSENCE)
+
+    async def prepare(
+        self, asked: DetokenizeRequest, request_id: str, caller: Caller, salt: str, target: Target
+    ) -> Prepared:
+        """Raises a RequestError that names the field."""
+        tokenizer, ids = _tokenizer_of(target), asked.tokens
+        size = tokenizer.tokenizer.vocabulary_size
+        unknown = next((at for at, id_ in enumerate(ids) if id_ >= size), None)
+        if unknown is not None:
+            raise InvalidField(
+                f"Token id {ids[unknown]} is outside this model's vocabulary of {size}.", param=f"tokens[{unknown}]"
+            )
+        text = await tokenizer.run(caller.organization_id, "", lambda: tokenizer.tokenizer.whole_text(ids))
+        return _answered(Detokenized(text), request_id, caller, target, len(ids))
+
+
+def _tokenizer_of(target: Target) -> OffLoopTokenizer:
+    if target.tokenizer is None:
+        raise UnsupportedField(
+            f"'{target.model.name}' has no tokenizer configured, so its token ids are not known here.", param="model"
+        )
+    return target.tokenizer
+
+
+def _answered(details: msgspec.Struct, request_id: str, caller: Caller, target: Target, tokens: int) -> Prepared:
+    model = target.model
+    generation = Generation(request_id, caller, model.tier, model.name, TextPrompt(("",)), Sampling(max_tokens=0))
+    return Prepared(generation, tokens, exact=True, details=details)

@@ -1,0 +1,43 @@
+"""`slipstream doctor`: every check of a deployment at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+import msgspec
+
+from slipstream.commands.options import (
+    Deployment,
+    control_address_option,
+    deployment_options,
+    load_settings,
+    running_settings,
+)
+from slipstream.table import table
+
+
+@click.command()
+@deployment_options
+@control_address_option
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
+    """Check the whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis.
+
+    It changes nothing. Exit code 0: no check has failed; 1: one has.
+    """
+    from slipstream.doctor import examined
+
+    given = load_settings(deployment.config_file, local__data=deployment.data)
+    health = asyncio.run(examined(running_settings(*deployment), given, address))
+    if as_json:
+        print(msgspec.json.encode(health).decode())
+    else:
+        rows = [(each.name, each.outcome.value, each.told) for each in health.checks]
+        print("\n".join(table(("check", "", "found"), rows)))
+        for each in health.checks:
+            if each.step:
+                print(f"{each.name}: {each.step}")
+    if not health.ok:
+        sys.exit(1)

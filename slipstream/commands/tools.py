@@ -1,0 +1,12 @@
+"""`slipstream tools`: programs beside a deployment."""
+
+from __future__ import annotations
+
+import click
+
+from slipstream.command_table import Group
+
+
+@click.group(cls=Group)
+def tools() -> None:
+    """Size hardware, launch engines, simulate, audit a network, LSP."""

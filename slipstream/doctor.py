@@ -1,0 +1,194 @@
+"""Checks of a whole deployment, each with what to do: settings, stores, processes, engines, gateway,
+disk, objectives, diagnosis. Looks only; nothing is started, changed or written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from slipstream.hints import command
+from slipstream.settings import Settings
+
+VALKEY_TIMEOUT_S = 2.0
+LEAST_FREE_BYTES = 1 << 30
+"""The journal refuses requests when it cannot write."""
+JUDGED = timedelta(hours=1)
+
+
+class Outcome(StrEnum):
+    """Result of one check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """What it looks at is not there, or could not be read because another check failed."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check. step: what to do next; empty: nothing."""
+
+    name: str
+    outcome: Outcome
+    told: str
+    step: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """All checks. ok: none has failed."""
+
+    ok: bool
+    checks: list[Check]
+
+
+Found = tuple[Outcome, str, str]
+
+
+async def examined(settings: Settings, given: Settings, address: str | None) -> Health:
+    """Every check's result. settings: of what runs. given: those that the next start would read. address: of the
+    router's control service; None: by the settings. Raises nothing."""
+    first = {
+        "settings": _settings(given),
+        "database": _database(settings),
+        "valkey": _valkey(settings),
+        "processes": _processes(settings),
+        "engines": _engines(settings, address),
+        "gateway": _gateway(settings),
+        "disk": _disk(settings),
+    }
+    checks = list(await asyncio.gather(*(_check(name, look) for name, look in first.items())))
+    failed = {each.name for each in checks if each.outcome is Outcome.FAILED}
+    for name, read in {"objectives": _objectives, "diagnosis": _diagnosis}.items():
+        if "database" in failed:
+            checks.append(Check(name, Outcome.SKIPPED, "needs the database"))
+        else:
+            checks.append(await _check(name, read(settings)))
+    return Health(all(each.outcome is not Outcome.FAILED for each in checks), checks)
+
+
+async def _check(name: str, look: Awaitable[Found]) -> Check:
+    try:
+        return Check(name, *await look)
+    except SlipstreamError as error:
+        return Check(name, Outcome.FAILED, error.message)
+
+
+async def _settings(settings: Settings) -> Found:
+    from slipstream import start_check
+
+    start_check.check(settings)
+    warnings = list(start_check.warnings(settings))
+    if warnings:
+        return Outcome.WARNING, "; ".join(warnings), ""
+    return Outcome.OK, "they contradict nothing, and what they name is there", ""
+
+
+async def _database(settings: Settings) -> Found:
+    from migrations.revision import VERSION_TABLE, newest
+    from slipstream.database import connected, ownership_warning
+
+    async with connected(settings) as connection:
+        revision = await connection.fetchval(f"SELECT max(version_num) FROM {VERSION_TABLE}")  # noqa: S608
+    if revision != newest():
+        upgrade = f"`{command('migrate up')}`" if revision < newest() else "run the release that it was migrated by"
+        return Outcome.FAILED, f"it is at revision {revision}, and this release is of {newest()}", upgrade
+    warning = await ownership_warning(settings)
+    if warning is not None:
+        return Outcome.WARNING, warning, ""
+    return Outcome.OK, f"it answers, at revision {revision}", ""
+
+
+async def _valkey(settings: Settings) -> Found:
+    from storage.valkey import Valkey
+
+    valkey = Valkey(settings.valkey_url, VALKEY_TIMEOUT_S)
+    await valkey.start()
+    try:
+        async with asyncio.timeout(VALKEY_TIMEOUT_S):
+            await valkey.wait_ready()
+    except TimeoutError:
+        step = f"`{command('logs valkey')}`, or local.valkey_url; until then limits go by gateway.limits"
+        return Outcome.FAILED, f"no answer in {VALKEY_TIMEOUT_S:g} s", step
+    finally:
+        await valkey.stop()
+    return Outcome.OK, "it answers", ""
+
+
+async def _processes(settings: Settings) -> Found:
+    from infra.local.child import State
+    from infra.local.control import ask
+
+    answer = await ask(settings.data.control_socket, "status")
+    if answer is None:
+        return Outcome.SKIPPED, "no `slipstream up` runs on this data folder", ""
+    down = [each.name for each in answer.processes if each.state is not State.READY]
+    if down:
+        return Outcome.FAILED, f"not ready: {', '.join(down)}", f"`{command(f'logs {down[0]}')}`"
+    return Outcome.OK, f"{len(answer.processes)} are ready", ""
+
+
+async def _engines(settings: Settings, address: str | None) -> Found:
+    from slipstream.replicas import replicas_of
+
+    replicas = await asyncio.to_thread(replicas_of, settings, address)
+    if replicas is None:
+        return Outcome.FAILED, "no router answers", f"`{command('status')}`; --address names its control service"
+    unusable = [f"{each.id} ({each.state})" for each in replicas if not each.usable]
+    if not replicas or len(unusable) == len(replicas):
+        told = f"none takes requests: {', '.join(unusable)}" if unusable else "there is none"
+        return Outcome.FAILED, told, f"`{command('fleet')}`"
+    if unusable:
+        return Outcome.WARNING, f"{len(unusable)} of {len(replicas)}: {', '.join(unusable)}", f"`{command('fleet')}`"
+    return Outcome.OK, f"{len(replicas)} take requests", ""
+
+
+async def _gateway(settings: Settings) -> Found:
+    from slipstream.processes import public_probe, public_url
+
+    url = public_url(settings)
+    if await public_probe(settings, "/readyz")():
+        return Outcome.OK, f"{url} serves", ""
+    return Outcome.FAILED, f"{url}/readyz does not answer 200", f"`{command('status')}`, `{command('logs gateway-0')}`"
+
+
+async def _disk(settings: Settings) -> Found:
+    usage = shutil.disk_usage(settings.data.path if settings.data.path.is_dir() else ".")
+    told = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.0f} GB are free at {settings.data.path}"
+    if usage.free < LEAST_FREE_BYTES:
+        return Outcome.WARNING, told, "free some: without room for the journal requests are refused"
+    return Outcome.OK, told, ""
+
+
+async def _objectives(settings: Settings) -> Found:
+    from control.slo.slo import SloQuery, get_slo_of_all
+    from slipstream.administration import administration
+
+    async with administration(settings, "slipstream doctor") as call:
+        found = (await get_slo_of_all(call, SloQuery())).objectives
+    if not found:
+        return Outcome.SKIPPED, "none is in force", "a worker puts them in force"
+    burning = [f"{each.tier.value}, {each.length.value}" for each in found if each.burning]
+    if burning:
+        return Outcome.FAILED, f"error budgets burn: {'; '.join(burning)}", f"`{command('diagnose')}`"
+    return Outcome.OK, f"{len(found)} are kept", ""
+
+
+async def _diagnosis(settings: Settings) -> Found:
+    from control.diagnosis.diagnosis import DiagnosisQuery, diagnosed
+    from slipstream.administration import administration
+
+    end = datetime.now(UTC)
+    query = DiagnosisQuery(start=end - JUDGED, end=end, before_start=end - 2 * JUDGED)
+    async with administration(settings, "slipstream doctor") as call:
+        found = await diagnosed(call, query, None)
+    if found.primary is None:
+        return Outcome.OK, f"{found.outcome.replace('_', ' ')}, in {found.requests:,} requests of the last hour", ""
+    fix = found.primary.fixes[0].told if found.primary.fixes else ""
+    return Outcome.WARNING, f"{found.primary.cause.value}: {' '.join(found.primary.evidence)}", fix

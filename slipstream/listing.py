@@ -1,0 +1,50 @@
+"""Prints what a command lists: a table for people, or one JSON object a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from slipstream.table import table
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+ItemT = TypeVar("ItemT")
+STATES = "disabled", "active"
+
+
+def json_option(function: Function) -> Function:
+    """`--json`, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(function)
+
+
+def show(
+    items: Sequence[ItemT],
+    columns: Mapping[str, Callable[[ItemT], object]],
+    *,
+    as_json: bool,
+    empty: str = "",
+    more: str = "",
+) -> None:
+    """Print the items. columns: a cell of each item, by the column's head. empty: the line in place of an empty table.
+    more: the request for the rest, where there is one."""
+    if as_json:
+        for each in items:
+            print(msgspec.json.encode(each).decode())
+        return
+    rows: Iterable[Sequence[str]] = ([str(cell(each)) for cell in columns.values()] for each in items)
+    print("\n".join(table(tuple(columns), rows)) if items or not empty else empty)
+    if more:
+        print(f"… and more: GET /admin/v1{more}")
+
+
+def state_of(item: Any) -> str:
+    """`active`, or `disabled`."""
+    return STATES[item.disabled_at is None]
+
+
+def names(values: Iterable[object] | None) -> str:
+    """A list that restricts; `all` where there is none."""
+    return "all" if values is None else ", ".join(map(str, values)) or "none"

@@ -1,0 +1,232 @@
+"""Which models, pools and prices a `model_list` becomes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.generation import Tier
+from slipstream.litellm_import.plan import Notes, PlannedModel, PlannedPrice
+
+ENVIRONMENT = "os.environ/"
+ASSUMED_CONTEXT_TOKENS = 8_192
+OPENAI_URL = "https://api.openai.com/v1"
+DRIVERS = {
+    "hosted_vllm": "vllm",
+    "openai": "openai",
+    "text-completion-openai": "openai",
+    "custom_openai": "openai",
+    "openai_like": "openai",
+    "lm_studio": "openai",
+    "llamafile": "openai",
+    "xinference": "openai",
+    "ollama": "openai",
+    "ollama_chat": "openai",
+    "litellm_proxy": "openai",
+}
+"""By LiteLLM's provider: those whose servers speak OpenAI's HTTP API."""
+NO_KEYS = frozenset({"", "none", "empty", "dummy", "fake", "fake-key", "not-needed", "na", "sk-1234"})
+"""Values that people write where an engine takes any key."""
+TIERS = {None: Tier.CHAT, "chat": Tier.CHAT, "completion": Tier.AUTOCOMPLETE}
+"""By `model_info.mode`."""
+PRICES = {
+    "input_micro": "input_cost_per_token",
+    "output_micro": "output_cost_per_token",
+    "cached_input_micro": "cache_read_input_token_cost",
+    "cache_write_micro": "cache_creation_input_token_cost",
+}
+PARAMETERS = frozenset({
+    "model", "custom_llm_provider", "api_base", "base_url", "api_key", "weight", "max_tokens", *PRICES.values(),
+})  # fmt: skip
+INFORMATION = frozenset({
+    "id", "db_model", "mode", "max_tokens", "max_input_tokens", "max_output_tokens", "description", *PRICES.values(),
+})  # fmt: skip
+"""Entries of `litellm_params` and `model_info` that are read here. All others are noted."""
+STEPS = {
+    "rpm": "limit the engine by `slipstream pools set --max-concurrency`, customers by `slipstream limits set`",
+    "tpm": "limit the engine by `slipstream pools set --max-concurrency`, customers by `slipstream limits set`",
+    "timeout": "gateway.first_event_timeout_s and gateway.event_timeout_s hold for all models",
+    "stream_timeout": "gateway.first_event_timeout_s and gateway.event_timeout_s hold for all models",
+    "max_retries": "a failed attempt is repeated on another replica; nothing is to be set",
+    "order": "replicas share the load by weight; an engine that fails gets none until it is well",
+    "temperature": "clients set it themselves",
+}
+MICRO_PER_MILLION = 10**12
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of `model_list` that can be served. key_env: empty: no key is sent."""
+
+    name: str
+    provider: str
+    engine_model: str
+    url: str
+    key_env: str
+    weight: float
+    tier: Tier
+    context_tokens: int | None
+    default_max_tokens: int | None
+    description: str
+    price: PlannedPrice | None
+
+
+def planned_models(
+    entries: list[dict[str, Any]], aliases: Mapping[str, str], environment: Mapping[str, str], notes: Notes
+) -> list[PlannedModel]:
+    """A model for each name in the list, with the entries of that name as its replicas. aliases: to models' names."""
+    found: dict[str, list[Deployment]] = {}
+    for number, entry in enumerate(entries):
+        deployment = _deployment(entry, number, environment, notes)
+        if deployment is not None:
+            found.setdefault(deployment.name, []).append(deployment)
+    own: dict[str, list[str]] = {}
+    for alias, name in aliases.items():
+        if name in found and alias not in found:
+            own.setdefault(name, []).append(alias)
+        else:
+            reason = "its model is not imported" if name not in found else "a model has this name"
+            notes.left_out(f"alias {alias} of {name}", reason)
+    return [_planned(name, each, own.get(name, []), notes) for name, each in found.items()]
+
+
+def _deployment(entry: dict[str, Any], number: int, environment: Mapping[str, str], notes: Notes) -> Deployment | None:
+    name = str(entry.get("model_name") or "")
+    where = f"model_list[{number}] {name}"
+    given, known = dict(entry.get("litellm_params") or {}), dict(entry.get("model_info") or {})
+    if not name or "*" in name:
+        notes.left_out(where, "a wildcard stands for many models", "name each model that is to be served")
+        return None
+    provider, engine_model = _provider(given)
+    driver, mode = DRIVERS.get(provider), known.get("mode")
+    if driver is None:
+        step = "keep LiteLLM in front for it, or reach it by a server that speaks OpenAI's HTTP API"
+        notes.left_out(where, f"provider {provider or 'unknown'!r}: its own API is not spoken here", step)
+        return None
+    if mode not in TIERS:
+        notes.left_out(where, f"mode {mode!r}: only chat and completion are imported")
+        return None
+    base = given.get("api_base") or given.get("base_url")
+    url = _resolved(OPENAI_URL if base is None and provider == "openai" else base, environment)
+    if url is None:
+        notes.left_out(where, f"api_base {base!r} has no value here", "set the variable, or write the URL")
+        return None
+    for parameter in sorted(given.keys() - PARAMETERS):
+        notes.left_out(f"{where}: {parameter}", "no counterpart for one engine of a model", STEPS.get(parameter, ""))
+    for field in sorted(key for key in known.keys() - INFORMATION if known[key] not in (None, "", [], {})):
+        notes.left_out(f"{where}: model_info.{field}", "no counterpart")
+    for field in sorted(entry.keys() - {"model_name", "litellm_params", "model_info"}):
+        notes.left_out(f"{where}: {field}", "no counterpart", STEPS.get(field, ""))
+    return Deployment(
+        name=name,
+        provider=provider,
+        engine_model=engine_model,
+        url=url,
+        key_env=_key_env(where, given.get("api_key"), notes),
+        weight=float(given.get("weight") or 1),
+        tier=TIERS[mode],
+        context_tokens=known.get("max_input_tokens") or known.get("max_tokens"),
+        default_max_tokens=given.get("max_tokens"),
+        description=str(known.get("description") or "")[:500],
+        price=_price({**known, **given}),
+    )
+
+
+def _provider(given: dict[str, Any]) -> tuple[str, str]:
+    """LiteLLM's provider and the engine's name of the model."""
+    model = str(given.get("model") or "")
+    named = given.get("custom_llm_provider")
+    first, slash, rest = model.partition("/")
+    if named:
+        return str(named), rest if slash and first == named else model
+    if slash:
+        return first, rest
+    # without a provider LiteLLM takes a name of OpenAI's for OpenAI's own
+    return ("openai" if given.get("api_base") or model.startswith(("gpt-", "o1", "o3", "o4")) else ""), model
+
+
+def _resolved(value: Any, environment: Mapping[str, str]) -> str | None:
+    if value is None or not str(value).startswith(ENVIRONMENT):
+        return None if value is None else str(value)
+    return environment.get(str(value).removeprefix(ENVIRONMENT))
+
+
+def _key_env(where: str, value: Any, notes: Notes) -> str:
+    """The environment variable with the engine's key. A key itself enters neither the fleet nor the report."""
+    text = "" if value is None else str(value)
+    if text.startswith(ENVIRONMENT):
+        return text.removeprefix(ENVIRONMENT)
+    if text.lower() not in NO_KEYS:
+        step = "write the key to a file and set api_key_file of the pool: `slipstream pools set --file`"
+        notes.left_out(f"{where}: api_key", "a key in the configuration is not copied", step)
+    return ""
+
+
+def _price(given: dict[str, Any]) -> PlannedPrice | None:
+    rates = {ours: given.get(theirs) for ours, theirs in PRICES.items()}
+    if rates["input_micro"] is None and rates["output_micro"] is None:
+        return None
+    micro = {ours: None if rate is None else round(float(rate) * MICRO_PER_MILLION) for ours, rate in rates.items()}
+    return PlannedPrice(
+        input_micro=micro["input_micro"] or 0,
+        output_micro=micro["output_micro"] or 0,
+        cached_input_micro=micro["cached_input_micro"],
+        cache_write_micro=micro["cache_write_micro"],
+    )
+
+
+def _planned(name: str, deployments: list[Deployment], aliases: list[str], notes: Notes) -> PlannedModel:
+    first = deployments[0]
+    alike = [each for each in deployments if _interchangeable(each, first)]
+    for other in deployments:
+        if other not in alike:
+            notes.left_out(
+                f"model {name}: {other.provider}/{other.engine_model} at {other.url}",
+                "another upstream model, key or mode under one name",
+                "let a second pool take a share: `slipstream releases start`, or a canary of the model",
+            )
+    slug = re.sub(r"[^0-9A-Za-z._-]+", "-", name).strip("-.") or "model"
+    urls = list(dict.fromkeys(each.url.rstrip("/") for each in alike))
+    if len(urls) < len(alike):
+        notes.differs(f"model {name}", "entries of one api_base become one replica")
+    weights = {each.url.rstrip("/"): each.weight for each in reversed(alike)}
+    pool = Pool(
+        slug,
+        DRIVERS[first.provider],
+        tuple(Replica(f"{slug}-{number}", url, weights[url]) for number, url in enumerate(urls)),
+        api_key_env=first.key_env,
+        api_key_required=bool(first.key_env),
+        max_completion_tokens=first.url == OPENAI_URL,
+    )
+    if pool.driver == "openai" and first.url != OPENAI_URL:
+        step = f"for SGLang or vLLM set the pool's driver: `slipstream pools set {slug} --driver sglang`"
+        notes.differs(f"model {name}", "its engine is spoken to as any server of OpenAI's API", step)
+    context_tokens = next((each.context_tokens for each in alike if each.context_tokens), None)
+    if context_tokens is None:
+        step = f"`slipstream models set {name} --context-tokens N`, with the engine's own limit"
+        notes.differs(f"model {name}", f"no max_input_tokens: {ASSUMED_CONTEXT_TOKENS:,} tokens are assumed", step)
+    prices = [each.price for each in alike if each.price is not None]
+    if any(price != prices[0] for price in prices):
+        notes.differs(f"model {name}", "a model has one price: that of its first entry is taken")
+    optional: dict[str, Any] = {"default_max_tokens": first.default_max_tokens} if first.default_max_tokens else {}
+    model = Model(
+        name,
+        first.tier,
+        slug,
+        context_tokens or ASSUMED_CONTEXT_TOKENS,
+        tuple(aliases),
+        first.description,
+        engine_model=None if first.engine_model == name else first.engine_model,
+        **optional,
+    )
+    return PlannedModel(model, pool, prices[0] if prices else None)
+
+
+def _interchangeable(one: Deployment, other: Deployment) -> bool:
+    def kind(each: Deployment) -> tuple[object, ...]:
+        return DRIVERS[each.provider], each.engine_model, each.key_env, each.tier
+
+    return kind(one) == kind(other)

@@ -1,0 +1,111 @@
+"""The planned import: objects to make, and a note for each entry that becomes something else or nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from contracts.desired_state import Model, Pool
+from gateway.auth.scopes import Scope
+from gateway.limits.levels import Limits
+
+NAME_CHARACTERS = 200
+
+
+class Outcome(StrEnum):
+    """What became of an entry that has no exact counterpart."""
+
+    DIFFERS = "differs"
+    """It is imported, and means something else here."""
+    LEFT_OUT = "left out"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """where: the entry in LiteLLM's words. what: the difference. step: what a person can do about it."""
+
+    outcome: Outcome
+    where: str
+    what: str
+    step: str = ""
+
+
+class PlannedPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """Millionths of the currency for a million tokens. None: the platform's default."""
+
+    input_micro: int
+    output_micro: int
+    cached_input_micro: int | None = None
+    cache_write_micro: int | None = None
+
+
+class PlannedModel(msgspec.Struct, frozen=True):
+    """One model and the pool of its own."""
+
+    model: Model
+    pool: Pool
+    price: PlannedPrice | None = None
+
+
+class PlannedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """sha256: of the secret, as LiteLLM stores it. scopes: None for all."""
+
+    name: str
+    display: str
+    sha256: bytes
+    expires_at: datetime | None
+    scopes: list[Scope] | None
+    limits: Limits
+
+
+class PlannedProject(msgspec.Struct, kw_only=True):
+    """models: None for all."""
+
+    name: str
+    models: list[str] | None = None
+    limits: Limits = Limits()
+    disabled: bool = False
+    keys: list[PlannedKey] = []
+
+
+class PlannedOrganization(msgspec.Struct, kw_only=True):
+    """projects: by name."""
+
+    name: str
+    models: list[str] | None = None
+    limits: Limits = Limits()
+    disabled: bool = False
+    projects: dict[str, PlannedProject] = {}
+
+    def project(self, name: str, **values: Any) -> PlannedProject:
+        """The project of this name, made of these values if it is new."""
+        return self.projects.setdefault(name, PlannedProject(name=name, **values))
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything to import, in LiteLLM's order."""
+
+    models: list[PlannedModel]
+    organizations: list[PlannedOrganization]
+    notes: list[Note]
+
+
+class Notes(list[Note]):
+    """Notes as they are found."""
+
+    def differs(self, where: str, what: str, step: str = "") -> None:
+        """Note an entry that is imported and means something else here."""
+        self.append(Note(Outcome.DIFFERS, where, what, step))
+
+    def left_out(self, where: str, what: str, step: str = "") -> None:
+        """Note an entry that is not imported."""
+        self.append(Note(Outcome.LEFT_OUT, where, what, step))
+
+    def unused(self, where: str, row: dict[str, Any], names: Iterable[str]) -> None:
+        """Note those of the fields that say something, together."""
+        given = [name for name in names if row.get(name) not in (None, "", [], {}, False)]
+        if given:
+            self.left_out(where, f"{', '.join(given)}: no counterpart")

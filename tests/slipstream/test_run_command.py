@@ -1,0 +1,199 @@
+"""`slipstream run` starts a client for this deployment and takes its key back; `slipstream doctor` names faults."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from contracts.desired_state import Model, Pool
+from contracts.errors import ConfigError, NoEngine
+from contracts.generation import Tier
+from gateway.desired.store import DesiredStateStore
+from infra.local.folders import DataFolder
+from slipstream.coding_clients import CLIENTS, Served, environment_of
+from slipstream.commands.run import require_served
+from tests.desired_states import seed
+from tests.slipstream.shell import VARIABLE, Shell
+
+MODELS = (
+    Model("small", Tier.CHAT, "one", 8_000, aliases=("quick",)),
+    Model("large", Tier.CHAT, "one", 200_000),
+    Model("fill", Tier.AUTOCOMPLETE, "one", 8_000),
+)
+CLIENT = """#!{python}
+import json, os, pathlib, signal, sys, time
+given = dict(arguments=sys.argv[1:], environment=dict(os.environ))
+pathlib.Path({told!r}).write_text(json.dumps(given))
+if "wait" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+    print("waiting", flush=True)
+    time.sleep(100)
+sys.exit(7)
+"""
+ROWS = "SELECT action, actor_name FROM gateway.audit_log WHERE actor_name LIKE '%slipstream run%' ORDER BY id"
+
+
+@contextlib.contextmanager
+def gateway(serves: str) -> Iterator[str]:
+    """Refuses every body as a gateway does on this path, and knows no other."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            known = self.path == serves and self.headers["authorization"].startswith("Bearer sk-slip-")
+            self.send_response(400 if known else 404)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+class Runner:
+    """Runs `slipstream run` as a process: signals are a process's."""
+
+    def __init__(self, url: str, data: Path, folder: Path) -> None:
+        self._options = ("--data", str(data))
+        self.told = folder / "told.json"
+        self._environment = {**os.environ, VARIABLE: url, "PATH": f"{folder}:{os.environ['PATH']}"}
+        program = folder / "aider"
+        program.write_text(CLIENT.format(python=sys.executable, told=str(self.told)))
+        program.chmod(0o755)
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        command = (sys.executable, "-m", "slipstream", "run", *self._options, *arguments)
+        return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=self._environment)
+
+    async def run(self, *arguments: str) -> tuple[int | None, str]:
+        process = await self.start(*arguments)
+        _, told = await process.communicate()
+        return process.returncode, told.decode()
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
+    store = DesiredStateStore(fresh_postgres_url)
+    await store.start()
+    await seed(store, MODELS, (Pool("one", "sglang"),))
+    await store.stop()
+    shell = Shell(fresh_postgres_url, data_folder)
+    await shell.must("projects", "create", "web", "--organization", await _made(shell))
+    return shell
+
+
+async def _made(shell: Shell) -> str:
+    await shell.must("organizations", "create", "acme")
+    return "acme"
+
+
+async def test_a_client_runs_with_a_key_that_ends_with_it(
+    shell: Shell, connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    runner = Runner(fresh_postgres_url, data_folder, tmp_path)
+    ours = ("--organization", "acme", "--project", "web")
+    with gateway("/v1/chat/completions") as url:
+        code, said = await runner.run(*ours, "--model", "quick", "--url", f"{url}/v1", "aider", "--yes", "a b")
+        assert code == 7, said
+        told = msgspec.json.decode(runner.told.read_bytes())
+        assert told["arguments"][:2] == ["--model", "openai/small"]
+        assert told["arguments"][-2:] == ["--yes", "a b"]
+        secret = told["environment"]["OPENAI_API_KEY"]
+        assert told["environment"]["OPENAI_API_BASE"] == f"{url}/v1"
+        assert secret not in str(told["arguments"])
+        assert secret not in said
+        (key,) = await connection.fetch(
+            "SELECT revoked_at, expires_at - created_at AS life, requests_per_minute, max_concurrency"
+            " FROM gateway.api_keys k JOIN gateway.limits ON subject_id = k.id"
+        )
+        assert key["revoked_at"] is not None
+        assert round(key["life"].total_seconds() / 3_600) == 12
+        assert (key["requests_per_minute"], key["max_concurrency"]) == (600, 16)
+
+        waiting = await runner.start(*ours, "--url", url, "aider", "wait")
+        assert waiting.stdout is not None
+        assert await waiting.stdout.readline() == b"waiting\n"
+        assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL") == 1
+        waiting.send_signal(signal.SIGTERM)
+        assert await waiting.wait() == 5, "the client's own end"
+        assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL") == 0
+
+    rows = await connection.fetch(ROWS)
+    assert [row["action"] for row in rows] == ["key.create", "limits.put", "key.revoke"] * 2
+    code, said = await runner.run(*ours, "--model", "fill", "aider")
+    assert "project 'web' may use no chat model 'fill'; it may use: small, large" in said
+    assert code != 0
+    assert await connection.fetch(ROWS) == rows, "no key was made"
+
+
+async def test_a_client_that_is_not_installed_is_named_with_its_install_command(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, said = await Shell("postgresql:///none", data_folder).run("run", "codex")
+    assert (code, said) == (1, "codex is not installed here; install it with `npm install -g @openai/codex`")
+
+
+def test_a_gateway_that_cannot_serve_the_client_is_refused() -> None:
+    with gateway("/v1/messages") as url:
+        require_served(CLIENTS["claude"], url, "sk-slip-1")
+        with pytest.raises(ConfigError, match="does not serve /v1/chat/completions, which aider speaks"):
+            require_served(CLIENTS["aider"], url, "sk-slip-1")
+    with pytest.raises(NoEngine, match=r"no gateway answers at http://127\.0\.0\.1:1"):
+        require_served(CLIENTS["aider"], "http://127.0.0.1:1", "sk-slip-1")
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_client_is_led_here_and_only_its_environment_holds_the_key(name: str) -> None:
+    client, served = CLIENTS[name], Served("https://gw.example", "sk-slip-secret", "qwen", 40_000)
+    own = {"HOME": "/home/ada", "ANTHROPIC_API_KEY": "sk-ant-1", "PATH": "/bin"}
+    environment, arguments = environment_of(client, served, own), client.arguments(served)
+    assert environment["HOME"] == "/home/ada"
+    assert "sk-slip-secret" in environment.values()
+    assert not [each for each in arguments if "sk-slip-secret" in each]
+    assert "https://gw.example" in str(environment) + str(arguments)
+    assert "qwen" in str(environment) + str(arguments)
+    assert ("ANTHROPIC_API_KEY" in environment) is (name != "claude")
+    if name == "claude":
+        assert environment["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "10000", "beside a prompt of 30,000"
+    if name == "opencode":
+        assert msgspec.json.decode(environment["OPENCODE_CONFIG_CONTENT"])["model"] == "slipstream/qwen"
+
+
+async def test_the_doctor_names_each_part_and_the_next_step(shell: Shell, data_folder: Path) -> None:
+    code, said = await shell.run("doctor", "--json")
+    health = msgspec.json.decode(said)
+    found = {each["name"]: each["outcome"] for each in health["checks"]}
+    assert found == {
+        "settings": "ok", "database": "ok", "valkey": "failed", "processes": "skipped", "engines": "failed",
+        "gateway": "failed", "disk": "ok", "objectives": "skipped", "diagnosis": "ok",
+    }  # fmt: skip
+    assert (code, health["ok"]) == (1, False)
+    steps = {each["name"]: each["step"] for each in health["checks"] if each["outcome"] == "failed"}
+    assert all(steps.values())
+    assert f"--data {DataFolder(data_folder).path}" in steps["gateway"]
