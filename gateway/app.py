@@ -20,6 +20,7 @@ from gateway.http.loop_shares import LoopShares
 from gateway.http.pace import Pace
 from gateway.http.page_origins import checked_origins
 from gateway.http.routing import routes
+from gateway.responses.conversation_routes import ConversationsController
 from gateway.responses.endpoint import InputTokensEndpoint, ResponsesEndpoint
 from gateway.responses.openapi import with_responses
 from gateway.responses.routes import ResponsesController
@@ -111,7 +112,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         path: TokenCountEndpoint(services, counting(requests), scope, max_body_bytes, requests, shares, room, task)
         for path, (counting, scope, task) in COUNTS.items()
     }
-    stored = services, services.responses, max_body_bytes, requests, shares, room
+    stored = services, services.responses, services.conversations, max_body_bytes, requests, shares, room
     endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
     engine_format = EngineCompletionFormat(requests)
 
@@ -131,6 +132,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             CompletionEventsController,
             TabbyController,
             ResponsesController,
+            ConversationsController,
             front_page,
             stream_audit_route(stream_audit),
             document_route("/openapi.json", lambda: _document(config, mounted)),

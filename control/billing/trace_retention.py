@@ -25,6 +25,11 @@ FORGET_RESPONSES = """
 DELETE FROM gateway.responses WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM gateway.responses WHERE recorded_at < %s LIMIT %s))
 """
+FORGET_CONVERSATIONS = """
+DELETE FROM gateway.conversations WHERE id = ANY(ARRAY(
+    SELECT id FROM gateway.conversations WHERE used_at < %s LIMIT %s))
+"""
+_ALL = (FORGET_TRACES, FORGET_EVENTS, FORGET_TEXTS, FORGET_RESPONSES, FORGET_CONVERSATIONS)
 
 
 def forget_traces(database_url: str, retention_days: int) -> int:
@@ -32,7 +37,7 @@ def forget_traces(database_url: str, retention_days: int) -> int:
     before = datetime.now(UTC) - timedelta(days=retention_days)
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:
-        for statement in (FORGET_TRACES, FORGET_EVENTS, FORGET_TEXTS, FORGET_RESPONSES):
+        for statement in _ALL:
             while deleted := connection.execute(statement, (before, AT_ONCE)).rowcount:
                 forgotten += deleted
     return forgotten

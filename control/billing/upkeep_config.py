@@ -19,8 +19,8 @@ class UpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stay forever."""
     trace_retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 30
     """How long the phases and the refusal of a single request can be looked up, what became of a completion in an
-    editor, the texts of organizations that have them stored, and responses that requests had stored; nothing is billed
-    by them."""
+    editor, the texts of organizations that have them stored, and responses and conversations that clients had stored;
+    nothing is billed by them."""
     days_ahead: Fixed[Annotated[int, msgspec.Meta(ge=0, le=366)]] = 7
     """Days whose partitions are created ahead."""
     days_every_s: Fixed[Period] = 3_600.0

@@ -1,15 +1,28 @@
-"""Responses that clients of the Responses API had stored, for `previous_response_id` and for reading them again.
+"""Responses and conversations that clients of the Responses API had stored, to continue them and to read them again.
 
 Clients ask for it with each request (`store`), whatever their organization's `store_prompts` says. The gateway writes,
-reads, bounds and deletes rows (gateway/responses/store.py); the worker deletes them after the retention of requests.
+reads, bounds and deletes rows (gateway/responses/); the worker deletes them after the retention of requests.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, DateTime, ForeignKey, Index, Integer, LargeBinary, Table, Text, func
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    func,
+    text,
+)
 from sqlalchemy.dialects.postgresql import UUID
 
-from storage.tables.core import metadata
+from storage.tables.core import created_at, metadata
 
 responses = Table(
     "responses",
@@ -27,4 +40,31 @@ responses = Table(
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Index(None, "recorded_at", postgresql_using="brin"),
     Index(None, "organization_id", "recorded_at", "id", postgresql_include=["size_bytes"]),
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", Text(collation="C"), primary_key=True),
+    Column("organization_id", UUID(), ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
+    Column("project_id", UUID(), nullable=False),
+    # JSON, as above.
+    Column("metadata", LargeBinary, nullable=False),
+    # Sums of its items.
+    Column("items", Integer, nullable=False, server_default=text("0")),
+    Column("size_bytes", Integer, nullable=False, server_default=text("0")),
+    created_at(),
+    Column("used_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "organization_id", "used_at", "id", postgresql_include=["size_bytes"]),
+)
+
+conversation_items = Table(
+    "conversation_items",
+    metadata,
+    Column(
+        "conversation_id", Text(collation="C"), ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("id", Text(collation="C"), primary_key=True),
+    Column("position", BigInteger, Identity(always=True), nullable=False),
+    Column("item", LargeBinary, nullable=False),
 )

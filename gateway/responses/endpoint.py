@@ -1,16 +1,19 @@
 """The endpoints of the Responses API, with the store before and after what every endpoint does.
 
-The store is read only for a request that continues a stored response or names its items, and written only for one with
-`store`: all others are served like any other format's.
+The store is read only for a request that continues a stored response or a conversation, or names their items, and
+written only for one with `store` or in a conversation: all others are served like any other format's.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from contracts.generation import Caller
 from contracts.request_id import RESPONSE_PREFIX, answer_id
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.loop_shares import LARGE_BYTES, LoopShares
+from gateway.responses.conversations import ConversationStore, Grown, StoredItem
 from gateway.responses.store import ResponseStore, Stored
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
@@ -22,13 +25,14 @@ from gateway.wire.format import Asked as AnyAsked
 from gateway.wire.responses.format import InputTokensFormat, ResponsesFormat
 from gateway.wire.responses.prepare import Asked, Details
 from gateway.wire.responses.schema import Item, ItemReference
-from gateway.wire.responses.stored import input_json, items_in, response_of
+from gateway.wire.responses.stored import identified, input_json, item_in, items_in, response_of
 
 
 class _Continued(InferenceEndpoint[Asked]):
     """Adds a request's history, from the store, before it is prepared."""
 
     _store: ResponseStore
+    _conversations: ConversationStore
 
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
         assert isinstance(asked, Asked)
@@ -37,6 +41,9 @@ class _Continued(InferenceEndpoint[Asked]):
     async def _with_history(self, asked: Asked, caller: Caller) -> Asked:
         """The request with the items before its own, and with the items that it names. Raises NotFound."""
         history: tuple[Item, ...] = ()
+        if (conversation_id := asked.request.conversation_id) is not None:
+            stored = [item.item for item in await self._conversations.items(caller, conversation_id)]
+            history = tuple(await self._decoded(stored, caller, lambda: [item_in(text) for text in stored]))
         if (previous := asked.request.previous_response_id) is not None:
             turns = await self._store.history(caller, previous)
             history = tuple(await self._items(turns, caller))
@@ -48,17 +55,21 @@ class _Continued(InferenceEndpoint[Asked]):
         return Asked(asked.request, history, items)
 
     async def _items(self, turns: list[Stored], caller: Caller) -> list[Item]:
-        """The items of these responses, within the limits of one body."""
-        size_bytes, organization_id = sum(map(sum, (map(len, turn) for turn in turns))), caller.organization_id
+        """The items of these responses."""
+        texts = [text for turn in turns for text in turn]
+        return await self._decoded(texts, caller, lambda: [item for turn in turns for item in items_in(*turn)])
+
+    async def _decoded(self, texts: list[bytes], caller: Caller, decode: Callable[[], list[Item]]) -> list[Item]:
+        """The items of these texts, within the limits of one body."""
+        size_bytes, organization_id = sum(map(len, texts)), caller.organization_id
         if size_bytes >= LARGE_BYTES:
             await self._shares.turn(organization_id)
         with self._charged(size_bytes, organization_id):
             shape = BodyShape(self._config)
-            for turn in turns:
-                for text in turn:
-                    shape.feed(text)
-                    shape.end()
-            return [item for turn in turns for item in items_in(*turn)]
+            for text in texts:
+                shape.feed(text)
+                shape.end()
+            return decode()
 
 
 class ResponsesEndpoint(_Continued):
@@ -68,6 +79,7 @@ class ResponsesEndpoint(_Continued):
         self,
         services: InferenceServices,
         store: ResponseStore,
+        conversations: ConversationStore,
         max_body_bytes: int,
         config: RequestConfig,
         shares: LoopShares,
@@ -75,21 +87,28 @@ class ResponsesEndpoint(_Continued):
     ) -> None:
         self._responses = ResponsesFormat(config)
         super().__init__(services, self._responses, Scope.CHAT, max_body_bytes, config, shares, room)
-        self._store = store
+        self._store, self._conversations = store, conversations
 
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
         wire_format = arrival.wire_format = self._responses.of(arrival.request_id)
         request = await super()._prepared(arrival, key, asked)
         assert isinstance(request.prepared.details, Details)
         whole = request.prepared.details.asked
-        if whole.request.store:
+        conversation_id = whole.request.conversation_id
+        if whole.request.store or conversation_id is not None:
             response_id = answer_id(RESPONSE_PREFIX, arrival.request_id)
             own, previous = input_json(whole.items, response_id), whole.request.previous_response_id
 
             async def keep() -> None:
                 assert wire_format.answer is not None
                 stored = Stored(own, wire_format.answer.response)
-                await self._store.keep(request.caller, response_id, previous, stored)
+                grown = None
+                if conversation_id is not None:
+                    grown = Grown(conversation_id, [StoredItem(*item) for item in identified(*stored)])
+                if whole.request.store:
+                    await self._store.keep(request.caller, response_id, previous, stored, grown)
+                elif grown is not None:
+                    await self._conversations.add(request.caller, grown)
 
             request.before_end = keep
         return request
@@ -102,10 +121,11 @@ class InputTokensEndpoint(_Continued, TokenCountEndpoint[Asked]):
         self,
         services: InferenceServices,
         store: ResponseStore,
+        conversations: ConversationStore,
         max_body_bytes: int,
         config: RequestConfig,
         shares: LoopShares,
         room: BodyRoom,
     ) -> None:
         super().__init__(services, InputTokensFormat(config), Scope.CHAT, max_body_bytes, config, shares, room)
-        self._store = store
+        self._store, self._conversations = store, conversations

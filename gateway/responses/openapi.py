@@ -6,11 +6,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.responses.routes import CANCEL_PATH, DEFAULT_ITEMS, INPUT_ITEMS_PATH, MOST_ITEMS, ORDERS, RESPONSE_PATH
+from gateway.responses.conversation_routes import CONVERSATION_PATH, CONVERSATIONS_PATH, ITEM_PATH, ITEMS_PATH
+from gateway.responses.item_page import DEFAULT_ITEMS, MOST_ITEMS, ORDERS
+from gateway.responses.routes import CANCEL_PATH, INPUT_ITEMS_PATH, RESPONSE_PATH
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 from gateway.wire.responses.openapi import INPUT_TOKENS_PATH
 from gateway.wire.responses.openapi_response import Response
-from gateway.wire.responses.schema import CountedRequest
+from gateway.wire.responses.schema import ChangedConversation, CountedRequest, NewConversation, NewItems
 
 TEMPLATE = "#/components/schemas/{name}"
 REFUSALS = {
@@ -18,10 +20,19 @@ REFUSALS = {
     400: "The request is invalid: `error.param` names the field.",
     401: "No key, or one that opens nothing.",
     403: "The key lacks the scope `chat`, or the tenant is disabled.",
-    404: "No such response is stored for the key's project.",
+    404: "No such response or conversation is stored for the key's project.",
     413: "The body is too large.",
     503: "Stored responses or keys cannot be read now; try again.",
 }
+JsonObject = dict[str, Any]
+OBJECT: JsonObject = {"type": "object"}
+CONVERSATION_ID = {
+    "name": "conversation_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1},
+}
+ITEM_ID = {"name": "item_id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 RESPONSE_ID = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 PAGE = (
     {
@@ -49,8 +60,25 @@ class DeletedResponse(msgspec.Struct):
     deleted: Literal[True]
 
 
+class ConversationObject(msgspec.Struct):
+    """A conversation without its items. created_at: Unix time in seconds."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class DeletedConversation(msgspec.Struct):
+    """A deleted conversation."""
+
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: Literal[True]
+
+
 class InputItems(msgspec.Struct):
-    """A page of a request's items."""
+    """A page of items."""
 
     object: Literal["list"]
     data: list[dict[str, Any]]
@@ -59,10 +87,13 @@ class InputItems(msgspec.Struct):
     has_more: bool
 
 
+CONVERSATION_TYPES = (ConversationObject, DeletedConversation, NewConversation, ChangedConversation, NewItems)
+
+
 def with_responses(document: bytes) -> bytes:
     """The document as JSON, with these paths and their schemas."""
-    types = (Response, DeletedResponse, InputItems, CountedRequest, InputTokens, ErrorBody)
-    (response, deleted, items, counted, tokens, error), components = msgspec.json.schema_components(
+    types = (Response, DeletedResponse, InputItems, CountedRequest, InputTokens, ErrorBody, *CONVERSATION_TYPES)
+    (response, deleted, items, counted, tokens, error, *conversation), components = msgspec.json.schema_components(
         types, ref_template=TEMPLATE
     )
     whole = msgspec.json.decode(document)
@@ -73,26 +104,67 @@ def with_responses(document: bytes) -> bytes:
     whole["paths"] |= {
         INPUT_TOKENS_PATH: {"post": counting},
         RESPONSE_PATH: {
-            "get": _stored("get_response", "Get a stored response.", response, error),
-            "delete": _stored("delete_response", "Delete a stored response.", deleted, error),
+            "get": _stored("get_response", "Get a stored response.", response, error, RESPONSE_ID),
+            "delete": _stored("delete_response", "Delete a stored response.", deleted, error, RESPONSE_ID),
         },
         INPUT_ITEMS_PATH: {
-            "get": _stored("list_input_items", "List the items of a stored response's request.", items, error, *PAGE)
+            "get": _stored(
+                "list_input_items", "List the items of a stored response's request.", items, error, RESPONSE_ID, *PAGE
+            )
         },
         CANCEL_PATH: {
-            "post": _stored("cancel_response", "Refuse to cancel: a stored response is complete.", response, error)
+            "post": _stored("cancel_response", "Refused: a stored response is complete.", response, error, RESPONSE_ID)
         },
-    }
+    } | _conversations(items, error, *conversation)
     return msgspec.json.encode(whole)
 
 
+def _conversations(
+    items: JsonObject,
+    error: JsonObject,
+    told: JsonObject,
+    deleted: JsonObject,
+    new: JsonObject,
+    changed: JsonObject,
+    added: JsonObject,
+) -> JsonObject:
+    """The paths of conversations."""
+    return {
+        CONVERSATIONS_PATH: {"post": _stored("create_conversation", "Begin a conversation.", told, error, body=new)},
+        CONVERSATION_PATH: {
+            "get": _stored("get_conversation", "Get a conversation.", told, error, CONVERSATION_ID),
+            "post": _stored("update_conversation", "Replace its metadata.", told, error, CONVERSATION_ID, body=changed),
+            "delete": _stored(
+                "delete_conversation", "Delete a conversation and its items.", deleted, error, CONVERSATION_ID
+            ),
+        },
+        ITEMS_PATH: {
+            "get": _stored("list_conversation_items", "List its items.", items, error, CONVERSATION_ID, *PAGE),
+            "post": _stored("add_conversation_items", "Add items.", items, error, CONVERSATION_ID, body=added),
+        },
+        ITEM_PATH: {
+            "get": _stored(
+                "get_conversation_item", "Get an item.", {"type": "object"}, error, CONVERSATION_ID, ITEM_ID
+            ),
+            "delete": _stored("delete_conversation_item", "Remove an item.", told, error, CONVERSATION_ID, ITEM_ID),
+        },
+    }
+
+
 def _stored(
-    name: str, summary: str, answer: dict[str, Any], error: dict[str, Any], *parameters: dict[str, Any]
-) -> dict[str, Any]:
+    name: str,
+    summary: str,
+    answer: JsonObject,
+    error: JsonObject,
+    *parameters: JsonObject,
+    body: JsonObject | None = None,
+) -> JsonObject:
     documented = _operation(name, summary, answer, error)
+    if body is not None:
+        documented["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return {
         **documented,
-        "parameters": [RESPONSE_ID, *parameters],
+        "parameters": [*parameters],
         "security": [{"key": []}, {"key_header": []}],
     }
 

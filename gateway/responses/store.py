@@ -6,27 +6,22 @@ Each organization has bounded room; its oldest responses make room for new ones.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
 
-from contracts.errors import BodyTooLarge, NotFound, ResponsesUnavailable
+from contracts.errors import BodyTooLarge, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from storage.engine import FAILURES, borrow
+from gateway.responses.bounds import MOST_BYTES, MOST_HISTORY_BYTES
+from gateway.responses.conversations import Grown, grow
+from gateway.responses.reached import owner_of, reached
 
-logger = logging.getLogger(__name__)
-
-TIMEOUT_S = 5.0
-"""Longest wait for one read or write."""
-MOST_RESPONSES, MOST_BYTES = 10_000, 1024 * 1024 * 1024
-"""Room of one organization."""
-MOST_TURNS, MOST_HISTORY_BYTES = 1_000, 16 * 1024 * 1024
-"""Limits of one conversation that a request continues."""
+MOST_RESPONSES = 10_000
+"""Responses of one organization."""
+MOST_TURNS = 1_000
+"""Responses before a request that continues them."""
 _OWN = "organization_id = $1 AND project_id = $2"
 INSERT = """
 INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes)
@@ -72,12 +67,16 @@ class ResponseStore:
     def __init__(self, pool: asyncpg.Pool[Any]) -> None:
         self._pool = pool
 
-    async def keep(self, caller: Caller, response_id: str, previous_id: str | None, stored: Stored) -> None:
-        """Store a response durably, and make room for it."""
+    async def keep(
+        self, caller: Caller, response_id: str, previous_id: str | None, stored: Stored, grown: Grown | None = None
+    ) -> None:
+        """Store a response durably, and make room for it. grown: its conversation, which grows with it."""
         size_bytes = len(stored.input) + len(stored.response)
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute(INSERT, *_owner(caller), response_id, previous_id, *stored, size_bytes)
+        async with reached(self._pool) as connection, connection.transaction():
+            await connection.execute(INSERT, *owner_of(caller), response_id, previous_id, *stored, size_bytes)
             await connection.execute(MAKE_ROOM, caller.organization_id)
+            if grown is not None:
+                await grow(connection, caller, grown)
 
     async def get(self, caller: Caller, response_id: str) -> Stored:
         """A response of the caller's project. Raises NotFound."""
@@ -88,22 +87,22 @@ class ResponseStore:
 
     async def several(self, caller: Caller, response_ids: Sequence[str]) -> dict[str, Stored]:
         """Those of these responses that are stored for the caller's project, by id."""
-        async with self._connection() as connection:
-            rows = await connection.fetch(GET, *_owner(caller), response_ids)
+        async with reached(self._pool) as connection:
+            rows = await connection.fetch(GET, *owner_of(caller), response_ids)
         return {row["id"]: Stored(row["input"], row["response"]) for row in rows}
 
     async def delete(self, caller: Caller, response_id: str) -> None:
         """Delete a response of the caller's project. Raises NotFound."""
-        async with self._connection() as connection:
-            deleted = await connection.fetchval(DELETE, *_owner(caller), response_id)
+        async with reached(self._pool) as connection:
+            deleted = await connection.fetchval(DELETE, *owner_of(caller), response_id)
         if deleted is None:
             raise _unknown(response_id, "response_id")
 
     async def history(self, caller: Caller, response_id: str) -> list[Stored]:
         """A response and all before it, oldest first. Raises NotFound if any of them is missing, BodyTooLarge for a
         conversation beyond the limits."""
-        async with self._connection() as connection:
-            rows = await connection.fetch(HISTORY, *_owner(caller), response_id)
+        async with reached(self._pool) as connection:
+            rows = await connection.fetch(HISTORY, *owner_of(caller), response_id)
         if not rows:
             raise _unknown(response_id, "previous_response_id")
         oldest = rows[0]
@@ -116,23 +115,6 @@ class ResponseStore:
         if oldest["previous_id"] is not None:
             raise _unknown(oldest["previous_id"], "previous_response_id")
         return [Stored(row["input"], row["response"]) for row in rows]
-
-    @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
-        try:
-            async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
-                yield connection
-        except FAILURES as failure:
-            logger.warning("stored responses cannot be reached: %s", failure)
-            raise ResponsesUnavailable(
-                "Stored responses cannot be reached now. Try again, or send the whole conversation as 'input' and "
-                "leave 'store' and 'previous_response_id' out.",
-                retry_after_s=2,
-            ) from None
-
-
-def _owner(caller: Caller) -> tuple[str, str]:
-    return caller.organization_id, caller.project_id
 
 
 def _unknown(response_id: str, param: str) -> NotFound:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from contracts.engine_parameters import may_pass
-from contracts.errors import MissingField, RequestError, UnknownField, UnsupportedField
+from contracts.errors import InvalidField, MissingField, RequestError, UnknownField, UnsupportedField
 from gateway.wire.decode import Others, decode
 from gateway.wire.openai.foreign_names import NOT_PASSED_ON, WITHOUT_EFFECT
 from gateway.wire.openai.schema import ChatRequest
@@ -16,7 +16,6 @@ from gateway.wire.responses.schema import UNSUPPORTED, CountedRequest, Responses
 
 _LENGTH = "write 'max_output_tokens'."
 ADVICE: Mapping[str, str] = {
-    "conversation": "send 'previous_response_id' of a response that was created with 'store': true.",
     "max_completion_tokens": _LENGTH,
     "max_new_tokens": _LENGTH,
     "max_tokens": _LENGTH,
@@ -34,7 +33,7 @@ WITHOUT = {
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _NULL = msgspec.Raw(b"null")
-RequestT = TypeVar("RequestT", bound=CountedRequest)
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
 
 def _may_pass(name: str) -> bool:
@@ -59,10 +58,11 @@ class RequestDecoder(Generic[RequestT]):
         try:
             request = self._decoded(body)
         except (UnknownField, MissingField) as error:
-            if error.param is None or not error.param.startswith(("input[", "tools[")):
+            if error.param is None or not error.param.startswith(("input[", "items[", "tools[")):
                 raise
             request = self._decoded(_with_types(body))
-        _require_available(request)
+        if isinstance(request, CountedRequest):
+            _require_available(request)
         return request
 
     def _decoded(self, body: bytes) -> RequestT:
@@ -73,7 +73,7 @@ def _with_types(body: bytes) -> bytes:
     """The body with the types that messages and references may leave out, and without items' and tools' fields that
     are null: typed clients write all the fields they know."""
     fields = _decode_fields(body)
-    for name in ("input", "tools"):
+    for name in ("input", "items", "tools"):
         items = fields.get(name, b"")
         if bytes(items).lstrip().startswith(b"["):
             fields[name] = msgspec.Raw(msgspec.json.encode([_with_type(item) for item in _decode_list(items)]))
@@ -93,6 +93,11 @@ def _with_type(item: msgspec.Raw) -> dict[str, msgspec.Raw] | msgspec.Raw:
 
 
 def _require_available(request: CountedRequest) -> None:
+    if request.conversation is not None and request.previous_response_id is not None:
+        raise InvalidField(
+            "Give 'conversation' or 'previous_response_id', not both: each names what came before.",
+            param="conversation",
+        )
     if request.truncation == "auto":
         raise _unavailable("truncation", "auto", "no prompt is cut here. Leave it out, and shorten 'input'")
     if isinstance(request, ResponsesRequest) and request.background:

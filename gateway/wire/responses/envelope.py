@@ -29,6 +29,7 @@ def settings(response_id: str, created_at: int, prepared: Prepared) -> Json:
         "created_at": created_at,
         "model": prepared.generation.public_model,
         "background": False,
+        "conversation": None if request.conversation_id is None else {"id": request.conversation_id},
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
         "max_tool_calls": request.max_tool_calls,

@@ -51,6 +51,11 @@ class Asked(msgspec.Struct, frozen=True):
     def model(self) -> str:
         return self.request.model
 
+    @property
+    def continued(self) -> str:
+        """The field that names the history."""
+        return "previous_response_id" if self.request.conversation is None else "conversation"
+
 
 class Details(msgspec.Struct, frozen=True):
     """For the response."""
@@ -80,7 +85,7 @@ async def prepare_response(
         conversation.instruct(asked.request.instructions)
     path = "input" if isinstance(asked.request.input, str) else "input[{}]"
     own = ((path.format(at), item) for at, item in enumerate(asked.items))
-    conversation.extend(itertools.chain((("previous_response_id", item) for item in asked.history), own))
+    conversation.extend(itertools.chain(((asked.continued, item) for item in asked.history), own))
     tools, names = chat_tools(asked.request.tools or ())
     request = _chat_request(asked.request, conversation.messages, tools)
     try:

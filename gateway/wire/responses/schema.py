@@ -28,6 +28,8 @@ MAX_PARTS = 10_000
 MAX_TOOLS = 128
 """Limit of functions, those inside namespaces included."""
 MAX_NOTES = 1_000
+MAX_NEW_ITEMS = 20
+"""Limit of items in one request to a conversation."""
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 ToolName = Annotated[
     str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$", description="letters, digits, _ and -")
@@ -335,6 +337,31 @@ Include: TypeAlias = Literal[
 ENCRYPTED: Include = "reasoning.encrypted_content"
 
 
+class ConversationName(msgspec.Struct, forbid_unknown_fields=True):
+    """Names a conversation."""
+
+    id: Tag
+
+
+class NewItems(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/conversations/{conversation_id}/items."""
+
+    items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_NEW_ITEMS)]
+
+
+class NewConversation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/conversations."""
+
+    items: Annotated[list[Item], Meta(max_length=MAX_NEW_ITEMS)] | None = None
+    metadata: Metadata | None = None
+
+
+class ChangedConversation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/conversations/{conversation_id}."""
+
+    metadata: Metadata
+
+
 class CountedRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The fields that make the prompt: POST /v1/responses/input_tokens."""
 
@@ -342,6 +369,7 @@ class CountedRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     input: Text | Annotated[list[Item], Meta(max_length=MAX_ITEMS)]
     instructions: Text | None = None
     previous_response_id: Tag | None = None
+    conversation: Tag | ConversationName | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -351,6 +379,12 @@ class CountedRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """`auto` is refused: it would cut the prompt in silence."""
     extra_body: dict[str, msgspec.Raw] | None = None
     """Other parameters of engines, undecoded, as in chat completions."""
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of the conversation that it continues."""
+        named = self.conversation
+        return named.id if isinstance(named, ConversationName) else named
 
 
 class ResponsesRequest(CountedRequest, forbid_unknown_fields=True, kw_only=True):
@@ -382,7 +416,6 @@ UNSUPPORTED = frozenset(
         "access_programs",
         "background_options",
         "context_management",
-        "conversation",
         "image",
         "moderation",
         "prompt",

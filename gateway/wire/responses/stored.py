@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -31,11 +31,23 @@ _PREFIXES: dict[type, str] = {
 }
 
 
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _RawOutput(msgspec.Struct):
+    output: list[msgspec.Raw]
+
+
 class _Output(msgspec.Struct):
     output: list[Item]
 
 
 _decode_items = msgspec.json.Decoder(list[Item]).decode
+_decode_item: Callable[[bytes], Item] = msgspec.json.Decoder(Item).decode
+_decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_raw_output = msgspec.json.Decoder(_RawOutput).decode
+_decode_named = msgspec.json.Decoder(_Named).decode
 _decode_output = msgspec.json.Decoder(_Output).decode
 
 
@@ -60,6 +72,17 @@ def _listed(item: Item, key: str) -> Item:
 def items_in(stored_input: bytes, response: bytes) -> list[Item]:
     """The items of a stored response, its input before its output."""
     return [*_decode_items(stored_input), *_decode_output(response).output]
+
+
+def item_in(stored: bytes) -> Item:
+    """An item of a conversation."""
+    return _decode_item(stored)
+
+
+def identified(stored_input: bytes, response: bytes | None = None) -> list[tuple[str, bytes]]:
+    """Each item as JSON with its id: those of a stored input, then those of the response's output."""
+    raws = _decode_raws(stored_input) + ([] if response is None else _decode_raw_output(response).output)
+    return [(_decode_named(raw).id, bytes(raw)) for raw in raws]
 
 
 def response_of(reference: ItemReference) -> str:

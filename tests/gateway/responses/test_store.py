@@ -14,7 +14,10 @@ import pytest
 from contracts.errors import BodyTooLarge, NotFound, ResponsesUnavailable
 from contracts.generation import Caller
 from control.billing.trace_retention import forget_traces
+from gateway.responses import conversations
 from gateway.responses import store as module
+from gateway.responses.bounds import MOST_BYTES, MOST_HISTORY_BYTES
+from gateway.responses.conversations import ConversationStore, Grown, StoredItem
 from gateway.responses.store import ResponseStore, Stored
 from storage.engine import lazy_pool
 
@@ -72,7 +75,7 @@ async def test_a_long_conversation_is_refused_in_bounded_time(
     with pytest.raises(BodyTooLarge) as refused:
         await store.history(caller, names[3])
     assert refused.value.param == "previous_response_id"
-    await pool.execute("UPDATE gateway.responses SET size_bytes = $1", module.MOST_HISTORY_BYTES + 1)
+    await pool.execute("UPDATE gateway.responses SET size_bytes = $1", MOST_HISTORY_BYTES + 1)
     with pytest.raises(BodyTooLarge):
         await store.history(caller, names[1])
 
@@ -80,7 +83,7 @@ async def test_a_long_conversation_is_refused_in_bounded_time(
 async def test_an_organizations_room_is_bounded_by_count_and_bytes(
     pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    smaller = module.MAKE_ROOM.replace(str(module.MOST_RESPONSES), "5").replace(str(module.MOST_BYTES), "100")
+    smaller = module.MAKE_ROOM.replace(str(module.MOST_RESPONSES), "5").replace(str(MOST_BYTES), "100")
     monkeypatch.setattr(module, "MAKE_ROOM", smaller)
     store, caller, other = ResponseStore(pool), await organization(pool), await organization(pool)
     await store.keep(other, "other", None, ONE)
@@ -119,3 +122,45 @@ async def test_a_database_that_is_away_is_an_error_at_once(data_folder: Path) ->
             await attempt
         assert refused.value.retry_after_s
     pool.terminate()
+
+
+def items(*names: str) -> list[StoredItem]:
+    return [StoredItem(name, b"{}") for name in names]
+
+
+async def test_a_conversation_is_bounded_and_grows_with_its_response_or_not_at_all(
+    pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "MOST_ITEMS", 3)
+    held, store, caller = ConversationStore(pool), ResponseStore(pool), await organization(pool)
+    await held.create(caller, b"{}", Grown("c", items("1", "2")))
+    await store.keep(caller, "r", None, ONE, Grown("c", items("2", "3")))
+    with pytest.raises(BodyTooLarge) as refused:
+        await store.keep(caller, "too much", None, ONE, Grown("c", items("4")))
+    assert refused.value.param == "conversation"
+    assert await ids(pool, caller) == ["r"]
+    assert [item.id for item in await held.items(caller, "c")] == ["1", "2", "3"], "an item that it has is not doubled"
+    await held.remove(caller, "c", "1")
+    await held.add(caller, Grown("c", items("4")))
+    with pytest.raises(NotFound):
+        await store.keep(caller, "of none", None, ONE, Grown("unknown", items("1")))
+    assert await ids(pool, caller) == ["r"]
+
+
+async def test_conversations_make_room_and_are_gone_when_unused(
+    pool: asyncpg.Pool[Any], fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smaller = conversations.MAKE_ROOM.replace(str(conversations.MOST_CONVERSATIONS), "3")
+    monkeypatch.setattr(conversations, "MAKE_ROOM", smaller)
+    held, caller = ConversationStore(pool), await organization(pool)
+    for name in ("1", "2", "3"):
+        await held.create(caller, b"{}", Grown(name, items(name)))
+    await held.add(caller, Grown("1", items("used")))
+    await held.create(caller, b"{}", Grown("4", []))
+    with pytest.raises(NotFound):
+        await held.get(caller, "2")
+    assert len(await held.items(caller, "1")) == 2
+    assert await held.items(caller, "4") == []
+    await pool.execute("UPDATE gateway.conversations SET used_at = now() - interval '31 days' WHERE id = '1'")
+    assert await asyncio.to_thread(forget_traces, fresh_postgres_url, 30) == 1
+    assert await pool.fetchval("SELECT count(*) FROM gateway.conversation_items") == 1

@@ -199,7 +199,7 @@ async def test_settings_are_those_of_a_chat() -> None:
          "tools[0].tools[0].name"),
         ({"background": True}, "background"),
         ({"truncation": "auto"}, "truncation"),
-        ({"conversation": "conv_1"}, "conversation"),
+        ({"conversation": "conv_1", "previous_response_id": "resp_1"}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"max_tokens": 5}, "max_tokens"),
         ({"messages": []}, "messages"),

@@ -1,0 +1,175 @@
+"""Conversations in PostgreSQL: items that responses begin with and add to, found by keys of their project alone.
+
+A conversation grows in the transaction that stores its response, or not at all. Its size is bounded, and so is each
+organization's room: the conversations that were used longest ago make room for new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from contracts.errors import BodyTooLarge, NotFound
+from contracts.generation import Caller
+from contracts.misfit import shortened
+from gateway.responses.bounds import MOST_BYTES, MOST_HISTORY_BYTES
+from gateway.responses.reached import owner_of, reached
+
+MOST_CONVERSATIONS, MOST_ITEMS = 10_000, 10_000
+"""Room of one organization, and items of one conversation."""
+_OWN = "organization_id = $1 AND project_id = $2 AND id = $3"
+CREATE = "INSERT INTO gateway.conversations (organization_id, project_id, id, metadata) VALUES ($1, $2, $3, $4)"
+MAKE_ROOM = f"""
+DELETE FROM gateway.conversations WHERE id = ANY(ARRAY(
+    SELECT id FROM gateway.conversations WHERE id IN (
+        SELECT id FROM (
+            SELECT id, row_number() OVER newest AS number, sum(size_bytes) OVER newest AS bytes
+              FROM gateway.conversations WHERE organization_id = $1
+            WINDOW newest AS (ORDER BY used_at DESC, id DESC)) AS ranked
+         WHERE number > {MOST_CONVERSATIONS} OR bytes > {MOST_BYTES})
+       FOR UPDATE SKIP LOCKED))
+"""  # noqa: S608
+_TOLD = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
+GET = f"SELECT {_TOLD} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
+CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_TOLD}"  # noqa: S608
+DELETE = f"DELETE FROM gateway.conversations WHERE {_OWN} RETURNING id"  # noqa: S608
+# the row's lock puts two that grow at once in order
+RESIZE = f"""
+UPDATE gateway.conversations SET used_at = now(), items = items + $4, size_bytes = size_bytes + $5
+ WHERE {_OWN} RETURNING items, size_bytes
+"""  # noqa: S608
+LOCK = f"SELECT FROM gateway.conversations WHERE {_OWN} FOR UPDATE"
+ADD = """
+INSERT INTO gateway.conversation_items (conversation_id, id, item)
+SELECT $1, * FROM unnest($2::text[], $3::bytea[]) ON CONFLICT DO NOTHING RETURNING length(item) AS size_bytes
+"""
+ITEMS = f"""
+SELECT item.id, item.item
+  FROM (SELECT FROM gateway.conversations WHERE {_OWN}) AS owned
+  LEFT JOIN gateway.conversation_items AS item ON item.conversation_id = $3
+ ORDER BY item.position
+"""  # noqa: S608
+REMOVE = """
+DELETE FROM gateway.conversation_items WHERE conversation_id = $1 AND id = $2 RETURNING length(item) AS size_bytes
+"""
+
+
+class Conversation(NamedTuple):
+    """A conversation without its items. created_at: Unix time in seconds. metadata: JSON."""
+
+    id: str
+    created_at: int
+    metadata: bytes
+
+
+class StoredItem(NamedTuple):
+    """An item with its id; item: JSON."""
+
+    id: str
+    item: bytes
+
+
+class Grown(NamedTuple):
+    """Items that a conversation grows by."""
+
+    conversation_id: str
+    items: Sequence[StoredItem]
+
+
+class ConversationStore:
+    """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
+
+    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+        self._pool = pool
+
+    async def create(self, caller: Caller, metadata: bytes, grown: Grown) -> Conversation:
+        """A new conversation with these items; others make room for it."""
+        async with reached(self._pool) as connection, connection.transaction():
+            await connection.execute(CREATE, *owner_of(caller), grown.conversation_id, metadata)
+            await grow(connection, caller, grown)
+            await connection.execute(MAKE_ROOM, caller.organization_id)
+            return _conversation(await connection.fetchrow(GET, *owner_of(caller), grown.conversation_id), grown[0])
+
+    async def get(self, caller: Caller, conversation_id: str) -> Conversation:
+        """Raises NotFound."""
+        async with reached(self._pool) as connection:
+            row = await connection.fetchrow(GET, *owner_of(caller), conversation_id)
+        return _conversation(row, conversation_id)
+
+    async def change(self, caller: Caller, conversation_id: str, metadata: bytes) -> Conversation:
+        """Replace its metadata. Raises NotFound."""
+        async with reached(self._pool) as connection:
+            row = await connection.fetchrow(CHANGE, *owner_of(caller), conversation_id, metadata)
+        return _conversation(row, conversation_id)
+
+    async def delete(self, caller: Caller, conversation_id: str) -> None:
+        """Delete it with its items. Raises NotFound."""
+        async with reached(self._pool) as connection:
+            deleted = await connection.fetchval(DELETE, *owner_of(caller), conversation_id)
+        if deleted is None:
+            raise _unknown(conversation_id)
+
+    async def items(self, caller: Caller, conversation_id: str) -> list[StoredItem]:
+        """Its items, oldest first. Raises NotFound."""
+        async with reached(self._pool) as connection:
+            rows = await connection.fetch(ITEMS, *owner_of(caller), conversation_id)
+        if not rows:
+            raise _unknown(conversation_id)
+        return [StoredItem(row["id"], row["item"]) for row in rows if row["id"] is not None]
+
+    async def add(self, caller: Caller, grown: Grown) -> None:
+        """Add items. Raises NotFound, and BodyTooLarge for more than a conversation holds."""
+        async with reached(self._pool) as connection, connection.transaction():
+            await grow(connection, caller, grown)
+
+    async def remove(self, caller: Caller, conversation_id: str, item_id: str) -> Conversation:
+        """Remove an item. Raises NotFound for an unknown conversation or item."""
+        async with reached(self._pool) as connection, connection.transaction():
+            await connection.execute(LOCK, *owner_of(caller), conversation_id)
+            conversation = _conversation(
+                await connection.fetchrow(GET, *owner_of(caller), conversation_id), conversation_id
+            )
+            size_bytes = await connection.fetchval(REMOVE, conversation_id, item_id)
+            if size_bytes is None:
+                raise no_item(item_id)
+            await connection.execute(RESIZE, *owner_of(caller), conversation_id, -1, -size_bytes)
+        return conversation
+
+
+async def grow(connection: asyncpg.Connection[Any], caller: Caller, grown: Grown) -> None:
+    """Add items to a conversation, within its transaction; an item that it has is left as it is. Raises NotFound, and
+    BodyTooLarge for more than a conversation holds."""
+    place = *owner_of(caller), grown.conversation_id
+    if await connection.fetchrow(LOCK, *place) is None:
+        raise _unknown(grown.conversation_id)
+    columns = [item.id for item in grown.items], [item.item for item in grown.items]
+    added = await connection.fetch(ADD, grown.conversation_id, *columns)
+    size_bytes = sum(row["size_bytes"] for row in added)
+    row = await connection.fetchrow(RESIZE, *place, len(added), size_bytes)
+    if row is None or row["items"] > MOST_ITEMS or row["size_bytes"] > MOST_HISTORY_BYTES:
+        raise BodyTooLarge(
+            f"The conversation would hold more than {MOST_ITEMS} items or {MOST_HISTORY_BYTES} bytes, the limits. "
+            "Remove items, or begin another.",
+            param="conversation",
+        )
+
+
+def no_item(item_id: str) -> NotFound:
+    """The error for an item that a conversation lacks."""
+    return NotFound(f"There is no item {shortened(repr(item_id))} in this conversation.", param="item_id")
+
+
+def _conversation(row: asyncpg.Record | None, conversation_id: str) -> Conversation:
+    if row is None:
+        raise _unknown(conversation_id)
+    return Conversation(row["id"], row["created_at"], row["metadata"])
+
+
+def _unknown(conversation_id: str) -> NotFound:
+    return NotFound(
+        f"There is no conversation {shortened(repr(conversation_id))}: it was deleted, has passed its retention, or is "
+        "not of this key's project.",
+        param="conversation",
+    )

@@ -1,0 +1,54 @@
+"""Pages of items, of a stored response and of a conversation alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from litestar import Response
+
+from contracts.errors import InvalidField
+from contracts.misfit import shortened
+from gateway.auth.guard import KeyedRequest
+
+DEFAULT_ITEMS, MOST_ITEMS = 20, 100
+ORDERS = ("asc", "desc")
+
+
+def page_asked(request: KeyedRequest) -> tuple[int, str, str | None]:
+    """The query's limit, order and cursor. Raises InvalidField."""
+    query = request.query_params
+    limit, order = query.get("limit", str(DEFAULT_ITEMS)), query.get("order", "desc")
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 5 and 1 <= int(limit) <= MOST_ITEMS):
+        raise InvalidField(
+            f"Invalid value for 'limit': {shortened(repr(limit))}. It must be from 1 to {MOST_ITEMS}.", param="limit"
+        )
+    if order not in ORDERS:
+        raise InvalidField(
+            f"Invalid value for 'order': {shortened(repr(order))}. It must be one of: {', '.join(ORDERS)}.",
+            param="order",
+        )
+    return int(limit), order, query.get("after")
+
+
+def page_of(items: Sequence[tuple[str, bytes]], limit: int, order: str, after: str | None) -> bytes:
+    """The JSON of a page. items: with their ids, oldest first. Raises InvalidField for an unknown cursor."""
+    items = list(items) if order == "asc" else list(reversed(items))
+    if after is not None:
+        past = next((at + 1 for at, (name, _) in enumerate(items) if name == after), None)
+        if past is None:
+            raise InvalidField(f"'after' is {shortened(repr(after))}, which is not among these items.", param="after")
+        items = items[past:]
+    page = items[:limit]
+    listed = {
+        "object": "list",
+        "data": [msgspec.Raw(item) for _, item in page],
+        "first_id": page[0][0] if page else None,
+        "last_id": page[-1][0] if page else None,
+        "has_more": len(items) > limit,
+    }
+    return msgspec.json.encode(listed)
+
+
+def json_response(body: bytes) -> Response[bytes]:
+    return Response(body, media_type="application/json")

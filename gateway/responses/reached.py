@@ -1,0 +1,40 @@
+"""The connection to PostgreSQL for reads and writes that a client of the Responses API waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+
+from contracts.errors import ResponsesUnavailable
+from contracts.generation import Caller
+from storage.engine import FAILURES, borrow
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 5.0
+"""Longest wait for one read or write."""
+
+
+@contextlib.asynccontextmanager
+async def reached(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection for a read or write that a client waits for. Raises ResponsesUnavailable."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S), borrow(pool) as connection:
+            yield connection
+    except FAILURES as failure:
+        logger.warning("stored responses cannot be reached: %s", failure)
+        raise ResponsesUnavailable(
+            "Stored responses cannot be reached now. Try again, or send the whole conversation as 'input' and leave "
+            "'store', 'previous_response_id' and 'conversation' out.",
+            retry_after_s=2,
+        ) from None
+
+
+def owner_of(caller: Caller) -> tuple[str, str]:
+    """The columns of a row that only keys of the caller's project find."""
+    return caller.organization_id, caller.project_id
