@@ -92,7 +92,7 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Choice of a replica among those that could take the request. `prefix`: the one that would answer first, including
     the cost to other requests; `least_load`: the fewest leases for its weight; `consistent_hash`: the session's own
     replica while its load allows; `round_robin`: each in turn."""
-    queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
+    queue_length: Fixed[Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]] = 1_000
     """Requests that may wait per pool; further ones are refused at once, with 503 `overloaded`."""
     slos: tuple[SloClass, ...] = SLOS
     """Time to first token by tier and prompt length, shortest prompts first. A request is sent to an engine while its

@@ -50,7 +50,7 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of it. Memory that nothing was written to is the system's: a small value keeps an engine small that computes little
     at once. `up` sets 32 MiB for the chat model that it fetches."""
 
-    page_tokens: Fixed[Annotated[int, Meta(ge=1, le=256)]] = 16
+    page_tokens: Annotated[int, Meta(ge=1, le=256)] = 16
     """Tokens in one page."""
 
     dtype: Literal["auto", "fp8", "int8"] = "auto"
