@@ -160,7 +160,8 @@ async def test_a_price_is_set_in_the_currency_listed_and_ended_by_its_models_nam
     config = ("--config", str(euros))
     said = await shell.must("prices", "set", "slipstream-chat", "--input", "0.20", "--output", "0.8", *config)
     assert said.startswith(
-        "slipstream-chat: 0.20 EUR for input, 0.02 EUR for cached input, 0.80 EUR for output, a million tokens; 50 % of it in the class offline from "
+        "slipstream-chat: 0.20 EUR for input, 0.02 EUR for cached input, 0.80 EUR for output, a million tokens; "
+        "50 % of it in the class offline from "
     )
     assert "warning" not in said
     listed = await shell.must("prices", "list", *config)
