@@ -38,7 +38,7 @@ class Lock(msgspec.Struct, frozen=True):
 
 
 LOCKS = (
-    Lock("gateway", "gateway, router and worker: no engine, no PyTorch"),
+    Lock("gateway", "gateway, router and worker: no engine, no PyTorch", ("s3",)),
     Lock("engine-cuda", "the embedded engine on a GPU", ("engine",)),
     Lock(
         "dev-cpu", "everything and the tools for tests, on a CPU; what CI installs", ("engine", "lsp", "dev"), cpu=True

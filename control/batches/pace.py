@@ -5,8 +5,9 @@ requests find room again within a round. Pure.
 
 from __future__ import annotations
 
-FIRST, MOST = 8, 256
-"""Lines in flight at the beginning, and at most."""
+FIRST, MOST = 8, 128
+"""Lines in flight at the beginning, and at most, also of all batches of a worker: a gateway takes 256 connections of an
+address (`max_connections_per_address`), and others may share it."""
 ROUND_S = 1.0
 """Refusals within so long are one: all lines in flight may be refused for the same reason."""
 

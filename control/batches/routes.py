@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode, validation_error
 
 FILES_PATH, BATCHES_PATH = "/v1/files", "/v1/batches"
+PART_BYTES = 1_000_000
 BATCH_BYTES = 100_000
 """Longest body that makes a batch."""
 
@@ -46,7 +47,7 @@ def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]
     async def create_file(request: AnyRequest) -> Response[bytes]:
         key = await admitted(request)
         query_of(NoQuery, request)
-        return _answer(await api.upload(key, request.headers.get("content-type", ""), request.stream()))
+        return _answer(await api.upload(key, request.headers.get("content-type", ""), _received(request)))
 
     @get(FILES_PATH)
     async def list_files(request: AnyRequest) -> Response[bytes]:
@@ -101,6 +102,17 @@ def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]
         *(create_file, list_files, get_file, delete_file, get_content),
         *(create_batch, list_batches, get_batch, cancel_batch),
     ]
+
+
+async def _received(request: AnyRequest) -> AsyncIterator[bytes]:
+    """The body as it arrives. `body_timeout_s` holds for each part of it, as a large file may take longer."""
+    connection, part_bytes = request.scope[SCOPE_KEY], 0  # type: ignore[literal-required]
+    async for chunk in request.stream():
+        part_bytes += len(chunk)
+        if part_bytes >= PART_BYTES:
+            part_bytes = 0
+            connection.receiving()
+        yield chunk
 
 
 def query_of(kind: type[Any], request: AnyRequest) -> Any:

@@ -27,6 +27,7 @@ from control.batches.line_token import LineToken
 from control.batches.machine import BatchStatus, Step, next_step
 from control.batches.metrics import BatchMetrics
 from control.batches.models import model_check
+from control.batches.pace import MOST
 from control.batches.store import FileStore
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import FAILURES, borrow, close, lazy_pool
@@ -95,7 +96,7 @@ class BatchRunner:
             name="slipstream-batches",
         )
         self._ledger = Ledger(self._pool)
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._trusted or True)
+        connector = aiohttp.TCPConnector(limit=MOST, ssl=self._trusted or True)
         timeout = aiohttp.ClientTimeout(total=asking.LINE_TIMEOUT_S)
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout) as self._session:

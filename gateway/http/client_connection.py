@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gateway.http.connections import ConnectionTable, Held
+from gateway.http.connections import ConnectionTable, Held, Waiting
 from gateway.wire.errors import Headers
 
 SCOPE_KEY = "slipstream.connection"
@@ -91,6 +91,11 @@ class ClientConnection:
         self.counted = True
         if self._table is not None and self._held is not None and not self._cycle.response_complete:
             self._table.reserved(self._held)
+
+    def receiving(self) -> None:
+        """A long body is on its way: the time that the rest may take begins again."""
+        if self._table is not None and self._held is not None and self._held.waiting is Waiting.BODY:
+            self._table.wait(self._held, Waiting.BODY)
 
     @property
     def gone(self) -> bool:

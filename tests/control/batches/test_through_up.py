@@ -59,13 +59,13 @@ async def test_kill_9_of_every_process_loses_no_line_and_bills_none_twice() -> N
     async with fake_engine(token=TOKEN) as engine:
         await engine.control(ttft_s=1.0, tokens=4)
         async with deployment(environment=fake_fleet(engine.url), token=TOKEN) as running, sdk_of(running) as sdk:
+            pids = {name: await running.pid(name) for name in KILLED}
             text = b"\n".join(_line(number) for number in range(LINES))
             file = await sdk.files.create(file=("in.jsonl", text), purpose="batch")
             began_s = time.monotonic()
             made = await sdk.batches.create(
                 input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
             )
-            pids = {name: await running.pid(name) for name in KILLED}
             for number, name in enumerate(KILLED, start=1):
                 batch = await shown(sdk, made.id, LINES * number // (len(KILLED) + 1))
                 assert batch.status == "in_progress", f"it ended before {name} was killed"

@@ -131,6 +131,28 @@ async def test_a_body_that_never_ends_is_408_however_steadily_it_comes() -> None
 
 
 @on_uvloop
+async def test_a_long_body_has_its_time_for_each_part() -> None:
+    async def in_parts(scope: Any, receive: Any, send: Any) -> None:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+            scope[SCOPE_KEY].receiving()
+        scope[SCOPE_KEY].start(200, [(b"content-length", b"2")])
+        scope[SCOPE_KEY].end(b"%d" % size)
+
+    async with served(in_parts, body_timeout_s=10) as server:
+        peer = await server.connect()
+        await sent(server, peer, POST)
+        for part in (b"0123", b"4567", b"89"):
+            await server.waits_for(Waiting.BODY)
+            server.passes(9)
+            await sent(server, peer, part)
+        assert await one_answer(peer) == (200, b"10")
+        assert server.ended == {}
+
+
+@on_uvloop
 async def test_a_request_that_is_served_has_all_the_time_it_needs() -> None:
     go_on = asyncio.Event()
 
