@@ -6,6 +6,7 @@ the first start on a machine, and loads the result.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import subprocess
 import sys
@@ -46,14 +47,19 @@ def compile_elsewhere(form: Form) -> None:
     kept = note("-".join(str(int(number)) for number in form))
     if kept is None or kept.exists():
         return
-    logger.info("compiling the kernels; this takes some seconds, once")
     command = [sys.executable, "-m", __name__, *(str(int(number)) for number in form)]
     try:
-        subprocess.run(
-            command, check=True, timeout=PATIENCE_S, cwd=Path(__file__).parents[3], stdin=subprocess.DEVNULL,
-            capture_output=True,
-        )  # fmt: skip
-        kept.touch(mode=0o600)
+        # engines that start together wait for the first one's kernels
+        with kept.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if kept.exists():
+                return
+            logger.info("compiling the kernels; this takes some seconds, once")
+            subprocess.run(
+                command, check=True, timeout=PATIENCE_S, cwd=Path(__file__).parents[3], stdin=subprocess.DEVNULL,
+                capture_output=True,
+            )  # fmt: skip
+            kept.touch(mode=0o600)
     except subprocess.CalledProcessError as error:
         reason = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {error.returncode}"]
         logger.warning("the process that compiles the kernels failed, so this one compiles them: %s", reason[-1])
