@@ -41,9 +41,9 @@ def test_greedy_text_is_the_same_on_any_number_of_threads_and_in_any_batch(int8:
     expected = found.pop((1, "alone"))
     assert all(len(own) == tokens for own in expected.values())
     compared = 0
-    for way, answers in found.items():
-        for rid, own in answers.items():
-            assert own == expected[rid], (way, rid)
+    for way, texts in found.items():
+        for rid, told in texts.items():
+            assert told == expected[rid], (way, rid)
             compared += tokens
     print(f"{compared} tokens compared, int8 {int8}")
     assert compared >= (200 if count < 12 else 4_000)
