@@ -7,7 +7,8 @@ Every rival decodes greedily and past its end token, so that all produce as many
 asked through their HTTP server, streamed. They are measured in turns, so that what else the machine does hits all
 alike, and only the one being measured runs. How to install them: docs/guides/benchmarks.md. One that is not installed
 is named; of those that are, the build is printed. Throughput is the median of the rounds with the slowest and the
-quickest beside it. Last line: JSON.
+quickest beside it. The speed of one stream is also given as a share of the memory's speed, measured before the rounds:
+the bytes of all weights that a token reads, times its tokens a second. Last line: JSON.
 
 Threads: every engine computes its model with `--threads` threads. What it has beside them, as an HTTP server, is its
 own affair and may use all cores: vLLM and SGLang have further processes, llama.cpp and ours a thread.
@@ -28,6 +29,7 @@ from typing import Any
 import msgspec
 import uvloop
 
+from benchmarks.engine_cpu_rivals import bandwidth
 from benchmarks.engine_cpu_rivals.embedded import Embedded
 from benchmarks.engine_cpu_rivals.figures import Cells, against_best, print_tables, tables
 from benchmarks.engine_cpu_rivals.hugging_face import HuggingFace
@@ -118,6 +120,7 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
             await warm(rivals[name], prompts, levels)
             print(f"ready   {name}: {(await rivals[name].text(prompts.familiar, 12))!r}", flush=True)
             rivals[name].pause()
+        bytes_per_s = bandwidth.measured_bytes_per_s(options.threads)
         cells = await rounds(model.name, rivals, prompts, levels, options)
     if options.keep:
         cells = join_kept(options.keep, model.name, {})
@@ -128,9 +131,19 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
         f"each model, {os.cpu_count()} cores for all else"
     )
     print_tables(found)
+    shares = bandwidth.shares(cells, model, bytes_per_s)
+    print(f"\nshare of {bytes_per_s / 1e9:.1f} GB/s at one stream: {shares}")
     best = against_best(found, "embedded")
     print("\nembedded: " + ", ".join(f"x{level}: {text}" for level, text in best.items()))
-    return {"model": model.name, "builds": builds, **found, "embedded_against_best": best, "missing": missing}
+    return {
+        "model": model.name,
+        "builds": builds,
+        **found,
+        "bandwidth_bytes_per_s": round(bytes_per_s),
+        "bandwidth_share": shares,
+        "embedded_against_best": best,
+        "missing": missing,
+    }
 
 
 def stop(rivals: dict[str, Rival], name: str) -> None:

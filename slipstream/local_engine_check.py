@@ -31,7 +31,11 @@ class Footprint(msgspec.Struct, frozen=True):
 
     @property
     def kv_bytes(self) -> int:
-        return self.engine.config.kv.budget_bytes
+        """As set; otherwise one request of the longest kind, the least that the engine would choose."""
+        config = self.engine.config
+        if config.kv.budget_bytes is not None:
+            return config.kv.budget_bytes
+        return -(-config.context_tokens // config.kv.page_tokens) * config.kv.page_tokens * self.token_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -64,7 +68,7 @@ def crowded(engines: Sequence[Engine], machine: Machine | None = None) -> str | 
     """What to tell of engines that have more threads than there are cores; None when they have not. They run, slower
     than with fewer."""
     cores = (machine or this_machine(with_gpu=False)).cores
-    threads = sum(engine.config.threads for engine in engines)
+    threads = sum(engine.config.threads for engine in engines if engine.config.threads != "auto")
     if threads <= cores:
         return None
     each = " + ".join(f"{engine.config.threads} of {engine.name}" for engine in engines)

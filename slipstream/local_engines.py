@@ -13,6 +13,7 @@ from contracts.generation import Tier
 from contracts.pooling import Task
 from control.fleet.served_names import served_names
 from engines.embedded.config import EngineConfig
+from engines.embedded.cores import physical_cores, shared_threads
 from infra.local.ports import Ports
 from slipstream import fleet, model_folder
 from slipstream.model_folder import ModelFolder
@@ -69,11 +70,24 @@ def planned(settings: Settings) -> tuple[Settings, tuple[Engine, ...]]:
         for pool in served.pools
         for engine in _of_pool(served, pool, f"pools.{pool.name}.engine" if settings.models else "engine")
     )
+    engines = _with_threads(engines)
     folders = {engine.pool: str(engine.folder.path) for engine in engines}
     models = tuple(
         msgspec.structs.replace(model, tokenizer=model.tokenizer or folders.get(model.pool)) for model in served.models
     )
     return msgspec.structs.replace(served, models=models), engines
+
+
+def _with_threads(engines: tuple[Engine, ...]) -> tuple[Engine, ...]:
+    """The same ones; those with `threads = "auto"` share the cores that the others leave."""
+    given = [engine.config.threads for engine in engines if engine.config.threads != "auto"]
+    threads = shared_threads(physical_cores(), sum(given), len(engines) - len(given))
+    return tuple(
+        msgspec.structs.replace(engine, config=msgspec.structs.replace(engine.config, threads=threads))
+        if engine.config.threads == "auto"
+        else engine
+        for engine in engines
+    )
 
 
 def placed(engines: Sequence[Engine], ports: Ports) -> tuple[Engine, ...]:

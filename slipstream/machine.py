@@ -29,13 +29,13 @@ def this_machine(*, with_gpu: bool) -> Machine:
     """As this process may use it. with_gpu: look for a GPU too, which takes seconds."""
     return Machine(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        memory_bytes=_memory_bytes(),
+        memory_bytes=memory_bytes(),
         gpu_memory_bytes=_gpu_memory_bytes() if with_gpu else 0,
         native_bfloat16=_native_bfloat16(),
     )
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
     """Of the machine, or what a container is given of it."""
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:

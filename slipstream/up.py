@@ -35,6 +35,7 @@ from slipstream.database import fleet_warning, live_fleet, ownership_warning
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
+from slipstream.hub_model import with_hub_models
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
@@ -55,6 +56,7 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
     """
     progress = Progress(quiet=quiet)
     # Before anything is made, so that the usual mistakes cost no time and leave nothing behind.
+    settings = await with_hub_models(settings, settings.data.models, progress.say)
     start_check.check(settings)
     if probe and (faults := await engine_probe.probe(settings)):
         raise ConfigError("; ".join(faults))

@@ -19,8 +19,8 @@ def tables(cells: Cells) -> dict[str, Table]:
         "tokens_per_s": _table(cells, lambda samples: statistics.median(_speeds(samples)), 1),
         "tokens_per_s_least": _table(cells, lambda samples: min(_speeds(samples)), 1),
         "tokens_per_s_most": _table(cells, lambda samples: max(_speeds(samples)), 1),
-        "ttft_p50_ms": _table(cells, lambda samples: 1e3 * statistics.median(_pooled(samples, "first_s")), 2),
-        "itl_p99_ms": _table(cells, lambda samples: 1e3 * _p99(_pooled(samples, "gaps_s")), 2),
+        "ttft_p50_ms": _table(cells, lambda samples: 1e3 * statistics.median(pooled(samples, "first_s")), 2),
+        "itl_p99_ms": _table(cells, lambda samples: 1e3 * _p99(pooled(samples, "gaps_s")), 2),
         "cpu_ms_per_token": _table(
             cells, lambda samples: 1e3 * statistics.median(one.cpu_s / one.tokens for one in samples), 3
         ),
@@ -62,7 +62,8 @@ def _speeds(samples: list[Sample]) -> list[float]:
     return [sample.tokens / sample.elapsed_s for sample in samples]
 
 
-def _pooled(samples: list[Sample], times: Literal["first_s", "gaps_s"]) -> list[float]:
+def pooled(samples: list[Sample], times: Literal["first_s", "gaps_s"]) -> list[float]:
+    """The times of all samples."""
     return [value for sample in samples for value in getattr(sample, times)]
 
 

@@ -25,7 +25,6 @@ from benchmarks.processes import free_port
 from contracts.desired_state import Model, Pool, Replica
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
-from engines.embedded.config import KVConfig
 from infra.local.config import LocalConfig
 from router.config import RouterConfig, SloClass
 from speculative.config import SpeculationConfig
@@ -35,7 +34,7 @@ MODEL = "slipstream-code"
 FOLDER = ROOT / "models" / MODEL
 CONTEXT_TOKENS = 6_144
 """Of 4,000 to 8,000 tokens of file: the longer ones need a window."""
-KV_BYTES = KVConfig().budget_bytes
+KV_BYTES = 256 * 1024 * 1024
 """Of each engine, as `slipstream up` starts it."""
 QUEUED_S = 0.05
 """Waiting longer than this for a place is a wait."""

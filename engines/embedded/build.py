@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import functools
+import logging
 from pathlib import Path
 
+import msgspec
 import torch
 
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
+from engines.embedded.cores import free_bytes
 from engines.embedded.device import decided, device_of
 from engines.embedded.draft_sources import head_folder
 from engines.embedded.engine import Engine
 from engines.embedded.freed_memory import released_at_once
+from engines.embedded.kv.budget import budget_bytes
 from engines.embedded.kv.events import BlockEvents
-from engines.embedded.kv.store import KVStore
+from engines.embedded.kv.store import KVStore, kv_token_bytes
 from engines.embedded.models.registry import load_model
 from engines.embedded.pooling import Pooling
 from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.tokenizer.tokenizer import Tokenizer
 from speculative.eagle.checkpoint import token_bytes
+
+logger = logging.getLogger(__name__)
+GPU_SHARE = 3.4
+"""A GPU is the engine's alone, so that `budget_bytes` gives it .85 of what is free."""
 
 
 def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
@@ -27,8 +35,9 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
 
     Raises ConfigError that names the fault in the model folder or the settings.
     """
-    torch.set_num_threads(config.threads)
     config = decided(config)
+    assert config.threads != "auto"
+    torch.set_num_threads(config.threads)
     device = device_of(config)
     with released_at_once():
         linears = functools.partial(linears_of, config, device=device)
@@ -43,7 +52,19 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
         )
     head = head_folder(config.speculation, Path(config.model))
     beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
-    store = KVStore(model.config, config.kv, model.dtype, context_tokens, device, beside_bytes)
+    kv = config.kv
+    if kv.budget_bytes is None:
+        per_token = beside_bytes + kv_token_bytes(model.config, kv, model.dtype)
+        free = torch.cuda.mem_get_info(device)[0] * GPU_SHARE if device.type == "cuda" else free_bytes()
+        most = config.scheduler.max_running
+        chosen = budget_bytes(int(free), per_token, context_tokens, most, kv.page_tokens)
+        kv = msgspec.structs.replace(kv, budget_bytes=chosen)
+    store = KVStore(model.config, kv, model.dtype, context_tokens, device, beside_bytes)
+    logger.info(
+        "keys and values: %d tokens in %.2f GB%s; %d threads",
+        store.total_tokens, store.total_pages * store.page_bytes / 1e9,
+        " of the free memory" if config.kv.budget_bytes is None else " as set", config.threads,
+    )  # fmt: skip
     pooling = Pooling.read(Path(config.model))
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config), pooling=pooling)
 

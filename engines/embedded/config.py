@@ -19,8 +19,13 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits on running and waiting requests."""
 
     max_batch_tokens: Annotated[int, Meta(ge=1)] = 512
-    """Tokens computed in one step, over all sequences. Running sequences come first; prompts are cut to the rest, so
-    this bounds how long a step can delay running streams."""
+    """Most tokens computed in one step, over all sequences. Running sequences come first; prompts are cut to the rest,
+    and to what `pause_ms` leaves."""
+
+    pause_ms: Annotated[float, Meta(gt=0.0)] = 100.0
+    """Longest time between two tokens of a running stream while prompts arrive: a step computes as many tokens of
+    prompts as fit into it, by the measured cost of a token, and at least 16. Where generation alone takes longer, no
+    further sequences start beyond the eighth. Give the objective that clients have for gaps."""
 
     max_running: Annotated[int, Meta(ge=1, le=1024)] = 64
     """Sequences (choices) that run at once; the rest queue."""
@@ -41,9 +46,11 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The memory for keys and values."""
 
-    budget_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
+    budget_bytes: Annotated[int, Meta(ge=1)] | None = None
     """Bytes for all pages. One token takes 2 * layers * kv heads * head dim * bytes per element; in 8 bits
-    2 * layers * kv heads * (head dim + 2)."""
+    2 * layers * kv heads * (head dim + 2). Unset: a quarter of the memory that is free when the engine starts (of a
+    container's, where it has a limit), and no more than `max_running` requests of the longest kind fill; the log shows
+    it. Memory that nothing was written to is not taken."""
 
     cached_bytes: Annotated[int, Meta(ge=0)] | None = None
     """Bytes of the budget that prefixes of ended requests may keep, the least recently used leaving first. Unset: all
@@ -170,8 +177,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: MetricsConfig = MetricsConfig()
     """Content of `/metrics` on the engine's port when it is read without the token."""
 
-    threads: Annotated[int, Meta(ge=1, le=256)] = 1
-    """CPU threads for the model."""
+    threads: Annotated[int, Meta(ge=1, le=256)] | Literal["auto"] = "auto"
+    """CPU threads for the model. auto: all physical cores that the process may use; `up` divides them between the
+    engines that it starts. The native kernels compute the same bits with any number."""
 
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Device of the model. auto: a CUDA GPU where there is one."""
@@ -184,9 +192,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     natively, else float32."""
 
     kernels: Literal["auto", "torch"] = "auto"
-    """Implementation of the layers on a CPU. auto: the native kernels, where the number format is bfloat16, `threads`
-    is 1 or 2 and they support the model's shape; compiling them makes the first start seconds longer. torch: PyTorch's
-    operations."""
+    """Implementation of the layers on a CPU. auto: the native kernels, where the number format is bfloat16 and
+    they support the model's shape; compiling them makes the first start seconds longer. torch: PyTorch's operations."""
 
     quantization: Literal["auto", "none", "int8", "fp8"] = "auto"
     """Storage of the weights. auto: int8 for a GGUF file whose weights have 8 bits or fewer already, on a CPU, unless

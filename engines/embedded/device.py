@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import torch
 
 from contracts.errors import ConfigError
 from engines.embedded.combinations import require_possible, with_quantization
 from engines.embedded.config import EngineConfig
+from engines.embedded.cores import physical_cores
 
 
 def device_of(config: EngineConfig) -> torch.device:
@@ -23,5 +25,8 @@ def device_of(config: EngineConfig) -> torch.device:
 
 
 def decided(config: EngineConfig) -> EngineConfig:
-    """Return the settings with `quantization = "auto"` resolved. Raises ConfigError for an unreadable model file."""
+    """Return the settings with `threads` and `quantization` chosen where they are "auto". Raises ConfigError for an
+    unreadable model file."""
+    if config.threads == "auto":
+        config = msgspec.structs.replace(config, threads=physical_cores())
     return with_quantization(config, on_gpu=config.device != "cpu" and torch.cuda.is_available())

@@ -158,6 +158,9 @@ class Engine:
         self._drafter.learn(plan, starts, states)
         self.stats.count_step(now, now - started)
         if not ended:
+            generating = sum(work.tokens - work.drafts == 1 for work in plan.works)
+            computed = sum(work.tokens for work in plan.works)
+            self.scheduler.costs.observe(generating, computed - generating, now - started)
             self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
         self.events.flush()
         return deltas

@@ -20,6 +20,7 @@ from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from engines.embedded.sequence import Sequence
 from engines.embedded.shares import Shares
+from engines.embedded.step_costs import StepCosts, prompt_budget, running_limit
 from engines.embedded.waiting import WaitingQueue
 
 SHARE_BEHIND = 4
@@ -63,6 +64,8 @@ class Scheduler:
         """clock: monotonic seconds."""
         self.waiting = WaitingQueue(config.ageing_s)
         self.running: list[Sequence] = []
+        self.costs = StepCosts()
+        """Measured costs of tokens, which bound the steps."""
         self.preemptions = 0
         """Sequences sent back to the queue for lack of pages."""
         self.yielded = 0
@@ -74,6 +77,24 @@ class Scheduler:
         self._clock = clock
         self._gathered_from_s = math.inf
         """Sequences due at this time or later do not start: memory is being gathered for an earlier one."""
+
+    @property
+    def step_tokens(self) -> int:
+        """The most tokens that the next step may compute."""
+        return self._step_tokens(sum(sequence.pending == 1 for sequence in self.running))
+
+    def _step_tokens(self, generating: int) -> int:
+        """No stream waits for a step without generating sequences, so it may be as large as any."""
+        most = self._config.max_batch_tokens
+        if not generating:
+            return most
+        spent_s = self.costs.generation_s(generating)
+        return min(generating + prompt_budget(self._config.pause_ms / 1e3, spent_s, self.costs.token_s, most), most)
+
+    @property
+    def _most_running(self) -> int:
+        spent_s = self.costs.generation_s(len(self.running))
+        return running_limit(self._config.pause_ms / 1e3, spent_s, len(self.running), self._config.max_running)
 
     @property
     def promised_pages(self) -> int:
@@ -93,17 +114,17 @@ class Scheduler:
         """The work of the next step: sequences that generate first, the oldest prompt except for a share, new
         sequences, the other prompts, the shortest first, and last background prompts."""
         plan = StepPlan()
-        budget = self._config.max_batch_tokens
         works: dict[Sequence, int] = {}
         preemptions = self.preemptions
         generating = [sequence for sequence in self.running if sequence.pending == 1]
+        budget = limit = self._step_tokens(len(generating))
         catching_up = [sequence for sequence in self.running if sequence.pending > 1]
         in_background = [sequence for sequence in catching_up if sequence.request.priority < 0]
         waited_for = [sequence for sequence in catching_up if sequence not in in_background]
         self._cut_drafts(generating, budget)
         oldest, younger = waited_for[:1], sorted(waited_for[1:], key=lambda sequence: sequence.pending)
         # a sequence with a few tokens to compute must not wait for the thousands of another
-        kept = self._config.max_batch_tokens // SHARE_BEHIND if younger or self.waiting else 0
+        kept = limit // SHARE_BEHIND if younger or self.waiting else 0
         for sequence in [*generating, *oldest]:
             given = max(budget - kept, 0) if sequence in oldest else budget
             if given and sequence.running:  # an earlier one may have preempted it
@@ -113,7 +134,7 @@ class Scheduler:
         if self.preemptions == preemptions:
             while budget and (admitted := self._admit(plan, works)) is not None:
                 # `_admit` may have preempted sequences of this step
-                budget = self._config.max_batch_tokens - sum(works.values())
+                budget = limit - sum(works.values())
                 budget -= self._give(admitted, budget, works, plan)
         for sequence in younger:
             if budget and sequence.running:
@@ -163,7 +184,7 @@ class Scheduler:
             return None
         self._gathered_from_s = math.inf
         shares = self._shares()
-        has_place = len(self.running) < self._config.max_running
+        has_place = len(self.running) < self._most_running
         unpromised = self._unpromised_pages if has_place else 0
         for line in self.waiting.lines(shares.held):
             passed_until_s = math.inf
@@ -194,7 +215,7 @@ class Scheduler:
         found = self._cache.match(sequence.request.namespace, sequence.tokens, sequence.most_cached)
         cached = len(found) * self._page_tokens
         lacking = most_pages - len(found) - self._unpromised_pages if self.running else 0
-        if lacking > 0 or len(self.running) >= self._config.max_running:
+        if lacking > 0 or len(self.running) >= self._most_running:
             leaving = [] if shares is None else shares.yielding(sequence, self.running, self._own_pages, lacking)
             for other in leaving:
                 works.pop(other, None)

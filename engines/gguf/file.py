@@ -204,7 +204,9 @@ class _Head:
         if made is None:
             raise ConfigError(
                 f"{self._path}: {name} has the format {OTHERS.get(kind, f'number {kind}')}, which is not supported; "
-                f"supported: {', '.join(one.name for one in FORMATS.values())}. Give a file in one of these formats"
+                f"supported: {', '.join(one.name for one in FORMATS.values())}. Give a file in one of these "
+                "formats, or serve this one by llama.cpp's server, as "
+                "a pool of driver openai"
             )
         elements = 1
         for side in shape:

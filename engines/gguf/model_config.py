@@ -28,7 +28,8 @@ def config_of(path: Path) -> dict[str, Any]:
     architecture = ARCHITECTURES.get(name)
     if architecture is None:
         raise ConfigError(
-            f"{path}: general.architecture is {name}, which is not supported; supported: {', '.join(ARCHITECTURES)}",
+            f"{path}: general.architecture is {name}, which is not supported; supported: {', '.join(ARCHITECTURES)}. "
+            "llama.cpp's server may serve it, as a pool of driver openai",
             param="architectures",
         )
     return _Reader(file, name).config(architecture)

@@ -36,8 +36,6 @@ class Int8Linear:
         """weight: (out, in); bias: (out,); native: have `panels`; needs numba; team: threads that multiply by
         them; None: one."""
         self.shape = tuple(weight.shape)
-        self.has_bias = bias is not None
-        """A bias is added to the product."""
         rounded, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(weight.shape[0])
         # a few rows at a time: a head of 49,152 words would be in memory four times in float32
         for start in range(0, weight.shape[0], ROWS):
@@ -45,7 +43,8 @@ class Int8Linear:
             exact = weight[rows].float()
             scales[rows] = (exact.abs().amax(1) / MAX).clamp_min(torch.finfo(torch.float32).tiny)
             rounded[rows] = (exact / scales[rows, None]).round_().clamp_(-MAX, MAX)
-        self._bias = None if bias is None else bias.bfloat16()
+        self.bias = None if bias is None else bias.bfloat16()
+        """Added to the product."""
         self._weight: Tensor | None = None
         self._scales = scales.bfloat16()
         self.panels: Int8Panels | None = None
@@ -57,6 +56,9 @@ class Int8Linear:
         else:
             self._surplus = -weight.shape[1] % MULTIPLE
             self._weight = functional.pad(rounded, (0, self._surplus))
+
+    holds_rows = True
+    """`rows` gives the weight, as rounded."""
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the rounded weight, (ids, in) float32."""
@@ -73,4 +75,4 @@ class Int8Linear:
         else:
             padded = functional.pad(x.bfloat16(), (0, self._surplus)) if self._surplus else x.bfloat16()
             out = torch._weight_int8pack_mm(padded, self._weight, self._scales)
-        return (out if self._bias is None else out + self._bias).to(x.dtype)
+        return (out if self.bias is None else out + self.bias).to(x.dtype)

@@ -42,8 +42,8 @@ class Linear:
     the weight in float16, which represents all bf16 weights except below 1e-7. Up to some 12 rows that is faster than
     bf16, above it slower, and a row has the same bits in any batch here too.
 
-    `native`: the second copy is `panels`, in the native kernels' layout. Float32 inputs are rounded to bf16; products
-    are summed and returned in float32.
+    `native`: the only copy is `panels`, in the native kernels' layout. Inputs are rounded to bf16; products are summed
+    in float32.
     """
 
     def __init__(
@@ -57,9 +57,8 @@ class Linear:
     ) -> None:
         """native: have `panels`; needs numba; team: threads that multiply by them; None: one."""
         self.shape = tuple(weight.shape)
-        self.has_bias = bias is not None
-        """A bias is added to the product."""
-        self._bias = bias
+        self.bias = bias
+        """Added to the product."""
         self._dtype = weight.dtype
         self._weight = weight.contiguous()
         self._packed: Tensor | None = None
@@ -70,13 +69,15 @@ class Linear:
         """The weight in the native kernels' layout."""
         bfloat16 = weight.dtype is torch.bfloat16 and weight.device.type == "cpu"
         packs = bfloat16 and _packs_bfloat16()
-        small = weight.numel() <= MOST_WIDE_ELEMENTS
         alone = bfloat16 and not packs and wide_is_fast(weight.device)
-        if native and small:
+        if native:
             from engines.layers.native.matmul import Panels
 
             self.panels = Panels(weight, team)
-        elif ((wide and small) or alone) and float(weight.abs().max()) <= LARGEST_FLOAT16:
+            self._weight = torch.empty(0, dtype=weight.dtype)
+            return
+        small = weight.numel() <= MOST_WIDE_ELEMENTS
+        if ((wide and small) or alone) and float(weight.abs().max()) <= LARGEST_FLOAT16:
             self._wide = _packed_float16(weight.float())
         if packs:
             # the batch size is a hint that changes nothing measurable between 1 and 512
@@ -87,11 +88,11 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in). Returns (tokens, out)."""
-        if self._packed is not None and x.dtype is self._dtype:
-            return self._plain(x)
         if self.panels is not None:
             out = self.panels(x)
             return (out if self._wide_bias is None else out + self._wide_bias).to(x.dtype)
+        if self._packed is not None and x.dtype is self._dtype:
+            return self._plain(x)
         if self._wide is not None:
             rows, single = len(x), x.float()
             if short := -rows % self._multiple:  # padding with no rows would copy all of them
@@ -100,10 +101,20 @@ class Linear:
             return wide[:rows].to(x.dtype)
         return self._plain(x.to(self._dtype)).to(x.dtype)
 
+    @property
+    def holds_rows(self) -> bool:
+        """`rows` gives the weight, which is held in no other order."""
+        return self.panels is not None
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of a weight in `panels`, (ids, in)."""
+        assert self.panels is not None
+        return self.panels.rows(ids)
+
     def _plain(self, x: Tensor) -> Tensor:
         if self._packed is None:
-            return functional.linear(x, self._weight, self._bias)
-        packed: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+            return functional.linear(x, self._weight, self.bias)
+        packed: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
         return packed
 
 

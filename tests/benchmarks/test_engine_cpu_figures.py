@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 
 import pytest
+from safetensors.torch import load_file
 
+from benchmarks.engine_cpu_rivals.bandwidth import read_weights, shares
 from benchmarks.engine_cpu_rivals.build import said, versions
 from benchmarks.engine_cpu_rivals.figures import Cells, against_best, tables
 from benchmarks.engine_cpu_rivals.rival import Sample
+from engines.embedded.models.config import ModelConfig
+from tests.engines.embedded.tiny import SHIPPED
 
 
 def rounds(*tokens_per_s: int) -> dict[int, list[Sample]]:
@@ -22,6 +26,15 @@ def test_ratios_have_the_range_that_the_rounds_allow() -> None:
         800, 1000, 1200,
     ]  # fmt: skip
     assert against_best(found, "embedded") == {"8": "2.00 (1.33 to 3.00) x other"}, "800 of 600 to 1,200 of 400"
+
+
+def test_a_stream_is_a_share_of_the_memorys_speed() -> None:
+    path = SHIPPED / "slipstream-chat"
+    weights = sum(tensor.numel() for name, tensor in load_file(path / "model.safetensors").items() if tensor.ndim > 1)
+    assert read_weights(ModelConfig.read(path)) == weights
+    one = {1: [Sample(8, 1.0, 0.5, [0.1], [0.01, 0.02, 0.03])]}
+    found = shares({"embedded": one, "embedded-int8": one, "vllm": one, "llama.cpp-f16": {8: one[1]}}, path, 1e9)
+    assert found == {"embedded": round(weights * 2 / 0.02 / 1e9, 3), "embedded-int8": round(weights / 0.02 / 1e9, 3)}
 
 
 def test_a_build_is_named_and_what_cannot_be_named_says_so() -> None:

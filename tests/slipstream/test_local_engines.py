@@ -42,6 +42,7 @@ def _check(settings: Settings, machine: Machine = MACHINE) -> list[local_engine_
 
 def test_two_pools_engines_have_different_settings_and_other_pools_start_none() -> None:
     code = {**_pool("code", model=CODE, threads=2, speculation={"method": "ngram"}), "local_replicas": 2}
+    code["engine"]["kv"] = {"budget_bytes": 256 << 20}
     hosted = {"name": "hosted", "driver": "openai", "replicas": [{"id": "h", "url": "http://127.0.0.1:9"}]}
     models = _model("m-chat", "chat"), _model("m-code", "code", tier="autocomplete"), _model("m-hosted", "hosted")
     pools = _pool("chat", kv={"budget_bytes": 64 << 20}), code, hosted
@@ -58,6 +59,16 @@ def test_two_pools_engines_have_different_settings_and_other_pools_start_none() 
     assert [engine.config.model for engine in engines] == [str(SHIPPED / name) for name in (CHAT, CODE, CODE)]
     assert [engine.config.name for engine in engines] == ["m-chat", "m-code", "m-code"]
     assert [model.tokenizer for model in served.models] == [str(SHIPPED / CHAT), str(SHIPPED / CODE), None]
+
+
+@pytest.mark.parametrize(("cores", "shares"), [(1, [1, 1, 1]), (8, [2, 2, 3]), (16, [6, 6, 3])])
+def test_engines_share_the_cores_that_the_others_leave(
+    cores: int, shares: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_engines, "physical_cores", lambda: cores)
+    pools = {**_pool("a"), "local_replicas": 2}, _pool("b", threads=3 if cores > 1 else 1)
+    _, engines = local_engines.planned(_settings(*pools))
+    assert [engine.config.threads for engine in engines] == shares
 
 
 def test_engines_that_no_model_names_yet_tell_how_long_a_request_they_take() -> None:

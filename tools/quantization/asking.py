@@ -35,7 +35,7 @@ class Asked:
         """
         config = config or EngineConfig(scheduler=SchedulerConfig(max_batch_tokens=2048))
         config = defect.configured(config, folder)
-        torch.set_num_threads(config.threads)
+        torch.set_num_threads(1 if config.threads == "auto" else config.threads)
         self._defect = defect
         rounded = None if scheme is None else RoundedLinears(scheme)
         self.tokenizer = Tokenizer.load(folder)

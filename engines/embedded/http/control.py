@@ -154,6 +154,6 @@ class ControlHandlers:
             "gen_throughput": engine.stats.throughput,
             "spec_accept_length": engine.stats.accept_length,
             "max_running_requests": self._service.config.scheduler.max_running,
-            "step_tokens": self._service.config.scheduler.max_batch_tokens,
+            "step_tokens": scheduler.step_tokens,
             "share_behind": 1 / SHARE_BEHIND,
         }

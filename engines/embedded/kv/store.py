@@ -10,6 +10,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engines.embedded.config import KVConfig
+from engines.embedded.kv.budget import LEAST_BYTES
 from engines.embedded.models.config import ModelConfig
 from engines.layers import narrow_kv
 
@@ -36,19 +37,18 @@ class KVStore:
         self.head_dim = model.head_dim
         self.elements_per_token = model.kv_elements_per_token
         """Numbers stored per token, in any format."""
-        self.token_bytes = config.token_bytes(
-            model.kv_elements_per_token // model.head_dim, model.head_dim, dtype.itemsize
-        )
+        self.token_bytes = kv_token_bytes(model, config, dtype)
         self.page_bytes = self.token_bytes * config.page_tokens
         budgeted = self.page_bytes + beside_bytes * config.page_tokens
-        self.total_pages = config.budget_bytes // budgeted
+        budget = LEAST_BYTES if config.budget_bytes is None else config.budget_bytes
+        self.total_pages = budget // budgeted
         least = -(-context_tokens // config.page_tokens)
         held = self.total_pages * config.page_tokens
         self.cached_pages = None if config.cached_bytes is None else config.cached_bytes // budgeted
         """Pages that the prefix cache may keep for nobody; None: all."""
         if self.total_pages < least:
             raise ConfigError(
-                f"engine.kv.budget_bytes: {config.budget_bytes} bytes hold {held:,} tokens of this model, and one "
+                f"engine.kv.budget_bytes: {budget} bytes hold {held:,} tokens of this model, and one "
                 f"request may need {context_tokens:,}. Give at least {least * budgeted} (--kv-budget-bytes), or a "
                 f"context of {held:,} at most (engine.context_tokens, or --context-tokens; with `up` for one model "
                 "alone --chat-context-tokens or --code-context-tokens).",
@@ -97,6 +97,11 @@ class KVStore:
     def total_tokens(self) -> int:
         """Number of tokens that all pages hold."""
         return self.total_pages * self.page_tokens
+
+
+def kv_token_bytes(model: ModelConfig, config: KVConfig, dtype: torch.dtype) -> int:
+    """Bytes of a token's keys and values. dtype: the model's number format."""
+    return config.token_bytes(model.kv_elements_per_token // model.head_dim, model.head_dim, dtype.itemsize)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None) -> Tensor:

@@ -96,15 +96,16 @@ class LlamaLayer:
     def native(self) -> LayerWeights | None:
         """The weights that the native kernels need of it; None where a part has no panels."""
         parts = (self._qkv, self._output, self._gate_up, self._down)
-        plain = [part.panels for part in parts if isinstance(part, Linear | Int8Linear) and not part.has_bias]
-        panels = [one for one in plain if one is not None]
-        if len(panels) < len(parts):
+        linears = [part for part in parts if isinstance(part, Linear | Int8Linear)]
+        panels = [part.panels for part in linears if part.panels is not None]
+        if len(panels) < len(parts) or any(part.bias is not None for part in linears[1:]):
             return None
         from engines.layers.native.decoder import LayerWeights
 
         qkv, output, gate_up, down = panels
         head_norm = None if self._qk_norm is None else self._qk_norm.weight
-        return LayerWeights(qkv, output, gate_up, down, self._input_norm.weight, self._post_norm.weight, head_norm)
+        norms = self._input_norm.weight, self._post_norm.weight, head_norm
+        return LayerWeights(qkv, output, gate_up, down, *norms, linears[0].bias)
 
     def __call__(
         self,
@@ -158,8 +159,10 @@ class Llama:
         embedding = checkpoint.read("model.embed_tokens.weight", table)
         head = embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
         self._head = linears.make(HEAD, head, None)
-        self._shared = self._head if config.tie_word_embeddings and isinstance(self._head, Int8Linear) else None
-        """The head whose rounded rows are the embedding too: the largest matrix of a small model is held once."""
+        self._shared: Linear | Int8Linear | None = None
+        """The head whose rows are the embedding too: the largest matrix of a small model is held once."""
+        if config.tie_word_embeddings and isinstance(self._head, Linear | Int8Linear) and self._head.holds_rows:
+            self._shared = self._head
         self._embedding = None if self._shared is not None else embedding.to(device, dtype)
         del embedding, head
         self._layers = [
@@ -207,16 +210,14 @@ class Llama:
         layers = [weights for layer in self._layers if (weights := layer.native()) is not None]
         if len(layers) < config.num_hidden_layers:
             return None
+        from engines.layers.native.compile_process import Form, compile_elsewhere
         from engines.layers.native.decoder import NativeDecoder, fits
+        from engines.layers.native.int8 import Int8Panels
 
-        if not fits(
-            config.hidden_size,
-            config.intermediate_size,
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-        ):
+        heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        if not fits(config.hidden_size, config.intermediate_size, *heads):
             return None
+        compile_elsewhere(Form.of(*heads, coded=isinstance(layers[0].qkv, Int8Panels)))
         return NativeDecoder(
             layers,
             self.embedding if self._shared is None or self._shared.panels is None else self._shared.panels,

@@ -16,9 +16,6 @@ from engines.layers.fp8 import Fp8Linear
 from engines.layers.int8 import Int8Linear
 from engines.layers.linear import Projection, native_is_possible, team_of
 
-MOST_THREADS = 2
-"""Most threads of the native kernels: they have not been compared with PyTorch's at more threads."""
-
 
 class Int8Linears:
     """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
@@ -68,12 +65,13 @@ def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = 
     """The linear layers that the settings select."""
     # branches are checked by PyTorch's operations; the native kernels store pages in another order, and read no codes
     plain = config.speculation.shape == "chain" and config.kv.dtype == "auto"
-    native = config.threads <= MOST_THREADS and config.kernels == "auto" and plain
+    native = config.kernels == "auto" and plain
+    threads = 1 if config.threads == "auto" else config.threads
     if config.quantization == "int8":
-        return Int8Linears(native=native, threads=config.threads)
+        return Int8Linears(native=native, threads=threads)
     if config.quantization == "fp8":
         return Fp8Linears(config.fp8, dtype)
-    return PlainLinears(dtype, device, native=native, threads=config.threads)
+    return PlainLinears(dtype, device, native=native, threads=threads)
 
 
 def dtype_of(config: EngineConfig) -> str:

@@ -26,6 +26,7 @@ from engines.layers.native.vectors import (
     PAIR,
     PAIRS,
     add_products,
+    expect_bytes,
     load,
     load_everywhere,
     number,
@@ -127,42 +128,28 @@ def _softmax(scores: Array, count: int, scale: Any, weights: Array) -> Any:
 
 
 @compiled
-def keep(
-    qkv: Array,
-    first: int,
-    part: int,
-    parts: int,
-    kv_heads: int,
-    head_dim: int,
-    page_tokens: int,
-    slots: Array,
-    memory: Array,
-) -> None:
-    """Write the keys and values of each row, columns first.. of qkv, to its slot in a layer's (pages, numbers): the
-    heads of one part of `parts`."""
-    values = kv_heads * head_dim
-    for row in range(slots.shape[0]):
-        page, token = slots[row] // page_tokens, slots[row] % page_tokens
-        for head in range(part, kv_heads, parts):
-            own = first + head * head_dim
-            key, value = qkv[row, own : own + head_dim], qkv[row, own + values : own + values + head_dim]
-            places = memory[page, (head * head_dim * page_tokens + 2 * token) :]
-            for pair in range(head_dim // 2):
-                places[2 * page_tokens * pair] = rounded(key[2 * pair])
-                places[2 * page_tokens * pair + 1] = rounded(key[2 * pair + 1])
-            start = values * page_tokens + (head * (page_tokens // 2) + token // 2) * head_dim * 2 + token % 2
-            places = memory[page, start:]
-            for at in range(head_dim):
-                places[2 * at] = rounded(value[at])
+def keep(keys: Array, values: Array, kv_heads: int, head_dim: int, page_tokens: int, slot: int, memory: Array) -> None:
+    """Write a row's keys and values, (heads * head_dim), to its slot in a layer's (pages, numbers)."""
+    page, token = slot // page_tokens, slot % page_tokens
+    for head in range(kv_heads):
+        key, value = keys[head * head_dim : (head + 1) * head_dim], values[head * head_dim : (head + 1) * head_dim]
+        places = memory[page, (head * head_dim * page_tokens + 2 * token) :]
+        for pair in range(head_dim // 2):
+            places[2 * page_tokens * pair] = rounded(key[2 * pair])
+            places[2 * page_tokens * pair + 1] = rounded(key[2 * pair + 1])
+        start = kv_heads * head_dim * page_tokens + (head * (page_tokens // 2) + token // 2) * head_dim * 2 + token % 2
+        places = memory[page, start:]
+        for at in range(head_dim):
+            places[2 * at] = rounded(value[at])
 
 
 @compiled
 def attend(
+    row: int,
+    group: int,
     q: Array,
     memory: Array,
     page_tokens: int,
-    part: int,
-    parts: int,
     positions: Array,
     pages: Array,
     firsts: Array,
@@ -175,8 +162,7 @@ def attend(
     sums: Array,
     out: Array,
 ) -> None:
-    """out[row] = the attention of row `row` over positions 0..positions[row], rounded, for the heads of one part of
-    `parts`: those whose keys and values the part has kept.
+    """out[row] = the attention of a row over positions 0..positions[row], rounded, for a group of query heads.
 
     q: (rows, queries) bfloat16 bits; memory: a layer's (pages, numbers); pages: page numbers of all contexts, those of
     a row from firsts[row] on; heads: as many query heads share a key and are done at once, `groups` times per key and
@@ -189,29 +175,29 @@ def attend(
     width = scores.shape[1]
     values = kv_heads * head_dim * page_tokens
     scale = np.float32(1.0 / np.sqrt(head_dim))
-    for row in range(positions.shape[0]):
-        length = positions[row] + 1
-        first = firsts[row]
-        for group in range(kv_heads * groups):
-            if group // groups % parts != part:
-                continue
-            own = group // groups * head_dim * page_tokens
-            query = q[row:].ctypes.data + 2 * group * numbers
-            for start in range(0, length, page_tokens):
-                keys = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * own
-                for block in range(0, min(page_tokens, length - start), LANES):
-                    target = scores.ctypes.data + 4 * (start + block)
-                    _score(query, heads, vectors, keys + 4 * block, page_tokens, target, width)
-            for at in range(numbers):
-                sums[at] = np.float32(0.0)
-            for head in range(together):
-                # the scores are no longer needed
-                scores[head, 0] = _softmax(scores[head], length, scale, weights[head])
-            for start in range(0, length, page_tokens):
-                page = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * (values + own)
-                pairs = (min(page_tokens, length - start) + 1) // 2
-                _mix(weights.ctypes.data + 2 * start, width, heads, vectors, page, pairs, sums.ctypes.data)
-            for head in range(together):
-                inverse = np.float32(1.0) / scores[head, 0]
-                for at in range(head_dim):
-                    out[row, group * numbers + head * head_dim + at] = rounded(sums[head * head_dim + at] * inverse)
+    length = positions[row] + 1
+    first = firsts[row]
+    own = group // groups * head_dim * page_tokens
+    query = q[row:].ctypes.data + 2 * group * numbers
+    for start in range(0, length, page_tokens):
+        keys = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * own
+        expect_bytes(keys + 2 * values, 2 * page_tokens * head_dim)
+        if start + page_tokens < length:
+            following = memory[pages[first + start // page_tokens + 1] :].ctypes.data + 2 * own
+            expect_bytes(following, 2 * page_tokens * head_dim)
+        for block in range(0, min(page_tokens, length - start), LANES):
+            target = scores.ctypes.data + 4 * (start + block)
+            _score(query, heads, vectors, keys + 4 * block, page_tokens, target, width)
+    for at in range(numbers):
+        sums[at] = np.float32(0.0)
+    for head in range(together):
+        # the scores are no longer needed
+        scores[head, 0] = _softmax(scores[head], length, scale, weights[head])
+    for start in range(0, length, page_tokens):
+        page = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * (values + own)
+        pairs = (min(page_tokens, length - start) + 1) // 2
+        _mix(weights.ctypes.data + 2 * start, width, heads, vectors, page, pairs, sums.ctypes.data)
+    for head in range(together):
+        inverse = np.float32(1.0) / scores[head, 0]
+        for at in range(head_dim):
+            out[row, group * numbers + head * head_dim + at] = rounded(sums[head * head_dim + at] * inverse)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import binding
 
 Kernel = Callable[..., Any]
 logger = logging.getLogger(__name__)
@@ -59,6 +60,19 @@ def _cache_folder() -> Path | None:
         return None
     numba.config.CACHE_DIR = str(folder)
     return folder
+
+
+def note(name: str) -> Path | None:
+    """The file whose existence says that kernels are kept for these very files on this processor, as numba demands;
+    None: none are kept."""
+    folder = _cache_folder()
+    if folder is None:
+        return None
+    digest = hashlib.sha256(f"{binding.get_host_cpu_name()} {sorted(binding.get_host_cpu_features().items())}".encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        status = path.stat()
+        digest.update(f"{path} {status.st_mtime_ns} {status.st_size}".encode())
+    return folder / f"{name}.{digest.hexdigest()[:16]}.compiled"
 
 
 def _require_ours(folder: Path) -> None:

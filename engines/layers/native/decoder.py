@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engines.layers.native.attention import MOST_VECTORS
+from engines.layers.native.compile_process import Form
 from engines.layers.native.compiled import kept
 from engines.layers.native.int8 import Int8Panels, code_scratch
 from engines.layers.native.matmul import Panels
@@ -35,6 +36,8 @@ class LayerWeights:
     post_norm: Tensor
     head_norm: Tensor | None
     """(query and key heads, head_dim)"""
+    qkv_bias: Tensor | None = None
+    """(outputs of qkv,)"""
 
 
 class NativeDecoder:
@@ -46,7 +49,7 @@ class NativeDecoder:
     def __init__(
         self,
         layers: list[LayerWeights],
-        embedding: Tensor | Int8Panels,
+        embedding: Tensor | Panels | Int8Panels,
         final_norm: Tensor,
         epsilon: float,
         turns: Tensor,
@@ -57,13 +60,13 @@ class NativeDecoder:
         """embedding: (vocabulary, hidden) bfloat16, or a matrix with these rows; turns: (positions, head_dim) cosine
         and sine of each pair, side by side. Compiles the kernels, or finds them compiled: seconds or tenths of one."""
         hidden, head_dim = layers[0].input_norm.shape[0], turns.shape[1]
-        shared, vectors = heads // kv_heads, head_dim // LANES
-        together = shared if shared * vectors <= MOST_VECTORS else 1
+        shared = heads // kv_heads
+        together, vectors, _ = Form.of(heads, kv_heads, head_dim, coded=False)
         self._layers = layers
         self._hidden = hidden
         self._embedding = _embedding(embedding, hidden)
         self._panels = np.array(
-            [[part.address for part in (one.qkv, one.output, one.gate_up, one.down)] for one in layers], np.uint64
+            [[part.address for part in (one.qkv, one.output, one.gate_up, one.down)] for one in layers], np.int64
         )
         final = torch.stack((final_norm, final_norm))
         norms = [*(torch.stack((one.input_norm, one.post_norm)) for one in layers), final]
@@ -71,6 +74,8 @@ class NativeDecoder:
         none = torch.empty(0, head_dim)
         head_norms = [none if one.head_norm is None else one.head_norm for one in layers]
         self._head_norms = torch.stack(head_norms).float().numpy()
+        biases = [torch.empty(0) if one.qkv_bias is None else one.qkv_bias for one in layers]
+        self._biases = torch.stack(biases).float().numpy()
         self._turns = turns.numpy()
         self._shape = (np.float32(epsilon), kv_heads, shared // together, (0,) * together, (0,) * vectors)
         self._kept_shape = (2, kv_heads, head_dim)
@@ -78,29 +83,22 @@ class NativeDecoder:
         self._team = first.qkv.team
         # the last page may be the largest possible, and rows of bfloat16 are read in pairs
         longest = -(-turns.shape[0] // MOST_PAGE_TOKENS) * MOST_PAGE_TOKENS + MOST_PAGE_TOKENS
-        qkv = np.zeros((BLOCK, first.qkv.width), np.float32)
-        self._shared = (
-            qkv,
+        coded = isinstance(first.qkv, Int8Panels)
+        parts = self._team.parts
+        self._scratch = (
+            np.zeros((BLOCK, first.qkv.width), np.float32),
             np.zeros((BLOCK, queries), np.uint16),
             np.zeros((BLOCK, first.gate_up.width), np.float32),
             np.zeros((BLOCK, first.output.width), np.float32),
+            np.zeros((BLOCK, hidden), np.float32),
+            np.zeros((BLOCK, hidden), np.uint16),
+            np.zeros((BLOCK, queries), np.uint16),
+            np.zeros((BLOCK, intermediate), np.uint16),
+            *(code_scratch(BLOCK, max(hidden, queries, intermediate)) if coded else (None, None)),
+            np.zeros((parts, together, longest), np.float32),
+            np.zeros((parts, together, longest), np.uint16),
+            np.zeros((parts, together * head_dim), np.float32),
         )
-        coded = isinstance(first.qkv, Int8Panels)
-        self._own = [
-            (
-                np.zeros((BLOCK, hidden), np.float32),
-                np.zeros((BLOCK, hidden), np.float32),
-                np.zeros((BLOCK, hidden), np.uint16),
-                qkv if self._team.parts == 1 else np.zeros_like(qkv),
-                np.zeros((BLOCK, queries), np.uint16),
-                np.zeros((BLOCK, intermediate), np.uint16),
-                *(code_scratch(BLOCK, max(hidden, queries, intermediate)) if coded else (None, None)),
-                np.zeros((together, longest), np.float32),
-                np.zeros((together, longest), np.uint16),
-                np.zeros(together * head_dim, np.float32),
-            )
-            for _ in range(self._team.parts)
-        ]
         tiny = torch.zeros(len(layers), 1, LANES, 2, kv_heads, head_dim, dtype=torch.bfloat16)
         one = np.zeros(1, np.int64)
         self(RowBatch(one, one, one, one, one), tiny)
@@ -129,11 +127,10 @@ class NativeDecoder:
         taken = (
             batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
             _bits(pages).reshape(pages.shape[0], pages.shape[1], -1), pages.shape[2],
-            *self._embedding, self._panels, self._norms, self._head_norms, self._turns, *self._shape,
-            *self._shared,
+            *self._embedding, self._panels, self._norms, self._head_norms, self._biases, self._turns, *self._shape,
+            *self._scratch,
         )  # fmt: skip
         given = asked, outputs.numpy(), out.numpy()
-        parts, meeting = self._team.parts, self._team.meeting
         run, last = kept(run_stack), len(self._layers)
         for start in range(0, rows, BLOCK):
             stop = min(start + BLOCK, rows)
@@ -142,20 +139,23 @@ class NativeDecoder:
             for first in range(0, last, layers):
                 if goes_on is not None and (start or first) and not goes_on(start, stop):
                     break
-                piece = start, stop, first, min(first + layers, last)
-
-                def job(part: int, piece: tuple[int, int, int, int] = piece) -> None:
-                    run(*piece, part, parts, meeting, *taken, *self._own[part], *given)
-
-                self._team.run(job)
+                self._team.wake()
+                run(self._team.board, self._team.parts, (start, stop, first, min(first + layers, last), *taken, *given))
         return out, list(outputs.unbind(0))
 
 
-def _embedding(embedding: Tensor | Int8Panels, hidden: int) -> tuple[Array, Array, Array]:
-    """As `run_stack` takes it."""
-    if isinstance(embedding, Int8Panels):
-        return np.zeros((0, hidden), np.uint16), embedding.codes.numpy(), embedding.scales.numpy()
-    return _bits(embedding), np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32)
+def _embedding(embedding: Tensor | Panels | Int8Panels, hidden: int) -> tuple[Array, Array, Array, Array]:
+    """As `layers_of` takes it."""
+    plain, panels = np.zeros((0, hidden), np.uint16), np.zeros((0, 1, 1, 1), np.uint16)
+    codes, scales = np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32)
+    match embedding:
+        case Int8Panels():
+            codes, scales = embedding.codes.numpy(), embedding.scales.numpy()
+        case Panels():
+            panels = _bits(embedding.table)
+        case _:
+            plain = _bits(embedding)
+    return plain, panels, codes, scales
 
 
 def fits(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int) -> bool:

@@ -23,7 +23,7 @@ from torch.nn import functional
 from engines.layers.native.compiled import compiled, kept
 from engines.layers.native.matmul import PANEL, VECTORS
 from engines.layers.native.pointwise import widened
-from engines.layers.native.team import Team, columns_of, meet
+from engines.layers.native.team import Team, announcing, begin, bounds, enter, go_on, reach, units_of
 from engines.layers.native.vectors import (
     FLOAT,
     FLOATS,
@@ -32,6 +32,7 @@ from engines.layers.native.vectors import (
     LANES,
     PAIRS,
     add_byte_products,
+    expect,
     load,
     load_everywhere,
     number,
@@ -87,18 +88,14 @@ class Int8Panels:
         bits = x.bfloat16().contiguous().view(torch.int16).numpy().view(np.uint16)
         rows = bits.shape[0]
         out = torch.empty(rows, self.width)
-        given, parts, meeting = out.numpy(), self.team.parts, self.team.meeting
-
-        def job(part: int) -> None:
-            scratch = code_scratch(rows, self._inputs)
-            kept(codes_part)(part, parts, meeting, bits, self.address, rows, given, *scratch)
-
-        self.team.run(job)
+        given = bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs)
+        self.team.wake()
+        kept(codes_together)(self.team.board, self.team.parts, given)
         return out[:, : self.outputs]
 
 
 def code_scratch(rows: int, inputs: int) -> tuple[Array, Array]:
-    """Scratch memory of `through_codes`: bytes and steps of so many rows."""
+    """Scratch memory of `encode`: bytes and steps of so many rows."""
     return np.zeros(rows * 2 * -(-inputs // QUAD) * QUAD, np.uint8), np.zeros(rows, np.float32)
 
 
@@ -124,6 +121,9 @@ def _kernel(rows: int) -> Any:
             codes, steps, panel, quads, scales, zeros, out, width = arguments
             codes, panel, zeros = (pointer(builder, each, INT32) for each in (codes, panel, zeros))
             steps, scales, out = (pointer(builder, each, FLOAT) for each in (steps, scales, out))
+            for row in range(rows):
+                for at in range(VECTORS):
+                    expect(builder, out, builder.add(builder.mul(width, number(row)), number(LANES * at)), write=True)
             high = [registers(builder, VECTORS, INTEGER_ZEROS) for _ in range(rows)]
             low = [registers(builder, VECTORS, INTEGER_ZEROS) for _ in range(rows)]
             with cgutils.for_range(builder, quads) as loop:
@@ -158,60 +158,84 @@ _one, _two, _three = (_kernel(rows) for rows in range(1, MOST_ROWS + 1))
 
 
 @compiled
-def embed_codes(ids: Array, codes: Array, scales: Array, x: Array) -> None:
-    """x = rows of the matrix. codes, scales: of its `Int8Panels`."""
-    for row in range(ids.shape[0]):
-        panel, column = ids[row] // PANEL, ids[row] % PANEL
-        for at in range(x.shape[1]):
-            x[row, at] = np.float32(codes[panel, at // QUAD, column, at % QUAD]) * scales[ids[row]]
+def embed_codes(id_: int, codes: Array, scales: Array, x: Array) -> None:
+    """x = a row of the matrix. codes, scales: of its `Int8Panels`."""
+    panel, column = id_ // PANEL, id_ % PANEL
+    for at in range(x.shape[0]):
+        x[at] = np.float32(codes[panel, at // QUAD, column, at % QUAD]) * scales[id_]
 
 
 @compiled
-def encode(x: Array, rows: int, padded: int, codes: Array, steps: Array) -> None:
-    """Write each row of bfloat16 bits as `padded` high bytes followed by as many low ones, and the value of its
+def encode(row: int, x: Array, codes: Array, steps: Array) -> None:
+    """Write a row of bfloat16 bits as high bytes followed by as many low ones, whole quads, and the value of its
     step."""
-    for row in range(rows):
-        largest = np.uint16(0)
-        for at in range(x.shape[1]):
-            largest = max(largest, np.uint16(x[row, at] & np.uint16(0x7FFF)))
-        most = widened(largest)
-        steps[row] = most / STEPS
-        inverse = STEPS / most if most > LEAST else NOTHING
-        high = codes[2 * row * padded :]
-        low = codes[(2 * row + 1) * padded :]
-        for at in range(x.shape[1]):
-            code = np.int32(widened(x[row, at]) * inverse + ZERO + HALF)
-            high[at] = np.uint8(code >> 8)
-            low[at] = np.uint8(code & 255)
+    padded = (x.shape[0] + QUAD - 1) // QUAD * QUAD
+    largest = np.uint16(0)
+    for at in range(x.shape[0]):
+        largest = max(largest, np.uint16(x[at] & np.uint16(0x7FFF)))
+    most = widened(largest)
+    steps[row] = most / STEPS
+    inverse = STEPS / most if most > LEAST else NOTHING
+    high = codes[2 * row * padded :]
+    low = codes[(2 * row + 1) * padded :]
+    for at in range(x.shape[0]):
+        code = np.int32(widened(x[at]) * inverse + ZERO + HALF)
+        high[at] = np.uint8(code >> 8)
+        low[at] = np.uint8(code & 255)
 
 
 @compiled
-def codes_part(
-    part: int,
+def multiply_codes_by(
+    board: int,
+    first: int,
     parts: int,
-    meeting: int,
+    part: int,
     x: Array,
     panels: int,
     rows: int,
     out: Array,
     codes: Array,
     steps: Array,
-) -> None:
-    """One part of a whole `through_codes`; returns when all parts are done."""
-    first, stop = columns_of(part, parts, out.shape[1], PANEL)
-    through_codes(x, panels, rows, out, first, stop, codes, steps)
-    meet(meeting, parts)
+) -> Any:
+    """out = x W^T, a kernel of a team. x: bits of bfloat16; panels, codes, steps: see `through_codes`."""
+    chunks = units_of(rows, parts)
+    unit = enter(board, first, chunks)
+    while unit >= 0:
+        start, stop = bounds(unit, chunks, rows)
+        for row in range(start, stop):
+            encode(row, x[row], codes, steps)
+        unit = go_on(board, first, chunks)
+    first += chunks
+    all_panels = out.shape[1] // PANEL
+    units = units_of(all_panels, parts)
+    unit = enter(board, first, units)
+    while unit >= 0:
+        start, stop = bounds(unit, units, all_panels)
+        through_codes(x.shape[1], panels, rows, out, start * PANEL, stop * PANEL, codes, steps)
+        unit = go_on(board, first, units)
+    return first + units
+
+
+_announce = announcing(multiply_codes_by)
+
+
+@compiled
+def codes_together(board: int, parts: int, given: Any) -> None:
+    """`multiply_codes_by` of these arguments, by all threads."""
+    first = begin(board)
+    if parts > 1:
+        _announce(board, first, parts, given)
+    reach(board, multiply_codes_by(board, first, parts, 0, *given))
 
 
 @compiled
 def through_codes(
-    x: Array, panels: int, rows: int, out: Array, start: int, stop: int, codes: Array, steps: Array
+    inputs: int, panels: int, rows: int, out: Array, start: int, stop: int, codes: Array, steps: Array
 ) -> None:
-    """The columns start..stop-1, whole panels, of out = x W^T. x: bits of bfloat16, as wide as the inputs; panels: an
-    `Int8Panels`' address; out: as wide as whole panels; codes, steps: scratch."""
-    quads = -(-x.shape[1] // QUAD)
+    """The columns start..stop-1, whole panels, of out = x W^T. panels: an `Int8Panels`' address; out: as wide as whole
+    panels; codes, steps: the rows of x, as `encode` writes them."""
+    quads = -(-inputs // QUAD)
     width = out.shape[1]
-    encode(x, rows, QUAD * quads, codes, steps)
     scales = panels + width * quads * QUAD
     zeros = scales + 4 * width
     for column in range(start, stop, PANEL):

@@ -16,13 +16,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from engines.layers.native.compiled import compiled, kept
-from engines.layers.native.team import Team, columns_of, meet
+from engines.layers.native.pointwise import widened
+from engines.layers.native.team import Team, announcing, begin, bounds, enter, go_on, reach, units_of
 from engines.layers.native.vectors import (
     FLOAT,
     LANES,
     PAIR,
     PAIRS,
     add_products,
+    expect,
     load,
     load_everywhere,
     number,
@@ -46,6 +48,7 @@ class Panels:
         """weight: (out, in) bfloat16. team: threads that multiply; None: the caller's alone."""
         self.team = team or Team(1)
         self.outputs, inputs = weight.shape
+        self._inputs = inputs
         self.pairs = -(-inputs // 2)
         """Pairs of inputs; an odd one is paired with zeros."""
         self.width = -(-self.outputs // PANEL) * PANEL
@@ -61,9 +64,18 @@ class Panels:
         x = functional.pad(x, (0, 1)) if x.shape[1] % 2 else x.contiguous()
         out = torch.empty(x.shape[0], self.width)
         given = x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr()
-        parts, meeting = self.team.parts, self.team.meeting
-        self.team.run(lambda part: kept(multiply_part)(part, parts, meeting, *given))
+        self.team.wake()
+        kept(multiply_together)(self.team.board, self.team.parts, given)
         return out[:, : self.outputs]
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of the weight, (ids, in)."""
+        return self.table[ids // PANEL, :, ids % PANEL].flatten(1)[:, : self._inputs]
+
+    @property
+    def table(self) -> Tensor:
+        """(panels, pairs, columns of a panel, 2)"""
+        return self._panels
 
 
 def _kernel(rows: int) -> Any:
@@ -76,6 +88,9 @@ def _kernel(rows: int) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             x, x_stride, panel, pairs, out, width = arguments
             x, panel, out = pointer(builder, x, PAIR), pointer(builder, panel, PAIR), pointer(builder, out, FLOAT)
+            for row in range(rows):
+                for at in range(VECTORS):
+                    expect(builder, out, builder.add(builder.mul(width, number(row)), number(LANES * at)), write=True)
             sums = [registers(builder, VECTORS) for _ in range(rows)]
             with cgutils.for_range(builder, pairs) as loop:
                 here = builder.mul(loop.index, number(PANEL))
@@ -125,13 +140,39 @@ def multiply(
 
 
 @compiled
-def multiply_part(
-    part: int, parts: int, meeting: int, x: int, x_stride: int, rows: int, panels: int, pairs: int, width: int, out: int
-) -> None:
-    """One part of a whole `multiply`; returns when all parts are done."""
-    first, stop = columns_of(part, parts, width, PANEL)
-    multiply(x, x_stride, rows, panels, pairs, width, out, first, stop)
-    meet(meeting, parts)
+def multiply_by(
+    board: int,
+    first: int,
+    parts: int,
+    part: int,
+    x: int,
+    x_stride: int,
+    rows: int,
+    panels: int,
+    pairs: int,
+    width: int,
+    out: int,
+) -> Any:
+    """A whole `multiply`, a kernel of a team."""
+    units = units_of(width // PANEL, parts)
+    unit = enter(board, first, units)
+    while unit >= 0:
+        start, stop = bounds(unit, units, width // PANEL)
+        multiply(x, x_stride, rows, panels, pairs, width, out, start * PANEL, stop * PANEL)
+        unit = go_on(board, first, units)
+    return first + units
+
+
+_announce = announcing(multiply_by)
+
+
+@compiled
+def multiply_together(board: int, parts: int, given: Any) -> None:
+    """`multiply_by` of these arguments, by all threads."""
+    first = begin(board)
+    if parts > 1:
+        _announce(board, first, parts, given)
+    reach(board, multiply_by(board, first, parts, 0, *given))
 
 
 @compiled
@@ -139,3 +180,11 @@ def through(x: Array, panels: int, rows: int, out: Array, first: int, stop: int)
     """`multiply` for arrays: x: bits of bfloat16, as wide as the inputs; out: as wide as whole panels."""
     pairs = x.shape[1] // 2
     multiply(x.ctypes.data, pairs, rows, panels, pairs, out.shape[1], out.ctypes.data, first, stop)
+
+
+@compiled
+def embed_panels(id_: int, table: Array, x: Array) -> None:
+    """x = a row of the matrix. table: bits of its `Panels`."""
+    panel, column = id_ // PANEL, id_ % PANEL
+    for at in range(x.shape[0]):
+        x[at] = widened(table[panel, at // 2, column, at % 2])

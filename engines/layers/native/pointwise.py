@@ -50,22 +50,28 @@ def exponential(x: float) -> Any:
 
 
 @compiled
-def embed(ids: Array, table: Array, x: Array) -> None:
-    """x = rows of a bfloat16 table, (vocabulary, hidden)."""
-    for row in range(ids.shape[0]):
-        id_ = ids[row]
-        for at in range(table.shape[1]):
-            x[row, at] = widened(table[id_, at])
+def embed(id_: int, table: Array, x: Array) -> None:
+    """x = a row of a bfloat16 table, (vocabulary, hidden)."""
+    for at in range(table.shape[1]):
+        x[at] = widened(table[id_, at])
 
 
 @compiled
-def normalise(x: Array, weight: Array, epsilon: float, rows: int, out: Array) -> None:
-    """The first columns of out = x / sqrt(mean(x^2) + epsilon) * weight."""
+def normalise(x: Array, weight: Array, epsilon: float, out: Array) -> None:
+    """out = x / sqrt(mean(x^2) + epsilon) * weight, for one row."""
     width = weight.shape[0]
-    for row in range(rows):
-        scale = _inverse_length(x[row], width, epsilon)
-        for at in range(width):
-            out[row, at] = x[row, at] * scale * weight[at]
+    scale = _inverse_length(x, width, epsilon)
+    for at in range(width):
+        out[at] = x[at] * scale * weight[at]
+
+
+@compiled
+def normalise_and_round(x: Array, weight: Array, epsilon: float, out: Array) -> None:
+    """The same as bfloat16 bits."""
+    width = weight.shape[0]
+    scale = _inverse_length(x, width, epsilon)
+    for at in range(width):
+        out[at] = rounded(x[at] * scale * weight[at])
 
 
 @compiled
@@ -77,60 +83,54 @@ def _inverse_length(x: Array, width: int, epsilon: float) -> Any:
 
 
 @compiled
-def add(x: Array, delta: Array, rows: int) -> None:
-    """x += the first columns of delta."""
-    for row in range(rows):
-        for at in range(x.shape[1]):
-            x[row, at] += delta[row, at]
+def add(x: Array, out: Array) -> None:
+    """out += x, for one row; the surplus of the longer one is ignored."""
+    for at in range(min(x.shape[0], out.shape[0])):
+        out[at] += x[at]
 
 
 @compiled
-def copy(x: Array, rows: int, out: Array) -> None:
-    """out = x. A slice assignment would compile numpy's error messages too, which takes seconds."""
-    for row in range(rows):
-        for at in range(x.shape[1]):
-            out[row, at] = x[row, at]
+def copy(x: Array, out: Array) -> None:
+    """out = x, for one row. A slice assignment would compile numpy's error messages too, which takes seconds."""
+    for at in range(x.shape[0]):
+        out[at] = x[at]
 
 
 @compiled
-def gate(gate_up: Array, width: int, rows: int, out: Array) -> None:
-    """out = silu(gate) * up, for rows of (gate | up), as bfloat16 bits."""
-    for row in range(rows):
-        # views: an index that is a sum might be negative, as far as the compiler knows, and does not vectorize
-        gates, ups, own = gate_up[row, :width], gate_up[row, width:], out[row]
-        for at in range(width):
-            own[at] = rounded(gates[at] / (ONE + exponential(-gates[at])) * ups[at])
+def gate(gate_up: Array, out: Array) -> None:
+    """out = silu(gate) * up, for a row of (gate | up), as bfloat16 bits."""
+    width = out.shape[0]
+    # views: an index that is a sum might be negative, as far as the compiler knows, and does not vectorize
+    gates, ups = gate_up[:width], gate_up[width:]
+    for at in range(width):
+        out[at] = rounded(gates[at] / (ONE + exponential(-gates[at])) * ups[at])
 
 
 @compiled
-def round_all(x: Array, width: int, rows: int, out: Array) -> None:
-    """out = the first columns of x, as bfloat16 bits."""
-    for row in range(rows):
-        for at in range(width):
-            out[row, at] = rounded(x[row, at])
+def round_all(x: Array, out: Array) -> None:
+    """out = the first numbers of x, as bfloat16 bits."""
+    for at in range(out.shape[0]):
+        out[at] = rounded(x[at])
 
 
 @compiled
-def rotate(qkv: Array, heads: int, head_dim: int, turns: Array, positions: Array) -> None:
-    """Multiply the pairs of the first `heads` heads of each row by its position's complex numbers."""
-    for row in range(positions.shape[0]):
-        position = positions[row]
-        for head in range(heads):
-            numbers = qkv[row, head * head_dim : (head + 1) * head_dim]
-            for pair in range(head_dim // 2):
-                cosine, sine = turns[position, 2 * pair], turns[position, 2 * pair + 1]
-                real, imaginary = numbers[2 * pair], numbers[2 * pair + 1]
-                numbers[2 * pair] = real * cosine - imaginary * sine
-                numbers[2 * pair + 1] = real * sine + imaginary * cosine
+def rotate(qkv: Array, heads: int, head_dim: int, turns: Array) -> None:
+    """Multiply the pairs of the first `heads` heads of a row by its position's complex numbers."""
+    for head in range(heads):
+        numbers = qkv[head * head_dim : (head + 1) * head_dim]
+        for pair in range(head_dim // 2):
+            cosine, sine = turns[2 * pair], turns[2 * pair + 1]
+            real, imaginary = numbers[2 * pair], numbers[2 * pair + 1]
+            numbers[2 * pair] = real * cosine - imaginary * sine
+            numbers[2 * pair + 1] = real * sine + imaginary * cosine
 
 
 @compiled
-def normalise_heads(qkv: Array, weight: Array, epsilon: float, rows: int) -> None:
-    """The norm over each head, in place. weight: (heads, head_dim), or empty for no norm."""
+def normalise_heads(qkv: Array, weight: Array, epsilon: float) -> None:
+    """The norm over each head of a row, in place. weight: (heads, head_dim), or empty for no norm."""
     heads, head_dim = weight.shape
-    for row in range(rows):
-        for head in range(heads):
-            numbers = qkv[row, head * head_dim : (head + 1) * head_dim]
-            scale = _inverse_length(numbers, head_dim, epsilon)
-            for at in range(head_dim):
-                numbers[at] *= scale * weight[head, at]
+    for head in range(heads):
+        numbers = qkv[head * head_dim : (head + 1) * head_dim]
+        scale = _inverse_length(numbers, head_dim, epsilon)
+        for at in range(head_dim):
+            numbers[at] *= scale * weight[head, at]

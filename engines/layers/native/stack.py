@@ -11,10 +11,20 @@ from typing import Any
 
 from engines.layers.native.attention import Count, attend, keep
 from engines.layers.native.compiled import compiled
-from engines.layers.native.int8 import embed_codes, through_codes
-from engines.layers.native.matmul import MOST_ROWS, PANEL, through
-from engines.layers.native.pointwise import add, copy, embed, gate, normalise, normalise_heads, rotate, round_all
-from engines.layers.native.team import columns_of, meet
+from engines.layers.native.int8 import embed_codes, encode, through_codes
+from engines.layers.native.matmul import MOST_ROWS, PANEL, embed_panels, through
+from engines.layers.native.pointwise import (
+    add,
+    copy,
+    embed,
+    gate,
+    normalise,
+    normalise_and_round,
+    normalise_heads,
+    rotate,
+    round_all,
+)
+from engines.layers.native.team import announcing, begin, bounds, enter, go_on, reach, units_of
 from engines.layers.native.vectors import LANES
 
 Array = Any
@@ -26,36 +36,75 @@ cache."""
 
 @compiled
 def project(
+    board: int,
+    first: int,
+    parts: int,
     x: Array,
-    panels: int,
+    panels: Array,
+    which: int,
     rows: int,
     out: Array,
     codes: Array | None,
     steps: Array | None,
-    part: int,
-    parts: int,
-    meeting: int,
-) -> None:
-    """Compute one part of out = x W^T; returns when all parts are done. codes, steps: scratch for a matrix of 8-bit
-    integers; None: the matrix is bfloat16."""
-    first, stop = columns_of(part, parts, out.shape[1], PANEL)
-    # known at compile time: only one of the two is compiled
-    if codes is None:
-        through(x, panels, rows, out, first, stop)
-    else:
-        through_codes(x, panels, rows, out, first, stop, codes, steps)
-    meet(meeting, parts)
+) -> Any:
+    """The phase out = x W^T. panels: a layer's addresses; which: of the matrix. codes, steps: the rows of x where
+    the matrix has 8-bit integers; None: it is bfloat16."""
+    all_panels = out.shape[1] // PANEL
+    units = units_of(all_panels, parts)
+    unit = enter(board, first, units)
+    while unit >= 0:
+        start, stop = bounds(unit, units, all_panels)
+        multiply_columns(x, panels[which], rows, out, start * PANEL, stop * PANEL, codes, steps)
+        unit = go_on(board, first, units)
+    return first + units
 
 
 @compiled
-def run_stack(
+def multiply_columns(
+    x: Array, panels: int, rows: int, out: Array, start: int, stop: int, codes: Array | None, steps: Array | None
+) -> None:
+    """The columns start..stop-1 of out = x W^T; a function of its own, for numba drops no branch within a loop."""
+    # known at compile time: only one of the two is compiled
+    if codes is None:
+        through(x, panels, rows, out, start, stop)
+    else:
+        through_codes(x.shape[1], panels, rows, out, start, stop, codes, steps)
+
+
+@compiled
+def coded(row: int, x: Array, codes: Array | None, steps: Array | None) -> None:
+    """Prepare a row for `project`."""
+    if codes is not None:
+        encode(row, x, codes, steps)
+
+
+@compiled
+def encode_rows(
+    board: int, first: int, parts: int, rows: int, x: Array, codes: Array | None, steps: Array | None
+) -> Any:
+    """The phase that prepares all rows for `project`."""
+    if codes is None:
+        return first
+    chunks = units_of(rows, parts)
+    unit = enter(board, first, chunks)
+    while unit >= 0:
+        start, stop = bounds(unit, chunks, rows)
+        for row in range(start, stop):
+            encode(row, x[row], codes, steps)
+        unit = go_on(board, first, chunks)
+    return first + chunks
+
+
+@compiled
+def layers_of(
+    board: int,
+    unit_first: int,
+    parts: int,
+    part: int,
     start: int,
     stop: int,
     first: int,
     until: int,
-    part: int,
-    parts: int,
-    meeting: int,
     ids: Array,
     positions: Array,
     slots: Array,
@@ -64,11 +113,13 @@ def run_stack(
     memory: Array,
     page_tokens: int,
     embedding: Array,
+    embedding_panels: Array,
     embedding_codes: Array,
     embedding_scales: Array,
     panels: Array,
     norms: Array,
     head_norms: Array,
+    biases: Array,
     turns: Array,
     epsilon: float,
     kv_heads: int,
@@ -80,9 +131,7 @@ def run_stack(
     gate_up: Array,
     delta: Array,
     x: Array,
-    spare: Array,
     normed: Array,
-    turned: Array,
     queries: Array,
     gated: Array,
     codes: Array | None,
@@ -93,61 +142,119 @@ def run_stack(
     wanted: Array,
     outputs: Array,
     out: Array,
-) -> None:
-    """Take the rows start..stop-1 of the batch, at most `BLOCK`, through the layers first..until-1. After the last
-    layer: out = their normalised final states. Between two calls for the same rows they are in `x`.
+) -> Any:
+    """A kernel of a team: take the rows start..stop-1 of the batch, at most `BLOCK`, through the layers first..until-1.
+    After the last layer: out = their normalised final states. Between two calls for the same rows they are in `x`.
 
     The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
-    memory: (layers, pages, numbers); embedding: (vocabulary, hidden) bfloat16 bits; without rows it is a matrix of
-    `Int8Panels`, the next two; panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the
-    final one; qkv to gated: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels
-    where one is written; codes, steps: see `project`; wanted: (layers,) 1 where a layer's output goes to the next of
-    `outputs`.
-
-    part, parts, meeting: this part of a `Team`. A part computes its columns of each matrix and its heads into the first
-    four arrays, which all parts share, and meets the others after each. Every part computes the cheap steps itself, in
-    its own scratch from `x` on. With one part `turned` is `qkv`.
+    memory: (layers, pages, numbers); embedding: (vocabulary, hidden) bfloat16 bits; without rows the table is bits of
+    `Panels`, and without these a matrix of `Int8Panels`, the last two; panels: (layers, 4) addresses; norms:
+    (layers + 1, 2, hidden), the last is the final one; biases: (layers, numbers of qkv), or of no numbers; qkv to
+    gated: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels where one is written;
+    codes, steps: see `project`; scores to sums: scratch, one for each part; wanted: (layers,) 1 where a layer's output
+    goes to the next of `outputs`.
     """
     head_dim = len(vectors) * LANES
     query_heads = kv_heads * groups * len(heads)
-    width = query_heads * head_dim
-    last, hidden = panels.shape[0], x.shape[1]
+    width, kv_width = query_heads * head_dim, kv_heads * head_dim
+    last = panels.shape[0]
     rows = stop - start
     # the positions of its own batch that a row attends to are in the pages when its block comes
-    places, contexts, targets = positions[start:stop], firsts[start:stop], slots[start:stop]
-    if first == 0:
-        if embedding.shape[0]:
-            embed(ids[start:stop], embedding, x)
-        else:
-            embed_codes(ids[start:stop], embedding_codes, embedding_scales, x)
-    taken = 0
-    for layer in range(first):
-        taken += wanted[layer]
+    places, contexts = positions[start:stop], firsts[start:stop]
+    chunks = units_of(rows, parts)
+    all_heads = kv_heads * groups
+    at = unit_first
+    unit = enter(board, at, chunks)
+    while unit >= 0:
+        low, high = bounds(unit, chunks, rows)
+        for row in range(low, high):
+            if first == 0:
+                id_ = ids[start + row]
+                if embedding.shape[0]:
+                    embed(id_, embedding, x[row])
+                elif embedding_panels.shape[0]:
+                    embed_panels(id_, embedding_panels, x[row])
+                else:
+                    embed_codes(id_, embedding_codes, embedding_scales, x[row])
+            normalise_and_round(x[row], norms[first, 0], epsilon, normed[row])
+            coded(row, normed[row], codes, steps)
+        unit = go_on(board, at, chunks)
+    at += chunks
     for layer in range(first, until):
         own = memory[layer]
-        normalise(x, norms[layer, 0], epsilon, rows, spare)
-        round_all(spare, hidden, rows, normed)
-        project(normed, panels[layer, QKV], rows, qkv, codes, steps, part, parts, meeting)
-        if parts > 1:
-            copy(qkv, rows, turned)
-        normalise_heads(turned, head_norms[layer], epsilon, rows)
-        rotate(turned, query_heads + kv_heads, head_dim, turns, places)
-        round_all(turned, width, rows, queries)
-        keep(turned, width, part, parts, kv_heads, head_dim, page_tokens, targets, own)
-        where = own, page_tokens, part, parts, places, pages, contexts
-        attend(queries, *where, kv_heads, groups, heads, vectors, scores, weights, sums, attended)
-        meet(meeting, parts)
-        project(attended, panels[layer, OUTPUT], rows, delta, codes, steps, part, parts, meeting)
-        add(x, delta, rows)
-        normalise(x, norms[layer, 1], epsilon, rows, spare)
-        round_all(spare, hidden, rows, normed)
-        project(normed, panels[layer, GATE_UP], rows, gate_up, codes, steps, part, parts, meeting)
-        gate(gate_up, gated.shape[1], rows, gated)
-        project(gated, panels[layer, DOWN], rows, delta, codes, steps, part, parts, meeting)
-        add(x, delta, rows)
-        if wanted[layer]:
-            if part == 0:
-                copy(x, rows, outputs[taken, start:stop])
-            taken += 1
-    if until == last and part == 0:
-        normalise(x, norms[last, 0], epsilon, rows, out[start:stop])
+        at = project(board, at, parts, normed, panels[layer], QKV, rows, qkv, codes, steps)
+        unit = enter(board, at, chunks)
+        while unit >= 0:
+            low, high = bounds(unit, chunks, rows)
+            for row in range(low, high):
+                numbers = qkv[row]
+                add(biases[layer], numbers)
+                normalise_heads(numbers, head_norms[layer], epsilon)
+                rotate(numbers, query_heads + kv_heads, head_dim, turns[places[row]])
+                round_all(numbers, queries[row])
+                keys, values = numbers[width : width + kv_width], numbers[width + kv_width : width + 2 * kv_width]
+                keep(keys, values, kv_heads, head_dim, page_tokens, slots[start + row], own)
+            unit = go_on(board, at, chunks)
+        at += chunks
+        # all rows of a head, then those of the next: they share keys
+        unit = enter(board, at, all_heads * chunks)
+        while unit >= 0:
+            low, high = bounds(unit % chunks, chunks, rows)
+            for row in range(low, high):
+                where = own, page_tokens, places, pages, contexts
+                scratch = scores[part], weights[part], sums[part]
+                shape = kv_heads, groups, heads, vectors
+                attend(row, unit // chunks, queries, *where, *shape, *scratch, attended)
+            unit = go_on(board, at, all_heads * chunks)
+        at += all_heads * chunks
+        at = encode_rows(board, at, parts, rows, attended, codes, steps)
+        at = project(board, at, parts, attended, panels[layer], OUTPUT, rows, delta, codes, steps)
+        unit = enter(board, at, chunks)
+        while unit >= 0:
+            low, high = bounds(unit, chunks, rows)
+            for row in range(low, high):
+                add(delta[row], x[row])
+                normalise_and_round(x[row], norms[layer, 1], epsilon, normed[row])
+                coded(row, normed[row], codes, steps)
+            unit = go_on(board, at, chunks)
+        at += chunks
+        at = project(board, at, parts, normed, panels[layer], GATE_UP, rows, gate_up, codes, steps)
+        unit = enter(board, at, chunks)
+        while unit >= 0:
+            low, high = bounds(unit, chunks, rows)
+            for row in range(low, high):
+                gate(gate_up[row], gated[row])
+                coded(row, gated[row], codes, steps)
+            unit = go_on(board, at, chunks)
+        at += chunks
+        at = project(board, at, parts, gated, panels[layer], DOWN, rows, delta, codes, steps)
+        unit = enter(board, at, chunks)
+        while unit >= 0:
+            low, high = bounds(unit, chunks, rows)
+            for row in range(low, high):
+                add(delta[row], x[row])
+                if wanted[layer]:
+                    taken = 0
+                    for before in range(layer):
+                        taken += wanted[before]
+                    copy(x[row], outputs[taken, start + row])
+                if layer + 1 < until:
+                    normalise_and_round(x[row], norms[layer + 1, 0], epsilon, normed[row])
+                    coded(row, normed[row], codes, steps)
+                elif until == last:
+                    normalise(x[row], norms[last, 0], epsilon, out[start + row])
+            unit = go_on(board, at, chunks)
+        at += chunks
+    return at
+
+
+_announce = announcing(layers_of)
+
+
+@compiled
+def run_stack(board: int, parts: int, given: Any) -> None:
+    """`layers_of` these arguments, by all threads."""
+    first = begin(board)
+    if parts > 1:
+        _announce(board, first, parts, given)
+    reach(board, layers_of(board, first, parts, 0, *given))

@@ -13,6 +13,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 16
+LINE_BYTES = 64
+"""A line of the processor's cache."""
 FLOAT = ir.FloatType()
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 PAIR = INT32
@@ -104,6 +106,32 @@ def add_byte_products(builder: Any, sums: Any, unsigned: Any, signed: Any) -> An
         b = builder.ashr(builder.shl(signed, up), top)
         sums = builder.add(sums, builder.mul(a, b))
     return sums
+
+
+def expect(builder: Any, base: Any, offset: Any, *, write: bool = False) -> None:
+    """Fetch the line of the processor's cache at `base + offset`, which is read or written later.
+
+    The processor fetches long runs ahead by itself: not the heads in a page of keys and values, nor lines that another
+    core has and this one will write.
+    """
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), INT32, INT32, INT32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    place = builder.bitcast(builder.gep(base, [offset]), ir.IntType(8).as_pointer())
+    builder.call(function, [place, *(ir.Constant(INT32, value) for value in (int(write), 3, 1))])
+
+
+@intrinsic
+def expect_bytes(typing_context: Any, address: Any, size: Any) -> Any:
+    """Fetch `size` bytes from an address, which are read later."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, size = arguments
+        with cgutils.for_range(builder, builder.sdiv(size, number(LINE_BYTES))) as loop:
+            base = pointer(builder, address, ir.IntType(8))
+            expect(builder, base, builder.mul(loop.index, number(LINE_BYTES)))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
 
 
 def registers(builder: Any, count: int, zeros: Any = ZEROS) -> list[Any]:

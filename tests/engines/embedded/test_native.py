@@ -22,6 +22,7 @@ from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import Int8Linears
 from engines.layers.attention import AttentionPlan, TokenGroup
 from engines.layers.linear import Linear
+from engines.layers.native.matmul import Panels
 from engines.layers.native.team import Team
 from engines.layers.row_batch import RowBatch
 from tests.engines.embedded.test_families import make
@@ -34,6 +35,7 @@ MOST_APART = 0.02
 """What rounding to bfloat16 does; PyTorch's bfloat16 is as far off."""
 WIDE_HEADS = {"head_dim": 128, "num_attention_heads": 8, "num_key_value_heads": 2}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen 2": ("qwen2", {"head_dim": 32, "hidden_size": 80, "intermediate_size": 100}),
     "qwen 3": ("qwen3", {"head_dim": 32, "hidden_size": 80, "intermediate_size": 100}),
     "heads too wide to be done together": ("llama", WIDE_HEADS),
 }
@@ -90,7 +92,7 @@ class RoundedWeights:
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Linear:
         scales = weight.float().abs().amax(1, keepdim=True) / 127
-        return Linear((weight.float() / scales).round() * scales, bias)
+        return Linear((weight.float() / scales).round() * scales, None if bias is None else bias.float())
 
 
 def check(folder: Path, *, int8: bool = False) -> None:
@@ -154,7 +156,8 @@ def test_a_row_has_the_same_bits_alone_and_among_others(linears: Callable[[torch
 
 
 @pytest.mark.parametrize("int8", [False, True])
-def test_two_threads_give_the_bits_of_one(int8: bool) -> None:
+@pytest.mark.parametrize("threads", [2, 4])
+def test_any_number_of_threads_gives_the_bits_of_one(int8: bool, threads: int) -> None:
     def load(threads: int) -> Llama:
         return load_model(
             SHIPPED / "slipstream-chat",
@@ -162,28 +165,40 @@ def test_two_threads_give_the_bits_of_one(int8: bool) -> None:
             lambda dtype: Int8Linears(native=True, threads=threads) if int8 else PlainLinears(dtype, threads=threads),
         )
 
-    found = []
-    for model in (load(1), load(2)):
-        assert model.native is not None
-        batch, memory = contexts(model)
-        hidden, outputs = model.native(batch, memory, (0, model.config.num_hidden_layers - 1))
-        found.append((hidden, *outputs, model.logits(hidden), memory))
-    assert all(map(torch.equal, *found))
+    one, several = load(1), load(threads)
+    assert one.native is not None
+    assert several.native is not None
+    batch, memory = contexts(one)
+    layers = 0, one.config.num_hidden_layers - 1
+    expected = one.native(batch, memory, layers)
+    # again and again: who computes what is chance
+    for _ in range(8):
+        _, own = contexts(several)
+        hidden, outputs = several.native(batch, own, layers)
+        assert torch.equal(several.logits(hidden), one.logits(expected[0]))
+        assert all(map(torch.equal, (hidden, *outputs, own), (expected[0], *expected[1], memory)))
+
+
+def test_a_team_whose_other_threads_sleep_computes_alone() -> None:
+    weight = torch.randn(200, 64).bfloat16()
+    team = Team(3)
+    x = torch.randn(5, 64)
+    expected = Panels(weight)(x)
+    team.wake = lambda: None  # type: ignore[method-assign]
+    assert torch.equal(Panels(weight, team)(x), expected)
 
 
 def test_threads_of_a_team_end_with_it() -> None:
     before = set(threading.enumerate())
-    team = Team(3)
-    parts: list[int] = []
-    team.run(parts.append)
+    panels = Panels(torch.randn(200, 64).bfloat16(), Team(3))
+    panels(torch.randn(5, 64))
     [one, two] = set(threading.enumerate()) - before
-    del team
+    del panels
     gc.collect()
     one.join(10)
     two.join(10)
     assert not one.is_alive()
     assert not two.is_alive()
-    assert set(parts) == {0, 1, 2}
 
 
 @pytest.mark.nightly
@@ -202,6 +217,6 @@ for int8 in (False, True):
 
 
 def test_what_the_kernels_cannot_do_is_left_to_pytorch(tmp_path: Path) -> None:
-    make(tmp_path, "qwen2", {}, torch.bfloat16)  # biases
+    make(tmp_path, "llama", {"mlp_bias": True}, torch.bfloat16)
     assert load_model(tmp_path, "bfloat16").native is None
     assert load_model(SHIPPED / "slipstream-chat", "float32").native is None

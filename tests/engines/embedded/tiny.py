@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,6 +92,7 @@ def make_engine(
     speculation: SpeculationConfig | None = None,
     dtype: Literal["float32", "bfloat16"] = "float32",
     kv_dtype: Literal["auto", "fp8", "int8"] = "auto",
+    clock: Callable[[], float] = time.monotonic,
     **scheduler: Any,
 ) -> Engine:
     """An engine with `pages` pages."""
@@ -105,7 +107,8 @@ def make_engine(
         speculation=speculation or SpeculationConfig(),
     )
     context = min(model.config.max_position_embeddings, pages * page_tokens)
-    return Engine(model, KVStore(model.config, kv, model.dtype, context), config, Tokenizer.load(folder).text_stream)
+    store = KVStore(model.config, kv, model.dtype, context)
+    return Engine(model, store, config, Tokenizer.load(folder).text_stream, clock)
 
 
 def request(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.engines.gguf.tiny_gguf import KINDS, LLAMA, QWEN2, QWEN3, write_gguf
+from tests.engines.gguf.tiny_gguf import KINDS, LLAMA, QWEN2, QWEN3, SCALES, WIDE, write_gguf
 
 FILE = Path(__file__).with_name("llama_cpp.json")
 PROMPT = [5, 17, 400, 33, 2000, 9, 9, 1, 77, 310, 12]
@@ -26,6 +26,9 @@ def cases() -> Iterator[tuple[str, dict[str, Any], str]]:
         yield f"llama {kind}", LLAMA, kind
     yield "qwen2 F32", QWEN2, "F32"
     yield "qwen3 F32", QWEN3, "F32"
+    for model, config in {"llama": LLAMA, "qwen2": QWEN2, "qwen3": QWEN3}.items():
+        for kind in SCALES:
+            yield f"{model} {kind}", {**config, **WIDE}, kind
 
 
 def logprobs(path: Path, prompt: list[int], shown: int) -> list[tuple[int, float]]:

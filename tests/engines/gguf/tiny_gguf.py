@@ -16,6 +16,10 @@ from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights
 LLAMA: dict[str, Any] = {**CONFIG, "hidden_size": 64, "head_dim": 16, "intermediate_size": 96, "rope_theta": 100_000.0}
 QWEN2: dict[str, Any] = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": False}
 QWEN3: dict[str, Any] = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": 4}
+WIDE: dict[str, Any] = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256}
+"""Rows of whole K-quant blocks."""
+SCALES = {"Q4_K": (0, 4), "Q5_K": (0, 4), "Q6_K": (208, 2)}
+"""Where in a block of a K-quant its scales lie, float16, and their bytes."""
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 NAMES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 PARTS = {
@@ -77,13 +81,30 @@ def write_gguf(
             # as llama.cpp's converter does
             rows = rows.reshape(heads, 2, len(rows) // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
         quantized = gguf.GGMLQuantizationType[kind if rows.ndim > 1 else "F32"]
-        packed = gguf.quants.quantize(np.ascontiguousarray(rows, np.float32), quantized)
+        if quantized.name in SCALES:
+            packed = random_blocks(quantized.name, rows.shape, seed=len(writer.tensors[0]))
+        else:
+            packed = gguf.quants.quantize(np.ascontiguousarray(rows, np.float32), quantized)
         writer.add_tensor(stored, packed, raw_dtype=quantized)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def random_blocks(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Blocks of a K-quant, which the library does not write: any bits are numbers of a block, once its scales are
+    small."""
+    elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    blocks = np.random.default_rng(seed).integers(0, 256, (shape[0], shape[1] // elements, size), np.uint8)
+    # numbers of about a twentieth: the second scale of two is of what is subtracted
+    scales = np.array([5e-5] if kind == "Q6_K" else [2e-4, 2e-4 * (7.5 if kind == "Q4_K" else 15.5)], np.float16)
+    if kind == "Q5_K":
+        scales /= 2
+    start, length = SCALES[kind]
+    blocks[..., start : start + length] = scales.view(np.uint8)
+    return blocks.reshape(shape[0], -1)
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

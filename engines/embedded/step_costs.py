@@ -1,0 +1,66 @@
+"""Measures what a token of a step costs, and decides how many a step may compute.
+
+A step delays every running stream, so the prompt tokens in it must fit into the time that streams may pause. The cost
+of a token differs by a factor of a thousand between models and machines: it is measured, by kind. A generating sequence
+costs little and is paid first; a prompt's token costs what the step took beyond that.
+"""
+
+from __future__ import annotations
+
+LEARNT = 0.2
+"""Share of the newest measurement in an average."""
+FIRST_TOKENS = 64
+"""Prompt tokens of a step before any cost is known."""
+LEAST_TOKENS = 16
+"""A prompt proceeds by this much where generation alone takes as long as streams may pause."""
+LEAST_RUNNING = 8
+"""Sequences that run however slow a step is."""
+MEANINGFUL = 8
+"""Prompt tokens of a step from which their cost is learnt."""
+
+
+def prompt_budget(pause_s: float, generation_s: float, token_s: float | None, most: int) -> int:
+    """The most prompt tokens that fit into a step of `pause_s` seconds next to generation that takes `generation_s`;
+    token_s: of a prompt token, None: not known; most: the largest step."""
+    if token_s is None:
+        return min(FIRST_TOKENS, most)
+    fitting = int(max(pause_s - generation_s, 0.0) / token_s) if token_s > 0 else most
+    return min(max(fitting, LEAST_TOKENS), most)
+
+
+def running_limit(pause_s: float, generation_s: float, running: int, most: int) -> int:
+    """Sequences that may run: no more than now where generating for them takes `pause_s` seconds or longer."""
+    return max(min(running, most), LEAST_RUNNING) if generation_s >= pause_s else most
+
+
+class StepCosts:
+    """Averages of measured steps."""
+
+    def __init__(self) -> None:
+        self._generation_s: dict[int, float] = {}
+        """Seconds of a step that only generates, by the bit length of the number of sequences."""
+        self.token_s: float | None = None
+        """Seconds of a prompt token."""
+
+    def generation_s(self, sequences: int) -> float:
+        """Expected seconds of a step that generates for so many; of an unknown number, what the nearest smaller number
+        takes, else the nearest larger one."""
+        if not sequences or not self._generation_s:
+            return 0.0
+        size = sequences.bit_length()
+        known = max((one for one in self._generation_s if one <= size), default=min(self._generation_s))
+        return self._generation_s[known]
+
+    def observe(self, generating: int, prompt_tokens: int, seconds: float) -> None:
+        """A step was computed. generating: sequences that got one token, drafts and prompts aside."""
+        if not prompt_tokens:
+            self._generation_s[generating.bit_length()] = _learnt(
+                self._generation_s.get(generating.bit_length()), seconds
+            )
+        elif prompt_tokens >= MEANINGFUL:
+            cost = max(seconds - self.generation_s(generating), 0.0) / prompt_tokens
+            self.token_s = _learnt(self.token_s, cost)
+
+
+def _learnt(average: float | None, newest: float) -> float:
+    return newest if average is None else average + LEARNT * (newest - average)
