@@ -58,6 +58,7 @@ def shape(name: str) -> ModelConfig:
         tie_word_embeddings=False,
         qkv_bias=False,
         output_bias=False,
+        headless=False,
         mlp_bias=False,
         qk_norm=False,
         dtype="bfloat16",

@@ -48,7 +48,12 @@ def test_two_pools_engines_have_different_settings_and_other_pools_start_none() 
     pools = _pool("chat", kv={"budget_bytes": 64 << 20}), code, hosted
     served, engines = local_engines.planned(_settings(*pools, models=models))
     found = [
-        (engine.name, engine.config.threads, engine.config.speculation.method, engine.config.kv.budget_bytes >> 20)
+        (
+            engine.name,
+            engine.config.threads,
+            engine.config.speculation.method,
+            (engine.config.kv.budget_bytes or 0) >> 20,
+        )
         for engine in engines
     ]
     assert found == [

@@ -1175,6 +1175,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/organizations/{organization_id}/limits/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count past requests that a bound of prompts would have refused, by key.
+         * @description From the traces: as long as they are kept, and of requests whose prompt was counted.
+         *
+         *     Needs `requests.read`.
+         */
+        get: operations["get_preview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/organizations/{organization_id}/limits/within": {
         parameters: {
             query?: never;
@@ -1434,6 +1456,26 @@ export interface paths {
          * @description Needs `members.write`.
          */
         post: operations["create_service_account"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/organizations/{organization_id}/sessions/{session_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show a session as its client named it: turns, gaps, cached and lost tokens, cost.
+         * @description Needs `requests.read`.
+         */
+        get: operations["get_session"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2887,6 +2929,36 @@ export interface components {
             share?: number;
         };
         /**
+         * CapPreview
+         * @description An organization's requests since `start`, with a bound of their prompts. data: by key, the most refused first.
+         *         has_more: only the first keys are listed; the sums are of all.
+         */
+        CapPreview: {
+            data: components["schemas"]["CappedKey"][];
+            has_more: boolean;
+            keys_refused: number;
+            longest_prompt_tokens: number;
+            max_prompt_tokens: number | null;
+            refused: number;
+            requests: number;
+            start: string;
+        };
+        /**
+         * CappedKey
+         * @description Requests of one key, refused: those whose prompt is longer than the bound. key_name, project_name: null for a
+         *         deleted one. p99_prompt_tokens: 99 % of its prompts are not longer.
+         */
+        CappedKey: {
+            key_id: string | null;
+            key_name: string | null;
+            longest_prompt_tokens: number;
+            p99_prompt_tokens: number;
+            project_id: string | null;
+            project_name: string | null;
+            refused: number;
+            requests: number;
+        };
+        /**
          * Cascade
          * @description Cascade of a chat model: the model that answers its requests first, for which requests, and the bar for its
          *         responses.
@@ -3831,6 +3903,8 @@ export interface components {
             /** @default null */
             max_concurrency?: number | null;
             /** @default null */
+            max_prompt_tokens?: number | null;
+            /** @default null */
             money_micro_per_month?: number | null;
             /** @default null */
             output_tokens_per_minute?: number | null;
@@ -4145,6 +4219,8 @@ export interface components {
             input_tokens_per_minute?: number | null;
             /** @default null */
             max_concurrency?: number | null;
+            /** @default null */
+            max_prompt_tokens?: number | null;
             /** @default null */
             money_micro_per_month?: number | null;
             /** @default null */
@@ -5473,6 +5549,9 @@ export interface components {
          *
          *         service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
          *
+         *         session: as its client named it in a header, or a digest of its name in the body; session_agent: the agent within
+         *         it, null for its first; session_parent: the agent or session that began it. Null: not named.
+         *
          *         latency: token timing; null without a record.
          */
         RequestDetail: {
@@ -5499,6 +5578,9 @@ export interface components {
             rule: Record<string, never> | null;
             served_from: string | null;
             service_class: string | null;
+            session: string | null;
+            session_agent: string | null;
+            session_parent: string | null;
             status: number | null;
             tier: string | null;
             total_ms: number | null;
@@ -5508,6 +5590,7 @@ export interface components {
          * RequestSummary
          * @description A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
          *         prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
+         *         session: as its client named it in a header, or a digest of its name in the body; null: it named none.
          */
         RequestSummary: {
             amount_micro: number;
@@ -5523,6 +5606,7 @@ export interface components {
             prompt_tokens: number | null;
             recorded_at: string;
             request_id: string;
+            session: string | null;
             status: number;
             tier: string | null;
             total_ms: number;
@@ -5738,6 +5822,23 @@ export interface components {
             start: string;
         };
         /**
+         * SessionReport
+         * @description A session's turns, the earliest first, and their sums. prompt_tokens: of turns that an engine has computed.
+         *         has_more: earlier turns are left out, of the sums too.
+         */
+        SessionReport: {
+            agents: number;
+            amount_micro: number;
+            cached_tokens: number;
+            completion_tokens: number;
+            data: components["schemas"]["Turn"][];
+            has_more: boolean;
+            lost_tokens: number;
+            prompt_tokens: number;
+            session: string;
+            turns: number;
+        };
+        /**
          * ShadowReport
          * @description By release, model and stage, the newest first.
          */
@@ -5950,6 +6051,35 @@ export interface components {
             per_million_good_output_micro: number | null;
             requests: number;
             tier: string | null;
+        };
+        /**
+         * Turn
+         * @description One request of the session. agent: within the session, null for its first; parent: the agent or session that
+         *         began it. gap_ms: from the end of the agent's turn before to this arrival; negative while that still ran.
+         *
+         *         lost_tokens: of the prompt of the agent's turn before, tokens that an engine computed once more; null: unknown.
+         *         cause: where the prompt began to differ from earlier ones, or `not_cached`; null: nothing was lost, or the cause is
+         *         unknown. amount_micro: billed, in millionths of the currency.
+         */
+        Turn: {
+            agent: string | null;
+            amount_micro: number;
+            arrived_at: string;
+            cached_tokens: number | null;
+            cause: string | null;
+            completion_tokens: number | null;
+            decision: components["schemas"]["control.requests.requests.Decision"];
+            endpoint: string | null;
+            error_code: string | null;
+            gap_ms: number | null;
+            lost_tokens: number | null;
+            model: string | null;
+            parent: string | null;
+            prompt_tokens: number | null;
+            request_id: string;
+            status: number;
+            total_ms: number;
+            ttft_ms: number | null;
         };
         /**
          * TwoNumbers
@@ -7926,6 +8056,34 @@ export interface operations {
             };
         };
     };
+    get_preview: {
+        parameters: {
+            query?: {
+                max_prompt_tokens?: number;
+                tier?: components["schemas"]["Tier"];
+                project_id?: string;
+                key_id?: string;
+                start?: string;
+            };
+            header?: never;
+            path: {
+                organization_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CapPreview"];
+                };
+            };
+        };
+    };
     list_limits_within: {
         parameters: {
             query?: {
@@ -8310,6 +8468,7 @@ export interface operations {
                 error_code?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
+                session?: string;
                 start?: string;
                 end?: string;
             };
@@ -8385,6 +8544,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ServiceAccount"];
+                };
+            };
+        };
+    };
+    get_session: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                organization_id: string;
+                session_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionReport"];
                 };
             };
         };
@@ -9464,6 +9648,7 @@ export interface operations {
                 error_code?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
+                session?: string;
                 start?: string;
                 end?: string;
                 organization_id?: string;

@@ -112,8 +112,8 @@ export function Cascades() {
           csvName="cascades"
           empty={
             <Empty title="No model has a cascade">
-              Give a chat model one, <code>slipstream fleet models set MODEL --file</code>, and compare it with the
-              large model’s own pool.
+              Give a chat model one, <code>slipstream fleet models set MODEL --file</code>, and compare it
+              with the large model’s own pool.
             </Empty>
           }
         />

@@ -104,7 +104,9 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
       {known && model && others.length === 0 && (
         <Notice tone="warn" title="There is no pool to release">
           Only {model.pool} has replicas. Add a pool with the new version:{" "}
-          <code className="wrap">slipstream fleet pools set {model.name}-2 --driver sglang --replica ID=URL</code>
+          <code className="wrap">
+            slipstream fleet pools set {model.name}-2 --driver sglang --replica ID=URL
+          </code>
         </Notice>
       )}
       <div className="grid-2">

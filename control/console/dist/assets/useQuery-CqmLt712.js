@@ -1,1 +1,0 @@
-import{K as e,q as t}from"./client-DktW1jq6.js";function n(n,r){return e(n,t,r)}export{n as t};
