@@ -110,8 +110,10 @@ class MessageReader:
         self._next = 0
         """Index of the next block."""
         self._calls = Calls()
-        self._indexes: list[int] = []
-        """The block of each call."""
+        self._indexes: dict[int, int] = {}
+        """The block of each call that has one."""
+        self._held: dict[int, list[str]] = {}
+        """Arguments of calls whose name has not come: a block begins with the name."""
         self._reason: str | None = None
         """The engine's finish reason."""
         self._stop_sequence: str | None = None
@@ -147,6 +149,8 @@ class MessageReader:
     def finish(self) -> bytes:
         if not self.events:
             self._sink.begin(self._told())
+        for number in list(self._held):
+            self._begin_call(number)
         self._close()
         return self._sink.end(self._ending(), self._told())
 
@@ -221,13 +225,23 @@ class MessageReader:
             blank = self._calls.begun[number].blank
         number = self._calls.add(piece.index, piece.id, name, arguments)
         call = self._calls.begun[number]
-        if number == len(self._indexes):
-            call.id = call.id or f"toolu_{self._request_id.removeprefix('req_')}_{number}"
-            self._indexes.append(self._next)
-            self._open("call", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
+        if number not in self._indexes:
+            if not call.name:
+                self._held.setdefault(number, []).append(arguments or "")
+                return
+            self._begin_call(number)
         # blanks alone are no JSON: a call without arguments has none in its block either
         if arguments and not (blank and call.blank):
             self._sink.add(self._indexes[number], "partial_json", arguments)
+
+    def _begin_call(self, number: int) -> None:
+        call = self._calls.begun[number]
+        call.id = call.id or f"toolu_{self._request_id.removeprefix('req_')}_{number}"
+        self._indexes[number] = self._next
+        self._open("call", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
+        held = "".join(self._held.pop(number, ()))
+        if held.strip():
+            self._sink.add(self._indexes[number], "partial_json", held)
 
     def _open(self, kind: str, block: dict[str, Any]) -> None:
         self._close()

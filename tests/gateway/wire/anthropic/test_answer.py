@@ -135,6 +135,18 @@ async def test_a_late_piece_of_an_earlier_call_reaches_that_call() -> None:
     assert [block["input"] for block in message["content"]] == [{"at": "x"}, {"at": "y"}]
 
 
+async def test_a_name_that_comes_after_the_calls_id_is_the_calls() -> None:
+    pieces = [chunk(call(0, '{"at"', "a")), chunk(call(0, ":", None, "look")), chunk(call(0, '"x"}'))]
+    message = both(await prepare(tools=[TOOL]), ROLE, *pieces, chunk({}, "tool_calls"), USAGE)
+    assert message["content"] == [{"type": "tool_use", "id": "a", "name": "look", "input": {"at": "x"}}]
+
+
+async def test_a_call_that_is_never_named_is_passed_on() -> None:
+    data = (chunk({"content": "a"}), chunk(call(0, "{}", "a")), chunk({}, "tool_calls"), USAGE)
+    message = both(await prepare(tools=[TOOL]), ROLE, *data)
+    assert message["content"][1:] == [{"type": "tool_use", "id": "a", "name": "", "input": {}}]
+
+
 @pytest.mark.parametrize("written", ["", " \n"])
 async def test_a_call_without_arguments_has_an_empty_input(written: str) -> None:
     prepared = await prepare(tools=[TOOL])
