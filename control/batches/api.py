@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import asyncpg
 
 from contracts.errors import ScopeMissing, ServiceError
 from control.batches import files
+from control.batches.line import Endpoint
 from control.batches.objects import FILE_ID, DeletedFile, FileObject, new_id
 from control.batches.store import FileStore
 from control.batches.upload import read_upload
@@ -23,7 +25,12 @@ from storage.engine import FAILURES, borrow, close, lazy_pool
 
 CONNECTIONS = 4
 TIMEOUT_S = 10.0
-SCOPES = {"/v1/chat/completions": Scope.CHAT, "/v1/completions": Scope.COMPLETIONS}
+SCOPES: Mapping[Endpoint, Scope] = MappingProxyType({
+    "/v1/chat/completions": Scope.CHAT,
+    "/v1/completions": Scope.COMPLETIONS,
+    "/v1/embeddings": Scope.EMBEDDINGS,
+    "/v1/responses": Scope.CHAT,
+})  # fmt: skip
 """The scope that a key needs for a batch, by the endpoint of its lines."""
 
 ResultT = TypeVar("ResultT")
@@ -106,7 +113,7 @@ class BatchApi:
             await self.do(files.forget, file_id)
         return DeletedFile(id=file_id)
 
-    def require_endpoint(self, key: KeyRecord, endpoint: str) -> None:
+    def require_endpoint(self, key: KeyRecord, endpoint: Endpoint) -> None:
         """Raises ScopeMissing for a key that may not request what its batch would."""
         key.require_scope(SCOPES[endpoint])
 

@@ -11,7 +11,7 @@ import msgspec
 from contracts.misfit import missing_field, sentence_and_path, shortened
 from control.batches.config import LINE_BYTES, MOST_LINES
 
-Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
+Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
 """Paths that a batch may request."""
 ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MOST_ERRORS = 100

@@ -106,6 +106,30 @@ async def test_a_batch_from_upload_to_output_is_billed_at_half_its_price(
     assert abs(priced.rounding_micro) <= 10
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "body", "kind"),
+    [
+        ("/v1/embeddings", {"model": "vectors", "input": "heron"}, "list"),
+        ("/v1/responses", {"model": "wide", "input": "heron"}, "response"),
+    ],
+)
+async def test_lines_of_other_endpoints_are_billed_once(
+    platform: SlowPlatform, sdk: openai.AsyncOpenAI, work: asyncio.Event, endpoint: Any, body: Any, kind: str
+) -> None:
+    lines = [{"custom_id": str(number), "method": "POST", "url": endpoint, "body": body} for number in range(3)]
+    made = await sdk.batches.create(
+        input_file_id=await uploaded(sdk, lines), endpoint=endpoint, completion_window="24h"
+    )
+    work.set()
+    batch = await ended(sdk, made.id)
+    assert (batch.status, batch.request_counts.completed) == ("completed", 3)
+    for text in (await sdk.files.content(batch.output_file_id)).text.splitlines():
+        answer = json.loads(text)["response"]
+        assert answer["body"]["object"] == kind
+        rows = await eventually(partial(_rows, platform, answer["request_id"]))
+        assert [row["billed"] for row in rows] == [False, True]
+
+
 async def _rows(platform: SlowPlatform, request_id: str) -> Any:
     query = "SELECT * FROM gateway.usage_events WHERE request_id = $1 ORDER BY attempt"
     rows = await platform.database.fetch(query, request_id)
