@@ -267,6 +267,11 @@ async def test_a_grammar_is_read_by_the_model() -> None:
     assert prompt.tool_choice == {"type": "function", "function": {"name": "patch"}}
 
 
+def test_an_id_with_a_nul_character_is_refused_before_the_generation() -> None:
+    with pytest.raises(RequestError, match="NUL"):
+        input_json([MessageItem(role="user", content="x", id="a\0")], "resp_1")
+
+
 def thoughts(count: int, text: str) -> list[tuple[str, Item]]:
     return [(f"input[{at}]", ReasoningItem(encrypted_content=sealed(text))) for at in range(count)]
 
