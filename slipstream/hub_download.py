@@ -41,7 +41,9 @@ def download(name: str, folder: Path) -> None:
     from huggingface_hub import HfApi, hf_hub_download
 
     info = HfApi().model_info(name, files_metadata=True)
-    files = [one for one in info.siblings or () if any(fnmatch.fnmatch(one.rfilename, each) for each in WANTED)]
+    # `*` matches slashes too, and a name with `..` would be written outside of the folder
+    top = [one for one in info.siblings or () if "/" not in one.rfilename]
+    files = [one for one in top if any(fnmatch.fnmatch(one.rfilename, each) for each in WANTED)]
     if not any(one.rfilename.endswith(".safetensors") for one in files):
         raise Refused("it has no safetensors at its top; give the name of a model that has, or a folder or a GGUF file")
     size = sum(one.size or 0 for one in files)

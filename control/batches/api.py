@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from contracts.errors import ScopeMissing, ServiceError
+from contracts.errors import RateLimited, ScopeMissing, ServiceError
 from control.batches import files
 from control.batches.line import Endpoint
 from control.batches.objects import FILE_ID, DeletedFile, FileObject, new_id
@@ -25,6 +26,9 @@ from storage.engine import FAILURES, borrow, close, lazy_pool
 
 CONNECTIONS = 4
 TIMEOUT_S = 10.0
+MOST_UPLOADS = 8
+"""Files that an organization may send to one gateway process at once: each may take a whole file of disk before its
+organization's room is looked at."""
 SCOPES: Mapping[Endpoint, Scope] = MappingProxyType({
     "/v1/chat/completions": Scope.CHAT,
     "/v1/completions": Scope.COMPLETIONS,
@@ -45,6 +49,7 @@ class BatchApi:
         self._keyring = keyring
         self._store = store
         self._pool: asyncpg.Pool[Any] | None = None
+        self._uploads: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Be ready for the database, which may be away."""
@@ -81,6 +86,23 @@ class BatchApi:
 
     async def upload(self, key: KeyRecord, content_type: str, body: AsyncIterator[bytes]) -> FileObject:
         """Store a file. Raises RequestErrors, and ServiceError where the store is away."""
+        organization_id = key.caller.organization_id
+        if self._uploads[organization_id] >= MOST_UPLOADS:
+            raise RateLimited(
+                f"This organization sends {MOST_UPLOADS} files to this gateway, the most at once. Try again when one "
+                "has arrived.",
+                retry_after_s=5.0,
+            )
+        self._uploads[organization_id] += 1
+        try:
+            return await self._upload(key, content_type, body)
+        finally:
+            self._uploads[organization_id] -= 1
+            if not self._uploads[organization_id]:
+                del self._uploads[organization_id]
+
+    async def _upload(self, key: KeyRecord, content_type: str, body: AsyncIterator[bytes]) -> FileObject:
+        await self.do(files.require_room, key.caller, 1)
         file_id = new_id(FILE_ID)
         try:
             async with self._store.draft() as draft:

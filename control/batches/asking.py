@@ -25,6 +25,18 @@ ID_PREFIX = "batch_req_"
 _CLOSED = msgspec.json.Decoder(Closed)
 
 
+class _Refused(msgspec.Struct, frozen=True):
+    code: str | None
+    message: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _Refused
+
+
+_REFUSAL = msgspec.json.Decoder(_Refusal)
+
+
 class NoAnswer(Exception):
     """The gateway could not be reached, or broke off."""
 
@@ -62,14 +74,21 @@ async def ask(session: aiohttp.ClientSession, url: str, token: str, number: int,
     status = response.status
     if status in NO_ROOM and response.headers.get("x-should-retry") != "false":
         raise NoRoom(_retry_after_s(response.headers.get("retry-after", "")))
-    if status == 401 and answer["error"]["code"] == InvalidKey.code:
-        raise TokenRefused(answer["error"]["message"])
+    if status == 401 and (refused := _refused(body)).code == InvalidKey.code:
+        raise TokenRefused(refused.message)
     request_id = response.headers.get("x-request-id", "")
     content = output(line.custom_id, {"status_code": status, "request_id": request_id, "body": answer}, None)
     result = Result(number, status == 200, content, _closed(response) if status == 200 else None)
     if status in FAILED:
         raise Failed(result)
     return result
+
+
+def _refused(body: bytes) -> _Refused:
+    try:
+        return _REFUSAL.decode(body).error
+    except msgspec.ValidationError:
+        raise NoAnswer("status 401 is not the gateway's: another server answers on its URL") from None
 
 
 def output(custom_id: str, response: dict[str, Any] | None, error: dict[str, str] | None) -> bytes:

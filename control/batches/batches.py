@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
@@ -41,6 +42,7 @@ UPDATE gateway.batches SET status = '{BatchStatus.CANCELLING}', cancelling_at = 
 
 async def create(connection: Connection, owner: Caller, body: NewBatch) -> BatchObject:
     """A new batch, which a worker takes up within seconds. Raises NotFound, InvalidField and RateLimited."""
+    require_storable(body.metadata or {})
     async with connection.transaction():
         await files.lock_files(connection, owner)
         try:
@@ -74,6 +76,12 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
         )
     assert row is not None
     return batch_object(row)
+
+
+def require_storable(metadata: Mapping[str, str]) -> None:
+    """Raise InvalidField for text that PostgreSQL refuses in JSON."""
+    if any("\0" in text for pair in metadata.items() for text in pair):
+        raise InvalidField("Invalid value for 'metadata': it has a NUL character; leave that out.", param="metadata")
 
 
 async def find(connection: Connection, owner: Caller, batch_id: str) -> BatchObject:

@@ -51,6 +51,17 @@ SELECT id FROM gateway.files
 """  # noqa: S608
 
 
+async def require_room(connection: Connection, owner: Caller, size_bytes: int) -> None:
+    """Raise BodyTooLarge where the organization has no room for an upload of this size."""
+    needed_bytes = size_bytes + await connection.fetchval(_HELD, owner.organization_id)
+    if needed_bytes > ORGANIZATION_BYTES:
+        raise BodyTooLarge(
+            f"The files of this organization would have {needed_bytes} bytes, and at most {ORGANIZATION_BYTES} are "
+            "kept. Delete files that you no longer need.",
+            param="file",
+        )
+
+
 async def begin(
     connection: Connection, file_id: str, owner: Caller, purpose: str, filename: str, size_bytes: int, kept_s: int
 ) -> None:
@@ -58,13 +69,8 @@ async def begin(
     output of its batches is always kept."""
     async with connection.transaction():
         await connection.execute(_LOCK, owner.organization_id)
-        held_bytes = await connection.fetchval(_HELD, owner.organization_id)
-        if purpose == "batch" and held_bytes + size_bytes > ORGANIZATION_BYTES:
-            raise BodyTooLarge(
-                f"The files of this organization would have {held_bytes + size_bytes} bytes, and at most "
-                f"{ORGANIZATION_BYTES} are kept. Delete files that you no longer need.",
-                param="file",
-            )
+        if purpose == "batch":
+            await require_room(connection, owner, size_bytes)
         ids = owner.organization_id, owner.project_id, owner.key_id
         await connection.execute(_BEGIN, file_id, *ids, purpose, filename, size_bytes, kept_s)
 

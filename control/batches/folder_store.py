@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from control.batches.store import CHUNK_BYTES
+from control.batches.store import CHUNK_BYTES, new_draft
 
 DRAFTS = "drafts"
-LEFT_OVER_S = 86_400
-"""A draft this old is left over from a crash: no upload takes as long."""
 
 
 class FolderStore:
@@ -52,12 +48,7 @@ class FolderStore:
     def _new_draft(self) -> Path:
         drafts = self._folder / DRAFTS
         drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in drafts.iterdir():
-            if time.time() - old.stat().st_mtime > LEFT_OVER_S:
-                old.unlink(missing_ok=True)
-        handle, name = tempfile.mkstemp(dir=drafts)
-        os.close(handle)
-        return Path(name)
+        return new_draft(drafts, "")
 
     def _put(self, file_id: str, draft: Path) -> None:
         with draft.open("rb") as file:

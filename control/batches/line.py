@@ -17,6 +17,8 @@ ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MOST_ERRORS = 100
 """Mistakes that are reported of one file."""
 CUSTOM_ID_CHARACTERS = 512
+MOST_NUMBERED = 2 * MOST_LINES
+"""Lines of a file, empty ones included: a file of newlines alone would hold the worker for minutes."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -57,12 +59,15 @@ _LINE, _ASKED = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Asked)
 
 def numbered(path: Path) -> Iterator[tuple[int, bytes]]:
     """Lines that hold something, with their numbers from 1 on. A line that is too long ends early."""
+    return ((number, raw) for number, raw in _all(path) if raw.strip())
+
+
+def _all(path: Path) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
         number = 0
         while raw := file.readline(LINE_BYTES + 1):
             number += 1
-            if raw.strip():
-                yield number, raw
+            yield number, raw
 
 
 def line_of(raw: bytes) -> Line:
@@ -77,7 +82,13 @@ def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None])
     models: set[str] = set()
     refused: dict[str, str | None] = {}
     total = 0
-    for number, raw in numbered(path):
+    for number, raw in _all(path):
+        if number > MOST_NUMBERED:
+            message = f"The file has more than {MOST_NUMBERED} lines, empty ones included; leave those out."
+            errors.append(LineError("too_many_lines", message, number))
+            break
+        if not raw.strip():
+            continue
         total += 1
         if total > MOST_LINES:
             message = f"The file holds more than {MOST_LINES} requests; split it into several batches."
@@ -95,7 +106,7 @@ def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None])
         # the rest of a line that is too long would be taken for lines of their own
         if len(errors) == MOST_ERRORS or mistake.code == "line_too_long":
             break
-    if not total:
+    if not total and not errors:
         errors.append(LineError("empty_file", "The input file holds no request."))
     return Input(total, models.pop() if len(models) == 1 else None, errors)
 

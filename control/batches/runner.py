@@ -140,7 +140,8 @@ class BatchRunner:
                 _log.warning("batches: %s was taken over by another worker, or has ended", held.batch_id)
             case _:
                 _log.error("batches: %s cannot go on and is tried again", held.batch_id, exc_info=failure)
-                await asyncio.wait({asyncio.create_task(stop.wait())}, timeout=PAUSE_S)
+                with contextlib.suppress(TimeoutError):  # which ends the wait: a task would stay until the worker's end
+                    await asyncio.wait_for(stop.wait(), PAUSE_S)
                 await self._give_back(held)
 
     async def _give_back(self, held: Claim) -> None:
@@ -211,7 +212,8 @@ class BatchRunner:
                 told = True
                 _log.warning(
                     "batches: %s does not take the worker's token for %s (%s), which is tried again: its key was "
-                    "rotated, or the two have different peppers (the file `pepper` of the data folder)",
+                    "rotated, the two have different peppers (the file `pepper` of the data folder), or their clocks "
+                    "differ",
                     *(self._url, held.batch_id, why),
                 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +11,10 @@ from typing import Any
 
 from contracts.errors import ConfigError
 from control.batches.config import S3_SCHEME, BatchesConfig
-from control.batches.store import CHUNK_BYTES
+from control.batches.store import CHUNK_BYTES, new_draft
+
+PREFIX = "slipstream-file-"
+"""Of drafts in the folder for temporary files."""
 
 
 class S3Store:
@@ -41,12 +43,11 @@ class S3Store:
 
     @asynccontextmanager
     async def draft(self) -> AsyncIterator[Path]:
-        handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix="slipstream-file-")
-        os.close(handle)
+        draft = await asyncio.to_thread(new_draft, Path(tempfile.gettempdir()), PREFIX)
         try:
-            yield Path(name)
+            yield draft
         finally:
-            await asyncio.to_thread(Path(name).unlink, missing_ok=True)
+            await asyncio.to_thread(draft.unlink, missing_ok=True)
 
     async def put(self, file_id: str, draft: Path) -> None:
         import obstore

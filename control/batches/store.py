@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -10,6 +14,8 @@ from typing import Protocol
 from control.batches.config import S3_SCHEME, BatchesConfig
 
 CHUNK_BYTES = 1_000_000
+LEFT_OVER_S = 86_400
+"""A draft this old is left over from a crash: no upload takes as long, and no batch."""
 
 
 class FileStore(Protocol):
@@ -34,6 +40,17 @@ class FileStore(Protocol):
     async def delete(self, file_id: str) -> None:
         """Delete the content, if there is one. Raises OSError."""
         ...
+
+
+def new_draft(folder: Path, prefix: str) -> Path:
+    """An empty file in the folder; drafts of this prefix that are left over from a crash are deleted first."""
+    for old in folder.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # another upload's, which has just ended; or another account's
+            if time.time() - old.stat().st_mtime > LEFT_OVER_S:
+                old.unlink()
+    handle, name = tempfile.mkstemp(prefix=prefix, dir=folder)
+    os.close(handle)
+    return Path(name)
 
 
 def store_of(config: BatchesConfig, data: Path) -> FileStore:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 
-from contracts.errors import ExpiredKey, InvalidKey
+from contracts.errors import InvalidKey
 
 PREFIX = "sk-slip-line-"
 VALID_S = 300
@@ -24,13 +24,14 @@ def delegated(key_hash: bytes, pepper: bytes, now_s: float) -> str:
 
 
 def key_hash_of(token: str, pepper: bytes, now_s: float) -> bytes:
-    """The hash of the key that the token stands for. Raises InvalidKey and ExpiredKey."""
+    """The hash of the key that the token stands for. Raises InvalidKey, also for a token that has expired: its key has
+    not, and the worker tries again."""
     body, _, signature = token.rpartition(".")
     if not hmac.compare_digest(_signature(body, pepper).encode(), signature.encode("utf-8", "surrogatepass")):
         raise InvalidKey("This is no API key of this deployment's.")
     key_hash, _, until = body.removeprefix(PREFIX).partition(".")
     if int(until) < now_s:
-        raise ExpiredKey("This token has expired; the worker makes another one.")
+        raise InvalidKey("This token has expired; if the worker's new ones have too, compare both machines' clocks.")
     return bytes.fromhex(key_hash)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from contracts.errors import ResponsesUnavailable
+from contracts.errors import InvalidField, ResponsesUnavailable
 from contracts.generation import Caller
 from storage.engine import FAILURES, borrow
 
@@ -22,10 +22,14 @@ TIMEOUT_S = 5.0
 
 @contextlib.asynccontextmanager
 async def reached(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection for a read or write that a client waits for. Raises ResponsesUnavailable."""
+    """A connection for a read or write that a client waits for. Raises ResponsesUnavailable, and InvalidField for an id
+    that no database takes."""
     try:
         async with asyncio.timeout(TIMEOUT_S), borrow(pool) as connection:
             yield connection
+    except asyncpg.CharacterNotInRepertoireError:
+        # PostgreSQL takes no such text: waiting would not help
+        raise InvalidField("An id has a NUL character, which no id here has.", param="id") from None
     except FAILURES as failure:
         logger.warning("stored responses cannot be reached: %s", failure)
         raise ResponsesUnavailable(

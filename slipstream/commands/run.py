@@ -84,6 +84,8 @@ def run(
     from slipstream.processes import public_url
 
     base = (url or settings.gateway.console.public_url or public_url(settings)).rstrip("/").removesuffix("/v1")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # by default they would leave the key behind
+        signal.signal(number, _leave)
     minted = _minted(deployment, client, model, organization, project, hours, money_per_month)
     try:
         require_served(chosen, base, minted.secret)
@@ -96,6 +98,10 @@ def run(
     finally:
         _revoke(deployment, minted.key)
     sys.exit(code)
+
+
+def _leave(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def _minted(

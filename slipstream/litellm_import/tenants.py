@@ -13,6 +13,7 @@ imported where it could do more than before: what cannot be kept as narrow is le
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -98,6 +99,7 @@ class Tenants:
         self._organizations: dict[str, PlannedOrganization] = {}
         self._teams: dict[str, _Home] = {}
         self._projects: dict[str, _Home] = {}
+        self._project_of_user: dict[str, PlannedProject] = {}
 
     def planned(self) -> list[PlannedOrganization]:
         """All organizations, with their projects and keys."""
@@ -133,7 +135,7 @@ class Tenants:
             owner = self._organization(row, "team")
             return _Home(owner, owner.project(DEFAULT_PROJECT, models=owner.models, keys=[]), divisible=True)
         where = f"team {row.get('team_alias') or row['team_id']}"
-        name = _unique(row.get("team_alias"), row["team_id"], "team", owner.projects)
+        name = _unique(row.get("team_alias"), row["team_id"], "team", {*owner.projects, DEFAULT_PROJECT})
         self._notes.unused(where, dict(row), UNUSED_OF_TENANT)
         project = owner.project(
             name,
@@ -177,16 +179,17 @@ class Tenants:
         user = self._users.get(row.get("user_id") or "")
         if user is None:
             return _Home(self._personal, self._personal.project(DEFAULT_PROJECT, keys=[]), divisible=True)
-        name = _clean(user.get("user_email") or user.get("user_alias"), user["user_id"], "user")
-        where = f"user {name}"
-        if name not in self._personal.projects:
-            self._personal.project(
+        project = self._project_of_user.get(user["user_id"])
+        if project is None:
+            given = user.get("user_email") or user.get("user_alias")  # which several users may share
+            name = _unique(given, user["user_id"], "user", {*self._personal.projects, DEFAULT_PROJECT})
+            where = f"user {name}"
+            project = self._project_of_user[user["user_id"]] = self._personal.project(
                 name,
                 models=self._models_of(user.get("models"), where),
                 limits=self._limits_of(user, where),
                 keys=[],
             )
-        project = self._personal.projects[name]
         return _Home(self._personal, project, divisible=not project.limits)
 
     def _add_key(self, row: Row) -> None:
@@ -234,6 +237,11 @@ class Tenants:
             self._notes.left_out(where, "it may use fewer models than its project, whose limits it shares", step)
             return None
         name = f"{home.project.name}: {', '.join(models or ['no model'])}"[:NAME_CHARACTERS]
+        there = home.organization.projects.get(name)
+        if there is not None and (there.models != models or there.limits):
+            # another project's name, or the same beginning of a longer list: its keys may use other models
+            digest = hashlib.sha256("\n".join(models or ()).encode()).hexdigest()[:16]
+            name = f"{name[: NAME_CHARACTERS - 17]} {digest}"
         disabled = home.project.disabled
         if name not in home.organization.projects:
             self._notes.differs(where, f"its models are those of a project of their own, {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,6 +32,8 @@ class Hub:
     def __init__(self) -> None:
         self.files = dict(FILES)
         self.sizes: dict[str, int] = {}
+        self.listed: tuple[str, ...] = ()
+        """Names of further files."""
         self.cut_once = False
         self.token: str | None = None
         self.ranges: list[str] = []
@@ -55,6 +58,7 @@ class Hub:
             lfs = {"sha256": hashlib.sha256(content).hexdigest(), "size": size, "pointerSize": 130}
             large = name.endswith("safetensors")
             siblings.append({"rfilename": name, "size": size, "blobId": "b" * 40} | ({"lfs": lfs} if large else {}))
+        siblings += [{"rfilename": name, "size": 1, "blobId": "b" * 40} for name in self.listed]
         return web.json_response({"id": NAME, "modelId": NAME, "sha": COMMIT, "siblings": siblings})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
@@ -161,6 +165,17 @@ async def test_every_refusal_is_one_line_and_leaves_nothing(
     assert "it has 1125899.9 GB, and this machine has" in await refusal(models)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert await refusal(models) == f"local.chat_model: {NAME} cannot be downloaded: {hub_download.UNREACHABLE}"
+
+
+async def test_only_files_at_the_top_are_downloaded(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`model-*.safetensors` takes slashes too."""
+    hub.listed = ("model-/../../../escaped.safetensors", "model-a/b.safetensors")
+    for name in hub.listed:
+        monkeypatch.setitem(hub.files, name, b"x")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    await asyncio.to_thread(hub_download.download, NAME, folder)
+    assert sorted(hub.sent) == ["config.json", "model.safetensors", "tokenizer.json"]
 
 
 def test_a_full_disk_is_said(tmp_path: Path) -> None:

@@ -112,6 +112,29 @@ async def _made(shell: Shell) -> str:
     return "acme"
 
 
+async def test_a_signal_before_the_client_starts_leaves_no_key(
+    shell: Shell, connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    asked = asyncio.Event()
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await asyncio.sleep(60)
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    runner = Runner(fresh_postgres_url, data_folder, tmp_path)
+    process = await runner.start("--organization", "acme", "--project", "web", "--url", url, "aider")
+    async with asyncio.timeout(60):
+        await asked.wait()
+    assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL") == 1
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 128 + signal.SIGTERM
+    assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL") == 0
+    server.close()
+
+
 async def test_a_client_runs_with_a_key_that_ends_with_it(
     shell: Shell, connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ from gateway.wire.responses.schema import (
     ReasoningItem,
     Refusal,
 )
-from gateway.wire.responses.sealed import opened
+from gateway.wire.responses.sealed import MOST_CHARACTERS, opened
 from gateway.wire.responses.tools import arguments_of, function_name
 
 PartT = TypeVar("PartT", TextPart, TextPart | ImagePart)
@@ -54,14 +54,34 @@ class Source(NamedTuple):
     calls: list[str]
 
 
+class _Turn:
+    """The model's message that may go on. Its texts are joined once: adding to a text copies it, and there may be
+    thousands."""
+
+    def __init__(self, message: AssistantMessage) -> None:
+        self.message = message
+        self.texts = [message.content] if isinstance(message.content, str) else []
+        self.thoughts = [message.reasoning_content] if message.reasoning_content is not None else []
+
+    def join(self) -> None:
+        """Give the message all of them."""
+        if len(self.texts) > 1:
+            self.texts = ["".join(self.texts)]
+        if len(self.thoughts) > 1:
+            self.thoughts = ["".join(self.thoughts)]
+        self.message.content = self.texts[0] if self.texts else None
+        self.message.reasoning_content = self.thoughts[0] if self.thoughts else None
+
+
 class Conversation:
     """Messages of a chat, each with its source."""
 
     def __init__(self) -> None:
         self.messages: list[ChatMessage] = []
         self._sources: list[Source] = []
-        self._turn: AssistantMessage | None = None
-        """The model's message that may go on."""
+        self._turn: _Turn | None = None
+        self._opened_characters = 0
+        """Of reasoning that came as `encrypted_content`."""
 
     def instruct(self, text: str) -> None:
         """Add the request's `instructions`."""
@@ -85,6 +105,8 @@ class Conversation:
                 )
             else:
                 self._add(ToolMessage(_result(item, path), item.call_id), path)
+        if self._turn is not None:
+            self._turn.join()
         if not self.messages:
             raise InvalidField("'input' is empty: send at least one message, or a text.", param="input")
         if len(self.messages) > MAX_MESSAGES:
@@ -108,9 +130,11 @@ class Conversation:
         return source.calls[number] if number < len(source.calls) else found[0]
 
     def _add(self, message: ChatMessage, path: str) -> None:
+        if self._turn is not None:
+            self._turn.join()
         self.messages.append(message)
         self._sources.append(Source(path, []))
-        self._turn = message if isinstance(message, AssistantMessage) else None
+        self._turn = _Turn(message) if isinstance(message, AssistantMessage) else None
 
     def _message(self, item: MessageItem, path: str) -> None:
         if item.role == "user":
@@ -122,30 +146,42 @@ class Conversation:
 
     def _said(self, text: str, path: str) -> None:
         turn = self._turn
-        if turn is None or (turn.content is not None and not turn.tool_calls):
+        if turn is None or (turn.texts and not turn.message.tool_calls):
             self._add(AssistantMessage(text), path)
         else:
-            turn.content = f"{turn.content or ''}{text}"
+            turn.texts.append(text)
 
     def _reason(self, item: ReasoningItem, path: str) -> None:
         if item.content is not None:
             text = "".join(part.text for part in item.content)
         elif item.encrypted_content is not None:
-            text = opened(item.encrypted_content, f"{path}.encrypted_content")
+            text = self._opened(item.encrypted_content, f"{path}.encrypted_content")
         else:
             return  # a summary is not what the model thought
         if not text:
             return
-        if self._turn is None or self._turn.content is not None or self._turn.tool_calls:
+        turn = self._turn
+        if turn is None or turn.texts or turn.message.tool_calls:
             self._add(AssistantMessage(reasoning_content=text), path)
         else:
-            self._turn.reasoning_content = f"{self._turn.reasoning_content or ''}{text}"
+            turn.thoughts.append(text)
+
+    def _opened(self, content: str, param: str) -> str:
+        text = opened(content, param)
+        self._opened_characters += len(text)
+        if self._opened_characters > MOST_CHARACTERS:
+            raise InvalidField(
+                f"The reasoning up to '{param}' has more than {MOST_CHARACTERS} characters, the limit of one "
+                "request. Leave the reasoning of earlier turns out.",
+                param=param,
+            )
+        return text
 
     def _call(self, call_id: str, name: str, arguments: str, path: str) -> None:
         if self._turn is None:
             self._add(AssistantMessage(), path)
-        turn = self._turn
-        assert turn is not None
+        assert self._turn is not None
+        turn = self._turn.message
         calls = turn.tool_calls = turn.tool_calls or []
         if len(calls) == MAX_CALLS:
             raise InvalidField(f"'{path}' is one call too many: at most {MAX_CALLS} follow each other.", param=path)

@@ -14,6 +14,8 @@ from contracts.errors import InvalidField
 MARK = "slip1."
 MOST_BYTES = 4_000_000
 """Limit of one text."""
+MOST_CHARACTERS = 8_000_000
+"""Limit of all texts of one request: a kilobyte of `encrypted_content` can hold a megabyte."""
 
 
 def sealed(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from contracts.errors import InvalidField
 from contracts.request_id import RESPONSE_PREFIX
 from gateway.wire.responses.schema import (
     CustomToolCallItem,
@@ -53,8 +54,11 @@ _decode_output = msgspec.json.Decoder(_Output).decode
 
 def input_json(items: Sequence[Item], response_id: str) -> bytes:
     """The items for the store, in the form in which clients read them: each with an id and a status, and messages in
-    parts."""
+    parts. Raises InvalidField for an id that no store takes."""
     key = response_id.removeprefix(RESPONSE_PREFIX)
+    for item in items:
+        if "\0" in (item.id or ""):  # or the store refused it after the generation
+            raise InvalidField("The id of an item has a NUL character; leave the id out.", param="input")
     return msgspec.json.encode([_listed(item, f"{key}_i{number}") for number, item in enumerate(items)])
 
 

@@ -69,6 +69,15 @@ def test_a_mistake_is_reported_with_its_line(path: Path, written: bytes, code: s
     assert len(error.message) < 1_000
 
 
+def test_empty_lines_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 MB of newlines held the worker's loop for longer than its leases last, and so all tenants' batches."""
+    monkeypatch.setattr(lines, "MOST_NUMBERED", 3)
+    assert read(path, but(), b"", b"").errors == []
+    for first in (but(), b""):
+        [error] = read(path, first, *[b""] * 5).errors
+        assert (error.line, error.code) == (4, "too_many_lines")
+
+
 def test_an_empty_file_too_many_lines_and_a_line_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.code for each in read(path, b"", b" ").errors] == ["empty_file"]
     monkeypatch.setattr(lines, "MOST_LINES", 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 
 from contracts.errors import ConfigError
 from control.batches.config import BatchesConfig
+from control.batches.folder_store import DRAFTS, FolderStore
+from control.batches.s3_store import PREFIX, S3Store
 from control.batches.store import CHUNK_BYTES, FileStore, store_of
 from tests.deployment import free_port
 from tests.processes import answers, module_process
@@ -58,6 +61,29 @@ async def test_a_folder(tmp_path: Path) -> None:
     await check(store_of(BatchesConfig(), tmp_path / "data"))
     assert (tmp_path / "data" / "files" / "file-2").is_file()
     await check(store_of(BatchesConfig(storage=str(tmp_path / "shared")), tmp_path))
+
+
+async def test_drafts_of_a_crash_are_deleted_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for store, name in ((FolderStore(tmp_path), f"{DRAFTS}/left"), (S3Store(None), f"{PREFIX}left")):
+        left, young, other = tmp_path / name, tmp_path / f"{name}-young", tmp_path / "another"
+        for each in (left, young, other):
+            each.parent.mkdir(exist_ok=True)
+            each.write_bytes(b"x")
+        for each in (left, other):
+            os.utime(each, (0, 0))
+        async with store.draft() as draft:
+            assert draft.read_bytes() == b""
+        assert [each.exists() for each in (left, young, other)] == [False, True, True]
+
+
+async def test_a_draft_that_ends_meanwhile_does_not_fail_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the listing of the drafts and a look at one, its upload may end."""
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "gone"]))
+    async with FolderStore(tmp_path).draft() as draft:
+        assert draft.exists()
 
 
 @pytest.fixture

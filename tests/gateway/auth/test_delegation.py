@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.errors import AuthError, ExpiredKey, InvalidKey
+from contracts.errors import AuthError, InvalidKey
 from contracts.generation import Caller, Tier
 from contracts.service_class import ServiceClass
 from gateway.auth import delegation
@@ -24,7 +24,7 @@ def test_it_stands_for_its_key_until_it_ends() -> None:
     key_hash = mint(PEPPER).hash
     token = delegation.delegated(key_hash, PEPPER, NOW_S)
     assert delegation.key_hash_of(token, PEPPER, NOW_S + delegation.VALID_S) == key_hash
-    with pytest.raises(ExpiredKey):
+    with pytest.raises(InvalidKey, match="clocks"):  # with ExpiredKey each line of a batch would fail for good
         delegation.key_hash_of(token, PEPPER, NOW_S + delegation.VALID_S + 1)
     with pytest.raises(InvalidKey):
         delegation.key_hash_of(token, b"another", NOW_S)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from contracts.errors import BodyTooLarge, NotFound, ResponsesUnavailable
+from contracts.errors import BodyTooLarge, InvalidField, NotFound, ResponsesUnavailable
 from contracts.generation import Caller
 from control.billing.trace_retention import forget_traces
 from gateway.responses import conversations
@@ -62,6 +62,15 @@ async def test_a_conversation_is_read_oldest_first_and_whole_or_not_at_all(pool:
             await attempt
     assert await store.several(stranger, names) == {}
     assert sorted(await store.several(caller, names)) == [names[0], names[2], names[3]]
+
+
+async def test_an_id_that_no_database_takes_is_the_clients_error(pool: asyncpg.Pool[Any]) -> None:
+    """It was reported as a database out of reach, which clients try again."""
+    store, held, caller = ResponseStore(pool), ConversationStore(pool), await organization(pool)
+    for attempt in (store.get(caller, "a\0"), store.history(caller, "\0"), held.items(caller, "conv_\0")):
+        with pytest.raises(InvalidField, match="NUL"):
+            await attempt
+    await chain(store, caller, 1)
 
 
 async def test_a_long_conversation_is_refused_in_bounded_time(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import msgspec
@@ -10,7 +11,10 @@ import pytest
 
 from contracts.errors import RequestError
 from contracts.generation import ChatPrompt
-from gateway.wire.responses.sealed import sealed
+from gateway.wire.openai.schema import AssistantMessage
+from gateway.wire.responses.conversation import Conversation
+from gateway.wire.responses.schema import Item, MessageItem, ReasoningItem, ReasoningText
+from gateway.wire.responses.sealed import MOST_BYTES, MOST_CHARACTERS, sealed
 from gateway.wire.responses.stored import input_json, items_in
 from tests.gateway.wire.openai import preparing
 from tests.gateway.wire.responses.answers import TARGET, USED, Json, call, event, prepared, whole
@@ -261,3 +265,35 @@ async def test_a_grammar_is_read_by_the_model() -> None:
     assert made["function"]["description"].endswith("lark grammar:\nstart: WORD")
     assert made["function"]["parameters"]["required"] == ["input"]
     assert prompt.tool_choice == {"type": "function", "function": {"name": "patch"}}
+
+
+def test_an_id_with_a_nul_character_is_refused_before_the_generation() -> None:
+    with pytest.raises(RequestError, match="NUL"):
+        input_json([MessageItem(role="user", content="x", id="a\0")], "resp_1")
+
+
+def thoughts(count: int, text: str) -> list[tuple[str, Item]]:
+    return [(f"input[{at}]", ReasoningItem(encrypted_content=sealed(text))) for at in range(count)]
+
+
+def test_reasoning_that_unpacks_to_more_than_the_limit_is_refused() -> None:
+    """Five kilobytes hold four megabytes: a body of many made a gateway hold gigabytes."""
+    text = "a" * (MOST_BYTES - 1)
+    Conversation().extend(thoughts(MOST_CHARACTERS // MOST_BYTES, text))
+    with pytest.raises(RequestError, match="limit of one request") as raised:
+        Conversation().extend(thoughts(MOST_CHARACTERS // MOST_BYTES + 1, text))
+    assert raised.value.param == "input[2].encrypted_content"
+
+
+def test_thousands_of_items_in_a_turn_are_joined_once() -> None:
+    """Adding each to the text so far held the event loop for seconds."""
+    long = "é" * 1_000_000
+    first, more = (ReasoningItem(content=[ReasoningText(text)]) for text in (long, "a"))
+    conversation = Conversation()
+    began_s = time.process_time()
+    conversation.extend([("input[0]", first), *((f"input[{at}]", more) for at in range(1, 5_000))])
+    conversation.extend([("input[5000]", MessageItem(role="assistant", content="b"))])
+    assert time.process_time() - began_s < 0.5
+    (message,) = conversation.messages
+    assert isinstance(message, AssistantMessage)
+    assert (message.reasoning_content, message.content) == (long + "a" * 4_999, "b")

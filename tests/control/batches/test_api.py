@@ -1,0 +1,96 @@
+"""Requests for files and batches that one tenant repeats, and bodies that the database would refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.errors import InvalidField, RateLimited
+from contracts.generation import Caller
+from control.batches import api, asking, batches
+from control.batches.api import BatchApi
+from control.batches.asking import NoAnswer, TokenRefused
+from control.batches.folder_store import FolderStore
+from control.batches.line import Line
+from gateway.auth.key_record import KeyRecord
+from gateway.limits.levels import Levels
+
+
+def key_of(organization_id: str) -> KeyRecord:
+    return KeyRecord(Caller(organization_id, "p", "k"), Levels.of(organization_id, ()))
+
+
+async def test_uploads_of_an_organization_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes disk space before its organization's room is looked at."""
+    batch_api: Any = BatchApi("", None, FolderStore(tmp_path))  # type: ignore[arg-type]
+
+    async def do(*_: Any, **__: Any) -> None:
+        return None
+
+    monkeypatch.setattr(batch_api, "do", do)
+
+    async def stalled() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    def upload(organization_id: str) -> Any:
+        return batch_api.upload(key_of(organization_id), "multipart/form-data; boundary=x", stalled())
+
+    held = [asyncio.create_task(upload("o")) for _ in range(api.MOST_UPLOADS)]
+    await asyncio.sleep(0)
+    with pytest.raises(RateLimited):
+        await upload("o")
+    other = asyncio.create_task(upload("other"))
+    await asyncio.wait([*held, other], timeout=0.1)
+    assert not any(each.done() for each in (*held, other))
+    for each in (*held, other):
+        each.cancel()
+    await asyncio.gather(*held, other, return_exceptions=True)
+    assert not batch_api._uploads
+
+
+@pytest.mark.parametrize("metadata", [{"a": "\0"}, {"\0": "a"}])
+def test_metadata_that_cannot_be_stored_is_the_clients_error(metadata: dict[str, str]) -> None:
+    """PostgreSQL refuses it, which was reported as a database out of reach, to be tried again."""
+    batches.require_storable({"a": "\\u0000"})
+    with pytest.raises(InvalidField, match="NUL"):
+        batches.require_storable(metadata)
+
+
+@pytest.mark.parametrize(
+    ("body", "raised"),
+    [
+        (b'{"error": {"code": "invalid_api_key", "message": "m"}}', TokenRefused),
+        (b'{"detail": "Unauthorized"}', NoAnswer),
+        (b'"no"', NoAnswer),
+        (b'{"error": "no"}', NoAnswer),
+    ],
+)
+async def test_another_servers_401_is_tried_again(body: bytes, raised: type[Exception]) -> None:
+    """It ended all lines in flight, whose runs were then lost."""
+
+    class Response:
+        status, headers = 401, MappingProxyType[str, str]({})
+
+        async def __aenter__(self) -> Response:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            return None
+
+        async def read(self) -> bytes:
+            return body
+
+    class Session:
+        def post(self, *_: Any, **__: Any) -> Response:
+            return Response()
+
+    session: Any = Session()
+    with pytest.raises(raised):
+        await asking.ask(session, "", "", 1, Line("a", "POST", "/v1/completions", msgspec.Raw(b"{}")))
