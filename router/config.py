@@ -67,7 +67,7 @@ class ConcurrencyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """false: such replicas get `initial` requests at a time, or the limit of their pool."""
     initial: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 64
     """Initial limit while nothing is known. It rises with every first token that comes early."""
-    min_limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    min_limit: Fixed[Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]] = 1
     """Lower bound of the limit; at most `initial`."""
     max_limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024
     """Upper bound of the limit; at least `initial`. It also bounds the requests of a replica that reports its memory

@@ -34,7 +34,6 @@ AUDIT_FOLDER = "audit"
 RENAMED = {
     "router.promises": "router.slos",
     "router.metrics_port": "router.metrics.port",
-    "router.concurrency.least": "router.concurrency.min_limit",
     "router.concurrency.most": "router.concurrency.max_limit",
     "pools[].running_usage": "pools[].continuous_usage_stats",
 }

@@ -152,6 +152,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
             for query in states({}, {"status": "429"}, {"error_code": "engine_failed"}, of_project, of_key)
         ],
         f"{base}/requests/$requestId": [of(ask(f"/requests/{ids['requestId']}"))],
+        f"{base}/sessions/$sessionId": [of(ask(f"{own}/sessions/{ids['sessionId']}"))],
         f"{base}/webhooks": [listed("webhooks")],
         f"{base}/webhooks/$webhookId": [
             of(ask(f"/webhooks/{ids['webhookId']}"), ask(f"/webhooks/{ids['webhookId']}/deliveries", limit=100))

@@ -57,7 +57,7 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of it. Memory that nothing was written to is the system's: a small value keeps an engine small that computes little
     at once. `up` sets 32 MiB for the chat model that it fetches."""
 
-    page_tokens: Annotated[int, Meta(ge=1, le=256)] = 16
+    page_tokens: Fixed[Annotated[int, Meta(ge=1, le=256)]] = 16
     """Tokens in one page."""
 
     dtype: Literal["auto", "fp8", "int8"] = "auto"
@@ -123,7 +123,7 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compile_wait_s: Fixed[Annotated[float, Meta(gt=0.0)]] = 10.0
     """A request that waits longer than this to be compiled is refused with 503."""
 
-    kept: Annotated[int, Meta(ge=1)] = 64
+    kept: Fixed[Annotated[int, Meta(ge=1)]] = 64
     """Compiled grammars kept for repeated requests. The organization that keeps the most gives way first."""
 
 

@@ -7,11 +7,14 @@ be one: an event that is anything else is not recognized.
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import msgspec
 
 _END = b"\n\n"
+WINDOW_BYTES = 4_096
+"""Bytes that are split into events at first; twice as many after each window that holds usual events only."""
 _INSIDE = re.compile(
     rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}'
     rb'|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))[^"\\\x00-\x1f]*)*'
@@ -34,20 +37,28 @@ class RepeatedEvent:
 
     def run(self, data: bytes, start: int) -> tuple[list[bytes], int] | None:
         """The texts of the whole events that begin at `start`, one after the other, and where they end; None: there is
-        none."""
-        if not data.startswith(self.begin, start):
-            return None
-        texts = data[start + len(self.begin) :].split(self.between)
-        last = texts.pop()
-        at = last.find(self.end)
-        if at >= 0:
-            texts.append(last[:at])
-            stop = len(data) - len(last) + at + len(self.end)
-        else:  # it is another event, or not whole
-            stop = len(data) - len(last) - len(self.begin)
-        if not texts or not is_text(b" ".join(texts)):  # a blank would not hide half an escape
-            return None
-        return texts, stop
+        none. Takes time in proportion to the events found: what follows them is not searched."""
+        texts: list[bytes] = []
+        size = WINDOW_BYTES
+        while data.startswith(self.begin, start):
+            inside = start + len(self.begin)
+            end = data.find(_END, inside) + len(_END)
+            if end - len(self.end) < inside or not data.startswith(self.end, end - len(self.end)):
+                break  # it is another event, or not whole
+            found = data[inside : max(inside + size, end)].split(self.between)
+            last = found.pop()
+            at = last.find(self.end)
+            if at >= 0:
+                found.append(last[:at])
+            sound = is_text(b" ".join(found))  # a blank would not hide half an escape
+            if not sound:
+                found = list(itertools.takewhile(is_text, found))
+            texts += found
+            start += len(found) * len(self.between) + sum(map(len, found))
+            if not sound:
+                break
+            size *= 2
+        return (texts, start) if texts else None
 
     def written(self, texts: list[bytes]) -> bytes:
         """Events with these texts."""

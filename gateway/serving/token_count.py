@@ -1,7 +1,8 @@
 """An endpoint that returns the size of a prompt and generates nothing.
 
 A request is authenticated, decoded and prepared like one that generates, so that its count is the one that is reserved
-and, where the model has a tokenizer, billed. No limit counts it: it is paced like a refused request instead.
+and, where the model has a tokenizer, billed. No limit counts it: it is paced like a refused request instead, and by its
+length.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.request_spans import Ended
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import AskedT, CountingFormat
+
+TOKEN_S = 0.25e-6
+"""Time of the loop for each token of a conversation of many small messages, which is prepared on the loop."""
+LONGEST_S = 0.05
+"""Most that a count is charged: an image without a tokenizer is estimated by its bytes."""
 
 
 class TokenCountEndpoint(InferenceEndpoint[AskedT]):
@@ -39,8 +45,10 @@ class TokenCountEndpoint(InferenceEndpoint[AskedT]):
 
     async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
         """Send the count."""
+        cost_s = min(TOKEN_S * request.prepared.prompt_tokens, LONGEST_S)
         if not arrival.paid:
-            self._shares.unserved.spend(request.caller.organization_id, REFUSAL_S)
+            cost_s += REFUSAL_S
+        self._shares.unserved.spend(request.caller.organization_id, cost_s)
         response = response_of(arrival, connection)
         response.whole(200, self._counting.counted(request.prepared, arrival.request_id))
         self._services.metrics.answered(request.tier, arrival.endpoint, 200, "none")

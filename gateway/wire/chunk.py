@@ -167,6 +167,21 @@ class Event(msgspec.Struct, gc=False):
 
 
 decode_event = msgspec.json.Decoder(Event).decode
+_NULL = msgspec.Raw(b"null")
+
+
+class _MoreChoice(EventChoice, gc=False):
+    logprobs: msgspec.Raw = _NULL
+
+
+class _More(msgspec.Struct, gc=False):
+    """An event with its members that are more than a text."""
+
+    choices: list[_MoreChoice]
+    usage: msgspec.Raw = _NULL
+
+
+_decode_more = msgspec.json.Decoder(_More).decode
 
 
 def text_of(choice: EventChoice) -> str:
@@ -205,8 +220,8 @@ def repeated(payload: bytes, name: str, text: str) -> RepeatedEvent | None:
     that is."""
     begin = b'"%b":"' % name.encode()
     at = payload.find(begin)
-    if at < 0 or payload.count(begin[:-2]) != 1:
-        return None
+    if at < 0 or payload.count(begin[:-2]) != 1 or b"\n" in payload:
+        return None  # an event of several lines has other bytes on its way
     start = at + len(begin)
     end = payload.find(b'"', start)  # a text with an escaped quote is not the one to learn from
     if end < 0 or payload[start:end] != text.encode():
@@ -220,14 +235,17 @@ def learned(payload: bytes) -> tuple[str, RepeatedEvent] | None:
     if b'"logprobs":{' in payload or b'"usage":{' in payload:
         return None
     try:
-        choices = decode_event(payload).choices
+        event = _decode_more(payload)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
+    choices = event.choices
     if len(choices) != 1 or choices[0].index or choices[0].finish_reason is not None:
         return None
-    if (member := only_text(choices[0])) is None or (event := repeated(payload, *member)) is None:
+    if event.usage != _NULL or choices[0].logprobs != _NULL:
         return None
-    return member[0], event
+    if (member := only_text(choices[0])) is None or (usual := repeated(payload, *member)) is None:
+        return None
+    return member[0], usual
 
 
 def texts_in(payload: bytes) -> list[tuple[int, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed
 from engines.http.event_splitter import EventSplitter
-from engines.http.repeated_event import RepeatedEvent, is_text
+from engines.http.repeated_event import WINDOW_BYTES, RepeatedEvent, is_text
 
 USUAL = RepeatedEvent(b'{"choices":[{"delta":{"content":"', b'"}}]}')
 OTHER = b'data: {"choices":[{"delta":{"content":"end"},"finish_reason":"stop"}]}\n\n'
@@ -72,3 +74,30 @@ def test_an_event_without_an_end_is_still_refused(monkeypatch: pytest.MonkeyPatc
     splitter.repeated = USUAL
     with pytest.raises(EngineFailed):
         list(splitter.runs(USUAL.written([b"a"]) + USUAL.begin + b"b" * 64))
+
+
+class Copied(bytes):
+    """Counts the bytes that are copied out of it."""
+
+    copied = 0
+
+    def __getitem__(self, part: Any) -> Any:
+        made = super().__getitem__(part)
+        self.copied += len(made) if isinstance(made, bytes) else 1
+        return made
+
+
+@pytest.mark.parametrize("follows", [OTHER, USUAL.written([b"\\ud800"])])
+def test_what_follows_the_usual_events_is_not_searched(follows: bytes) -> None:
+    """Else a read in which usual and other events alternate, or one whose texts are never alike, takes seconds."""
+    usual = USUAL.written([b"a"] * 9)
+    data = Copied(usual + (follows + usual) * 1_000)
+    assert USUAL.run(data, 0) == ([b"a"] * 9, len(usual))
+    assert data.copied <= 2 * WINDOW_BYTES
+    assert USUAL.run(data, len(usual)) is None
+
+
+def test_a_long_run_is_found_whole() -> None:
+    texts = [b"%d" % n for n in range(5_000)]
+    data = USUAL.written([*texts, b"x" * (3 * WINDOW_BYTES), b""])
+    assert USUAL.run(data + OTHER, 0) == ([*texts, b"x" * (3 * WINDOW_BYTES), b""], len(data))

@@ -83,6 +83,7 @@ class _Service:
     tokenizer = Tokenizer.load(CHAT)
     name = "chat"
     context_tokens = 2_048
+    pooling = None
 
     class model:  # noqa: N801
         vocab_size = 2_048

@@ -305,17 +305,17 @@ async def test_a_bound_of_prompts_is_tried_before_it_is_set(shell: Shell, connec
         """,
         now_ms,
     )
-    said = (await shell.must("limits", "preview", *ACME, "--max-prompt-tokens", "32000")).splitlines()
+    said = (await shell.must("customers", "limits", "preview", *ACME, "--max-prompt-tokens", "32000")).splitlines()
     assert said[0].startswith("a bound of 32,000 tokens a prompt would have refused 2 of 3 requests (66.7%) since ")
     assert said[0].endswith(", of 1 keys")
     assert said[2].split() == ["web", "ci", "3", "2", "50,000", "50,000"]
     one_tier = ("--project", "web", "--key", "ci", "--tier", "chat")
-    chat = await shell.must("limits", "preview", *ACME, *one_tier, "--max-prompt-tokens", "32000")
+    chat = await shell.must("customers", "limits", "preview", *ACME, *one_tier, "--max-prompt-tokens", "32000")
     assert "refused 1 of 2 requests (50.0%)" in chat
-    longer = await shell.must("limits", "preview", *ACME, "--since", "30d", "--json")
+    longer = await shell.must("customers", "limits", "preview", *ACME, "--since", "30d", "--json")
     assert msgspec.json.decode(longer)["longest_prompt_tokens"] == 90_000
     bound = ("--project", "web", "--tier", "chat", "--max-prompt-tokens", "32000")
-    done = await shell.must("limits", "set", *ACME, *bound)
+    done = await shell.must("customers", "limits", "set", *ACME, *bound)
     assert done == "project web of acme, tier chat: 32,000 tokens a prompt"
     ids = await connection.fetchrow(
         "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"

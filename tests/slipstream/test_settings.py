@@ -147,11 +147,11 @@ def test_settings_of_earlier_releases_are_taken_under_their_new_names(tmp_path: 
     assert settings.load(file).router.slos == (SloClass(Tier.CHAT, 4_096, 0.5),)
 
 
-def test_the_learnt_limits_bounds_are_taken_under_their_new_names(tmp_path: Path) -> None:
+def test_the_learnt_limits_upper_bound_is_taken_under_its_new_name(tmp_path: Path) -> None:
     file = tmp_path / "slipstream.toml"
-    file.write_text("[router.concurrency]\nleast = 2\nmost = 90\n")
+    file.write_text("[router.concurrency]\nmost = 90\n")
     learnt = settings.load(file).router.concurrency
-    assert (learnt.min_limit, learnt.max_limit) == (2, 90)
+    assert learnt.max_limit == 90
 
 
 def test_a_launchs_old_name_is_refused_by_its_new_one(tmp_path: Path) -> None:

@@ -110,8 +110,16 @@ class MessageReader:
         self._next = 0
         """Index of the next block."""
         self._calls = Calls()
-        self._indexes: list[int] = []
-        """The block of each call."""
+        self._call = 0
+        """The number of the call whose block is open, or was last."""
+        self._begun: set[int] = set()
+        """Calls whose block has begun, or waits in `_deferred`."""
+        self._arguments: dict[int, bytearray] = {}
+        """Of each call that has not ended. They are sent whole, as Anthropic does by default: clients read them as JSON
+        piece by piece, and an escape that JSON does not have ends their stream."""
+        self._deferred: list[tuple[str, str, int]] = []
+        """Kind, text and call of what came before the open call was whole, and of all that came later. Blocks never
+        overlap."""
         self._reason: str | None = None
         """The engine's finish reason."""
         self._stop_sequence: str | None = None
@@ -147,6 +155,10 @@ class MessageReader:
     def finish(self) -> bytes:
         if not self.events:
             self._sink.begin(self._told())
+        for number in sorted(self._arguments.keys() - self._begun):
+            self._take("call", call=number)
+        for kind, text, number in self._deferred:
+            self._write(kind, text, number)
         self._close()
         return self._sink.end(self._ending(), self._told())
 
@@ -196,38 +208,45 @@ class MessageReader:
         if thought is None and isinstance(delta.reasoning, str):
             thought = delta.reasoning
         if thought:
-            self._thought(thought)
+            self._take("thinking", thought)
         self._refused = self._refused or bool(delta.refusal)
         for text in (delta.content, delta.refusal):
             if text:
-                if self._kind != "text":
-                    self._open("text", {"type": "text", "text": ""})
-                self._sink.add(self._next - 1, "text", text)
+                self._take("text", text)
         for piece in delta.tool_calls or ():
-            self._call(piece)
+            self._take_call(piece)
 
-    def _thought(self, text: str) -> None:
-        if self._kind != "thinking":
-            self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-        if self._details.shows_thoughts:
-            self._sink.add(self._next - 1, "thinking", text)
-
-    def _call(self, piece: CallChunk) -> None:
+    def _take_call(self, piece: CallChunk) -> None:
         function = piece.function
         name, arguments = (None, None) if function is None else (function.name, function.arguments)
-        blank = True
-        number = self._calls.number(piece.index, piece.id, name)
-        if number < len(self._calls.begun):
-            blank = self._calls.begun[number].blank
         number = self._calls.add(piece.index, piece.id, name, arguments)
-        call = self._calls.begun[number]
-        if number == len(self._indexes):
-            call.id = call.id or f"toolu_{self._request_id.removeprefix('req_')}_{number}"
-            self._indexes.append(self._next)
-            self._open("call", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
-        # blanks alone are no JSON: a call without arguments has none in its block either
-        if arguments and not (blank and call.blank):
-            self._sink.add(self._indexes[number], "partial_json", arguments)
+        if number not in self._begun:
+            self._arguments.setdefault(number, bytearray())
+        if self._calls.begun[number].name and number not in self._begun:
+            self._begun.add(number)
+            self._take("call", call=number)
+        if arguments and number in self._arguments:
+            self._arguments[number].extend(arguments.encode())
+
+    def _take(self, kind: str, text: str = "", call: int = 0) -> None:
+        """Write it, unless the open call is not whole: engines may mix the pieces of two calls."""
+        if self._deferred or (self._kind == "call" and not _is_object(self._arguments[self._call])):
+            self._deferred.append((kind, text, call))
+        else:
+            self._write(kind, text, call)
+
+    def _write(self, kind: str, text: str, call: int) -> None:
+        if kind == "call":
+            begun = self._calls.begun[call]
+            begun.id = begun.id or f"toolu_{self._request_id.removeprefix('req_')}_{call}"
+            self._open(kind, {"type": "tool_use", "id": begun.id, "name": begun.name, "input": {}})
+            self._call = call
+            return
+        if self._kind != kind:
+            empty = {"signature": ""} if kind == "thinking" else {}
+            self._open(kind, {"type": kind, kind: "", **empty})
+        if kind == "text" or self._details.shows_thoughts:
+            self._sink.add(self._next - 1, kind, text)
 
     def _open(self, kind: str, block: dict[str, Any]) -> None:
         self._close()
@@ -236,11 +255,22 @@ class MessageReader:
         self._next += 1
 
     def _close(self) -> None:
+        if self._kind == "thinking":
+            self._sink.add(self._next - 1, "signature", SIGNATURE)
+        elif self._kind == "call" and (arguments := self._ended_arguments()):
+            self._sink.add(self._next - 1, "partial_json", arguments.decode())
         if self._kind:
-            if self._kind == "thinking":
-                self._sink.add(self._next - 1, "signature", SIGNATURE)
             self._sink.stop(self._next - 1)
-            self._kind = ""
+        self._kind = ""
+
+    def _ended_arguments(self) -> bytes:
+        """Of the open call, which ends: an object; b"" for none, also if they were cut, because a client could take
+        their beginning for the whole."""
+        arguments = bytes(self._arguments.pop(self._call)).strip()
+        if not arguments or _is_object(arguments):
+            return arguments
+        cut = self._ending().reason not in ("tool_use", "end_turn")
+        return b"" if cut else msgspec.json.encode({UNREAD: arguments.decode()})
 
     def _matched(self, choice: dict[str, Any]) -> str | None:
         """The stop sequence of the request that ended the answer, as SGLang, or vLLM and TensorRT-LLM, report it. None
@@ -323,7 +353,7 @@ class WholeSink:
         self._texts[index].setdefault(kind, bytearray()).extend(text.encode())
 
     def stop(self, index: int) -> None:
-        """Later pieces of a call are taken too."""
+        """Nothing is sent before the end."""
 
     def taken(self) -> bytes:
         return b""
@@ -332,7 +362,7 @@ class WholeSink:
         for block, texts in zip(self._blocks, self._texts, strict=True):
             for kind, text in texts.items():
                 if kind == "partial_json":
-                    block["input"] = _input(bytes(text), cut=ending.reason not in ("tool_use", "end_turn"))
+                    block["input"] = msgspec.Raw(bytes(text))
                 else:
                     block[kind] = text.decode()
         return msgspec.json.encode(
@@ -381,11 +411,9 @@ def _delta(choice: dict[str, Any]) -> EventDelta:
         raise EngineFailed("The engine sent an event of another shape than OpenAI's.", detail=str(error)) from None
 
 
-def _input(arguments: bytes, *, cut: bool) -> Any:
-    """A call's arguments as the object that Anthropic's clients expect: as the model wrote them; empty if they were
-    cut, because a client could take the beginning for the whole; under `UNREAD` if they are no object."""
+def _is_object(arguments: bytes | bytearray) -> bool:
     try:
         msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {} if cut else {UNREAD: arguments.decode()}
-    return msgspec.Raw(arguments)
+        return False
+    return True

@@ -90,12 +90,29 @@ def converted(asked: schema.CountTokensRequest, target: Target) -> Converted:
     return Converted(request, conversation.paths)
 
 
+class _Said(msgspec.Struct):
+    """Turns of the assistant in a row. They are joined once: adding to a text copies it, and there may be thousands."""
+
+    message: AssistantMessage
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[ToolCall] = []
+
+    def join(self) -> None:
+        """Give the message all of them."""
+        text = BETWEEN.join(filter(None, self.texts))
+        self.message.content = None if self.calls and not text else text
+        self.message.tool_calls = self.calls or None
+        self.message.reasoning_content = "".join(self.thoughts) or None
+
+
 class _Conversation:
     """Chat messages of the turns so far."""
 
     def __init__(self, *, later_system: bool) -> None:
         self._later_system = later_system
         self._messages: list[Message] = []
+        self._said: list[_Said] = []
         self.paths: list[str] = []
 
     def system(self, content: str | list[schema.TextBlock] | None) -> None:
@@ -119,6 +136,8 @@ class _Conversation:
 
     def messages(self) -> list[Message]:
         """All of them. A user's message without images is one text: templates of many models know no parts."""
+        for said in self._said:
+            said.join()
         for message in self._messages:
             if isinstance(message, UserMessage) and not isinstance(message.content, str):
                 message.content = _text_of(message.content)
@@ -153,23 +172,19 @@ class _Conversation:
     def _assistant(self, turn: schema.AssistantTurn, path: str) -> None:
         content = turn.content
         blocks = [schema.TextBlock(content)] if isinstance(content, str) else content
-        text = BETWEEN.join(block.text for block in blocks if isinstance(block, schema.TextBlock))
-        thoughts = "".join(block.thinking for block in blocks if isinstance(block, schema.ThinkingBlock))
-        calls = [
+        last = self._messages[-1] if self._messages else None
+        if not isinstance(last, AssistantMessage):
+            last = AssistantMessage(None)
+            self._said.append(_Said(last))
+            self._append(last, path)
+        said = self._said[-1]
+        said.texts.append(BETWEEN.join(block.text for block in blocks if isinstance(block, schema.TextBlock)))
+        said.thoughts += [block.thinking for block in blocks if isinstance(block, schema.ThinkingBlock)]
+        said.calls += [
             ToolCall(block.id, FunctionCall(block.name, msgspec.json.encode(block.input).decode()))
             for block in blocks
             if isinstance(block, schema.ToolUseBlock)
         ]
-        last = self._messages[-1] if self._messages else None
-        if isinstance(last, AssistantMessage):
-            last.content = BETWEEN.join(part for part in (last.content, text) if isinstance(part, str) and part)
-            last.tool_calls = [*(last.tool_calls or ()), *calls] or None
-            last.reasoning_content = (last.reasoning_content or "") + thoughts or None
-        else:
-            last = AssistantMessage(text, tool_calls=calls or None, reasoning_content=thoughts or None)
-            self._append(last, path)
-        if not last.content and last.tool_calls:
-            last.content = None
 
     def _append(self, message: Message, path: str) -> None:
         self._messages.append(message)

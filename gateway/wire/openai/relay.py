@@ -310,6 +310,8 @@ class Relay:
                 if self._running_usage:
                     instead = found.group()
                 replaced = replaced[:start] + instead + replaced[found.end() :]
+        elif b'"usage"' in replaced:
+            return None
         elif self._include_usage:
             replaced = replaced[:-1] + b',"usage":null}'
         if delta is not None and delta.tool_calls and not self._in_order(delta.tool_calls):

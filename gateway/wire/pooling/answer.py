@@ -23,7 +23,7 @@ from gateway.wire.usage_tracker import UsageTracker
 
 MAX_BYTES = 1 << 27
 """Longest body of an engine: 2,048 vectors of 3,072 numbers."""
-UNREADABLE = "The engine's response holds no vectors or scores that can be read."
+UNREADABLE_ANSWER = "The engine's response holds no vectors or scores that can be read."
 FLOAT_BYTES = 4
 
 
@@ -62,7 +62,7 @@ class PooledAnswer:
     def _read(self, kind: Any) -> Any:
         """The body, which is then given up: it may be large."""
         body, self._body = self._body, bytearray()
-        return decode_engine_json(bytes(body), kind, UNREADABLE)
+        return decode_engine_json(bytes(body), kind, UNREADABLE_ANSWER)
 
     def _usage(self, told: object) -> dict[str, int]:
         """OpenAI's usage of a request without output. told: the engine's object, if it is one."""
@@ -177,7 +177,7 @@ def _as_list(vector: bytes) -> bytes:
 def _as_base64(vector: bytes) -> bytes:
     if vector.startswith(b'"'):
         return vector
-    numbers = array("f", decode_engine_json(_a_list(vector), list[float], UNREADABLE))
+    numbers = array("f", decode_engine_json(_a_list(vector), list[float], UNREADABLE_ANSWER))
     if sys.byteorder == "big":
         numbers.byteswap()
     return b'"' + base64.b64encode(numbers.tobytes()) + b'"'
@@ -185,7 +185,7 @@ def _as_base64(vector: bytes) -> bytes:
 
 def _a_list(vector: bytes) -> bytes:
     if not vector.startswith(b"["):
-        raise EngineFailed(UNREADABLE)
+        raise EngineFailed(UNREADABLE_ANSWER)
     return vector
 
 
@@ -195,7 +195,7 @@ def _numbers(vector: bytes) -> array[float]:
         data = base64.b64decode(vector[1:-1].replace(b"\\/", b"/"), validate=True)
         numbers = array("f", data)
     except (binascii.Error, ValueError):
-        raise EngineFailed(UNREADABLE) from None
+        raise EngineFailed(UNREADABLE_ANSWER) from None
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers

@@ -172,6 +172,8 @@ async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, pl
     generating |= {"/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize"}
     generating |= {"/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens"}
     generating |= {f"/v1/responses/{{response_id}}{end}" for end in ("", "/cancel", "/input_items")}
+    generating |= {f"/v1/conversations{end}" for end in ("", "/{conversation_id}", "/{conversation_id}/items")}
+    generating.add("/v1/conversations/{conversation_id}/items/{item_id}")
     around = {"/v1/completions/{completion_id}/events", "/v1/events", "/v1/health", "/v1beta/server_setting"}
     around |= {"/v1/stream-audit", "/v1/files", "/v1/files/{file_id}", "/v1/files/{file_id}/content"}
     around |= {"/v1/batches", "/v1/batches/{batch_id}", "/v1/batches/{batch_id}/cancel"}

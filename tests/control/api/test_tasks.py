@@ -6,11 +6,9 @@ import asyncio
 from typing import Any
 from uuid import UUID, uuid4
 
-import msgspec
 import pytest
 from celery import Celery
 
-from contracts.errors import ConfigError
 from control.api.config import WebhooksConfig
 from control.webhooks import tasks
 from control.webhooks.delivery_thread import DeliveryThread
@@ -80,11 +78,3 @@ async def test_a_database_that_is_away_is_met_again(caplog: pytest.LogCaptureFix
     finally:
         await asyncio.to_thread(delivery.stop)
     await asyncio.to_thread(app.tasks[tasks.SWEEP])
-
-
-@pytest.mark.parametrize("share", ["organization_concurrency", "endpoint_concurrency"])
-def test_a_share_above_the_whole_stops_the_start(share: str) -> None:
-    config = msgspec.structs.replace(WebhooksConfig(concurrency=10), **{share: 11})
-    with pytest.raises(ConfigError, match=f"{share}: 11 is above") as caught:
-        tasks.add_tasks(Celery("test"), "postgresql:///x", lambda: b"", config, lambda: None)
-    assert caught.value.param == f"gateway.admin.webhooks.{share}"

@@ -69,7 +69,7 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/fim/completions", f"Did you mean POST /v1/fim/completions? {BASE}"),
         ("/heath", "Did you mean GET /health?"),
         ("/v1", f"/v1 is a base URL. {LIST}"),
-        ("/v1/files", f"Files are not served here. {LIST}"),
+        ("/v1/images", f"Images are not served here. {LIST}"),
         ("/embeddings", f"Did you mean POST /v1/embeddings? {BASE}"),
         ("/v1/v1/messages", f"{MESSAGES} {ANTHROPIC_BASE}"),
         ("/messages", f"{MESSAGES} {BASE}"),

@@ -18,7 +18,7 @@ from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.heartbeat import HEARTBEAT_S
-from gateway.serving.token_count import TokenCountEndpoint
+from gateway.serving.token_count import TOKEN_S, TokenCountEndpoint
 from gateway.wire.anthropic.schema import CountTokensRequest
 from gateway.wire.config import RequestConfig
 from tests.gateway.served import served
@@ -155,7 +155,7 @@ async def test_a_count_generates_nothing_and_is_paced_like_a_refusal() -> None:
         async with session.post(url, json=body, headers={"x-api-key": "k"}) as response:
             assert (response.status, list(await response.json())) == (200, ["input_tokens"])
             assert "request-id" in response.headers
-        for _ in range(round(UNSERVED_BURST_S / REFUSAL_S)):
+        for _ in range(round(UNSERVED_BURST_S / REFUSAL_S) - 1):
             assert shares.unserved.free(KEY.caller.organization_id)
             shares.unserved.spend(KEY.caller.organization_id, REFUSAL_S)
         assert not shares.unserved.free(KEY.caller.organization_id)
@@ -169,3 +169,15 @@ async def test_a_count_generates_nothing_and_is_paced_like_a_refusal() -> None:
         async with session.post(url, json=body, headers=two) as response:
             assert (response.status, (await response.json())["error"]["type"]) == (401, "authentication_error")
     assert doors.answered("none") == 1
+
+
+async def test_a_long_count_costs_its_organization_more() -> None:
+    """Thousands of small messages are prepared on the loop, for tens of milliseconds."""
+    doors, shares = Doors(), LoopShares(lambda: 0.0)
+    body = {"model": "m", "messages": [{"role": "user", "content": "x" * 90_000}]}
+    async with served(counting(doors, shares)) as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/v1/messages/count_tokens"
+        async with session.post(url, json=body, headers={"x-api-key": "k"}) as response:
+            tokens = (await response.json())["input_tokens"]
+    shares.unserved.spend(KEY.caller.organization_id, UNSERVED_BURST_S - REFUSAL_S - TOKEN_S * tokens / 2)
+    assert not shares.unserved.free(KEY.caller.organization_id)

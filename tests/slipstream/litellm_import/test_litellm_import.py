@@ -111,17 +111,17 @@ def _given(limits: msgspec.Struct) -> dict[str, int]:
 
 async def test_models_become_pools_and_everything_else_is_noted(shell: Shell, config: Path) -> None:
     done = msgspec.json.decode(await shell.must("import", "litellm", str(config), "--json"))
-    model = msgspec.json.decode(await shell.must("models", "show", "qwen-coder"))
+    model = msgspec.json.decode(await shell.must("fleet", "models", "show", "qwen-coder"))
     assert model == {
         "name": "qwen-coder", "tier": "chat", "pool": "qwen-coder", "context_tokens": 65_536, "aliases": ["gpt-4o"],
         "engine_model": "Qwen/Qwen3-Coder",
     }  # fmt: skip
-    pool = msgspec.json.decode(await shell.must("pools", "show", "qwen-coder"))
+    pool = msgspec.json.decode(await shell.must("fleet", "pools", "show", "qwen-coder"))
     assert (pool["driver"], [(each["url"], each.get("weight", 1)) for each in pool["replicas"]]) == (
         "vllm",
         [("http://10.0.0.1:8000/v1", 1), ("http://10.0.0.2:8000/v1", 2)],
     )
-    assert "0.20 USD" in await shell.must("prices", "list", "--model", "qwen-coder")
+    assert "0.20 USD" in await shell.must("customers", "prices", "list", "--model", "qwen-coder")
     noted = {each["where"]: (each["outcome"], each["what"]) for each in done["notes"]}
     for where, outcome in {
         "model_list[2] qwen-coder": "left out",

@@ -31,6 +31,7 @@ CONNECTIONS = Part("connections, of which a gateway has as many as it may", Phas
 RESTARTS = Part("a process that was being stopped", Phase.ARRIVAL, Fix.ROLL_GATEWAYS)
 COUNTERS = Part("Valkey, by which limits are counted", Phase.LIMIT, Fix.RESTORE_COUNTERS)
 BUDGETS = Part("a budget's spending, which is not known", Phase.LIMIT, Fix.AWAIT_BUDGETS)
+RESPONSES = Part("PostgreSQL, where responses are stored", Phase.ARRIVAL, Fix.RESTORE_DATABASE)
 JOURNAL = Part("the journal's disk", Phase.LIMIT, Fix.RESTORE_JOURNAL)
 ROUTER = Part("the router", Phase.ROUTE, Fix.RESTORE_ROUTER)
 ADAPTERS = Part("an adapter that an engine could not load", Phase.ENGINE, Fix.REPAIR_ADAPTER)
@@ -43,6 +44,7 @@ PARTS = {
     "limiter_unavailable": COUNTERS,
     "budget_unavailable": BUDGETS,
     "journal_unavailable": JOURNAL,
+    "response_store_unavailable": RESPONSES,
     "router_unavailable": ROUTER,
     "adapter_unavailable": ADAPTERS,
 }

@@ -122,7 +122,7 @@ async def test_calls_with_one_index_or_without_ids_are_told_apart() -> None:
 
 
 async def test_a_late_piece_of_an_earlier_call_reaches_that_call() -> None:
-    """A client adds by index, whether the block has ended or not."""
+    """Blocks never overlap, and none grows after its end."""
     data = (
         ROLE,
         chunk(call(0, '{"at":', "a", "look")),
@@ -135,6 +135,18 @@ async def test_a_late_piece_of_an_earlier_call_reaches_that_call() -> None:
     assert [block["input"] for block in message["content"]] == [{"at": "x"}, {"at": "y"}]
 
 
+async def test_a_name_that_comes_after_the_calls_id_is_the_calls() -> None:
+    pieces = [chunk(call(0, '{"at"', "a")), chunk(call(0, ":", None, "look")), chunk(call(0, '"x"}'))]
+    message = both(await prepare(tools=[TOOL]), ROLE, *pieces, chunk({}, "tool_calls"), USAGE)
+    assert message["content"] == [{"type": "tool_use", "id": "a", "name": "look", "input": {"at": "x"}}]
+
+
+async def test_a_call_that_is_never_named_is_passed_on() -> None:
+    data = (chunk({"content": "a"}), chunk(call(0, "{}", "a")), chunk({}, "tool_calls"), USAGE)
+    message = both(await prepare(tools=[TOOL]), ROLE, *data)
+    assert message["content"][1:] == [{"type": "tool_use", "id": "a", "name": "", "input": {}}]
+
+
 @pytest.mark.parametrize("written", ["", " \n"])
 async def test_a_call_without_arguments_has_an_empty_input(written: str) -> None:
     prepared = await prepare(tools=[TOOL])
@@ -142,20 +154,27 @@ async def test_a_call_without_arguments_has_an_empty_input(written: str) -> None
     assert message["content"] == [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]
 
 
-async def test_cut_arguments_are_passed_on_in_a_stream_and_never_taken_for_whole() -> None:
+async def test_cut_arguments_are_never_taken_for_whole() -> None:
     data = (ROLE, chunk(call(0, '{"at": "/et', "a", "look")), chunk({}, "length"), USAGE)
     prepared = await prepare(tools=[TOOL])
     message = whole(prepared, *data)
     assert (message["content"][0]["input"], message["stop_reason"]) == ({}, "max_tokens")
     events = events_of(streamed(prepared, *data))
     pieces = [event["delta"]["partial_json"] for event in events if event["type"] == "content_block_delta"]
-    assert pieces == ['{"at": "/et']
+    assert pieces == []
     assert events[-2]["delta"]["stop_reason"] == "max_tokens"
 
 
-async def test_arguments_that_are_no_object_are_named_as_such() -> None:
-    message = whole(await prepare(tools=[TOOL]), ROLE, chunk(call(0, "[1", "a", "look")), chunk({}, "stop"), USAGE)
-    assert message["content"][0]["input"] == {"INVALID_JSON": "[1"}
+@pytest.mark.parametrize("arguments", ["[1", '{"at":"\\d+"}', "nothing"])
+async def test_arguments_that_are_no_object_are_named_as_such(arguments: str) -> None:
+    message = both(await prepare(tools=[TOOL]), ROLE, chunk(call(0, arguments, "a", "look")), chunk({}, "stop"), USAGE)
+    assert message["content"][0]["input"] == {"INVALID_JSON": arguments}
+
+
+async def test_text_between_the_pieces_of_a_call_follows_the_call() -> None:
+    data = (ROLE, chunk(call(0, '{"at"', "a", "look")), chunk({"content": "so"}), chunk(call(0, ':"x"}')))
+    message = both(await prepare(tools=[TOOL]), *data, chunk({}, "tool_calls"), USAGE)
+    assert [block.get("input", block.get("text")) for block in message["content"]] == [{"at": "x"}, "so"]
 
 
 @pytest.mark.parametrize(

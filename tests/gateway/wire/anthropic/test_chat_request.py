@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from contracts.errors import ContextTooLong, InvalidField, RequestError, SpecialToken, UnsupportedField
 from contracts.generation import ChatPrompt
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.anthropic.chat_request import converted
 from gateway.wire.prepared import Prepared
 from tests.engines.test_tokenizer import write_model
 from tests.gateway.wire.anthropic.asking import COUNT_TOKENS, HI, MESSAGES, TOOL, asked, prepare, where
@@ -281,3 +283,13 @@ async def test_a_count_is_what_the_message_is_charged_for() -> None:
     counted = await COUNT_TOKENS.prepare(COUNT_TOKENS.decode(msgspec.json.encode(body)), "req_2", CALLER, "s", where())
     assert msgspec.json.decode(COUNT_TOKENS.counted(counted, "req_2")) == {"input_tokens": sent.prompt_tokens}
     assert sent.exact
+
+
+def test_thousands_of_the_assistants_turns_in_a_row_take_no_time_of_the_loop() -> None:
+    """Adding each to the message so far took 20 seconds."""
+    turns = [{"role": "assistant", "content": "x" * 800}] * 9_000
+    request = MESSAGES.decode(msgspec.json.encode(asked([*turns, *HI])))
+    began_s = time.perf_counter()
+    said = converted(request, where()).request.messages[0]
+    assert time.perf_counter() - began_s < 5
+    assert said.content == "\n\n".join(["x" * 800] * 9_000)

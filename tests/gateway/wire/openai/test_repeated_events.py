@@ -157,3 +157,42 @@ def test_a_usage_that_is_no_json_is_not_passed_over() -> None:
     bad = event({"index": 0, "delta": {"content": "w"}, "finish_reason": None}, usage={"prompt_tokens": 1})
     with pytest.raises(EngineFailed):
         made.feed(bad.replace(b'"prompt_tokens":1', b'"prompt_tokens":x'))
+
+
+def spaced(choice: str, **more: str) -> bytes:
+    """An event with blanks before some values, as few engines write them."""
+    members = "".join(f',"{name}": {value}' for name, value in more.items())
+    return f'data: {{"id":"theirs","model":"theirs","choices":[{choice}]{members}}}\n\n'.encode()
+
+
+def test_log_probabilities_behind_a_blank_are_collected() -> None:
+    choice = '{"index":0,"text":"a","logprobs": {"tokens":["a"],"token_logprobs":[-0.5]},"finish_reason":null}'
+    made = Collector("ours", "model", 1, chat=False)
+    made.feed(spaced(choice) * 9)
+    assert msgspec.json.decode(made.finish())["choices"][0]["logprobs"]["tokens"] == ["a"] * 9
+
+
+def test_usage_behind_a_blank_is_counted_and_kept_from_the_client() -> None:
+    choice = '{"index":0,"delta":{"content":"a"},"finish_reason":null}'
+    used = '{"prompt_tokens":3,"completion_tokens":9}'
+    for event_ in (
+        spaced(choice, usage=used),
+        f'data: {{"usage":{used},"id":"theirs","model":"theirs","choices":[{choice}]}}\n\n'.encode(),
+    ):
+        collected, tracker = UsageTracker(1), UsageTracker(1)
+        Collector("ours", "model", 1, seen=collected).feed(event_ * 9)
+        sent = Relay("ours", "model", 1, include_usage=False, seen=tracker).feed(event_ * 9)
+        for usage in (collected, tracker):
+            assert usage.total is not None
+            assert (usage.total.completion_tokens, usage.delivered.events) == (9, 0)
+        assert b"usage" not in sent
+
+
+def test_an_event_of_several_lines_is_not_the_usual_one() -> None:
+    """Its bytes on their way are others than those of its payload."""
+    choice = '{"index":0,"delta":{"content":"a"},"finish_reason":null}'
+    data = spaced(choice).replace(b'"model"', b'\ndata: "model"')
+    made = Collector("ours", "model", 1)
+    made.feed(data * 9)
+    assert made.text == "a" * 9
+    assert made._splitter.repeated is None
