@@ -151,7 +151,7 @@ async def test_every_refusal_is_one_line_and_leaves_nothing(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = tmp_path / "models"
-    assert "the Hub knows no model no/such" in await refusal(models, "no/such")
+    assert "the Hub has no model no/such" in await refusal(models, "no/such")
     hub.token = TOKEN
     assert "accept their terms" in await refusal(models)
     hub.token = None
