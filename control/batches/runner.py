@@ -1,7 +1,7 @@
 """Works on batches, several at once, step by step as `machine.py` decides.
 
 A kill at any time is safe: each step is a transaction or can be repeated, and results are stored with their bill. A
-line whose answer was lost runs again; the lost run is billed to nobody.
+line whose answer was lost runs again; the lost run is not billed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the settings beside a `model_list` become: aliases, and for everything else a note. Pure."""
+"""Maps a configuration's settings other than its `model_list`: aliases are imported, all others are noted. Pure."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
     key of a user without a team     key in the user's project of one organization for all of them
     key with models of its own       key in a project of its own, which may use just these
 
-A team without an organization is a customer: it has a budget, and its prompts are nobody else's. A key is never
+A team without an organization is a customer: it has a budget, and it shares its prompts with no other. A key is never
 imported where it could do more than before: what cannot be kept as narrow is left out and noted.
 """
 
