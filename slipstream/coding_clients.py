@@ -12,12 +12,12 @@ import msgspec
 
 KEY_VARIABLE = "SLIPSTREAM_API_KEY"
 USUAL_OUTPUT_TOKENS = 32_000
-"""Claude Code requests as much output with every turn, and a prompt needs room beside it."""
+"""Claude Code's default; the prompt needs the rest of the context."""
 OUTPUT_SHARE = 4
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What the client is to use. url: of the gateway, without `/v1`."""
+    """The client's target. url: of the gateway, without `/v1`."""
 
     url: str
     key: str
@@ -27,7 +27,7 @@ class Served(msgspec.Struct, frozen=True):
 
 class CodingClient(msgspec.Struct, frozen=True):
     """program: as the shell finds it. install: the command that installs it. path: of its API. without: variables that
-    would lead it elsewhere."""
+    would override these."""
 
     program: str
     install: str
@@ -117,7 +117,7 @@ CLIENTS: Mapping[str, CodingClient] = MappingProxyType({
         _aider_arguments,
     ),
 })  # fmt: skip
-"""By the name that people type."""
+"""By the name on the command line."""
 
 
 def environment_of(client: CodingClient, served: Served, own: Mapping[str, str]) -> dict[str, str]:

@@ -48,11 +48,11 @@ from storage.engine import lazy_pool
 
 NAME = "control"
 SERVED = {"/admin/v1/openapi.json": "GET", "/console/": "GET"}
-"""Paths to advise where an URL is unknown."""
+"""Paths that the error for an unknown URL suggests."""
 CONNECTIONS = 2
 """For counts of budgets. The admin API has connections of its own."""
 REPLICAS_EVERY_S = 2.0
-"""Interval between two looks at the router's engines: pages show a change of theirs after this time at most."""
+"""Interval between two reads of the router's engines, after which pages show a change."""
 
 logger = logging.getLogger(__name__)
 

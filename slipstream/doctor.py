@@ -1,5 +1,5 @@
-"""Checks of a whole deployment, each with what to do: settings, stores, processes, engines, gateway,
-disk, objectives, diagnosis. Looks only; nothing is started, changed or written.
+"""Checks of a whole deployment, each with the next step: settings, stores, processes, engines, gateway,
+disk, objectives, diagnosis. Read-only: nothing is started, changed or written.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Outcome(StrEnum):
     WARNING = "warning"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """What it looks at is not there, or could not be read because another check failed."""
+    """Its subject does not exist, or could not be read because another check failed."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check. step: what to do next; empty: nothing."""
+    """One check. step: the next step; empty: none."""
 
     name: str
     outcome: Outcome
@@ -67,7 +67,7 @@ async def examined(settings: Settings, given: Settings, address: str | None) -> 
     failed = {each.name for each in checks if each.outcome is Outcome.FAILED}
     for name, read in {"objectives": _objectives, "diagnosis": _diagnosis}.items():
         if "database" in failed:
-            checks.append(Check(name, Outcome.SKIPPED, "needs the database"))
+            checks.append(Check(name, Outcome.SKIPPED, "it needs the database"))
         else:
             checks.append(await _check(name, read(settings)))
     return Health(all(each.outcome is not Outcome.FAILED for each in checks), checks)
@@ -87,7 +87,7 @@ async def _settings(settings: Settings) -> Found:
     warnings = list(start_check.warnings(settings))
     if warnings:
         return Outcome.WARNING, "; ".join(warnings), ""
-    return Outcome.OK, "they contradict nothing, and what they name is there", ""
+    return Outcome.OK, "consistent, and every file that they name exists", ""
 
 
 async def _database(settings: Settings) -> Found:
@@ -97,12 +97,12 @@ async def _database(settings: Settings) -> Found:
     async with connected(settings) as connection:
         revision = await connection.fetchval(f"SELECT max(version_num) FROM {VERSION_TABLE}")  # noqa: S608
     if revision != newest():
-        upgrade = f"`{command('migrate up')}`" if revision < newest() else "run the release that it was migrated by"
-        return Outcome.FAILED, f"it is at revision {revision}, and this release is of {newest()}", upgrade
+        upgrade = f"`{command('config migrate up')}`" if revision < newest() else "run the release that migrated it"
+        return Outcome.FAILED, f"revision {revision}; this release needs {newest()}", upgrade
     warning = await ownership_warning(settings)
     if warning is not None:
         return Outcome.WARNING, warning, ""
-    return Outcome.OK, f"it answers, at revision {revision}", ""
+    return Outcome.OK, f"reachable, at revision {revision}", ""
 
 
 async def _valkey(settings: Settings) -> Found:
@@ -114,11 +114,11 @@ async def _valkey(settings: Settings) -> Found:
         async with asyncio.timeout(VALKEY_TIMEOUT_S):
             await valkey.wait_ready()
     except TimeoutError:
-        step = f"`{command('logs valkey')}`, or local.valkey_url; until then limits go by gateway.limits"
+        step = f"`{command('logs valkey')}`, or check local.valkey_url; until then each gateway limits by itself"
         return Outcome.FAILED, f"no answer in {VALKEY_TIMEOUT_S:g} s", step
     finally:
         await valkey.stop()
-    return Outcome.OK, "it answers", ""
+    return Outcome.OK, "reachable", ""
 
 
 async def _processes(settings: Settings) -> Found:
@@ -142,10 +142,14 @@ async def _engines(settings: Settings, address: str | None) -> Found:
         return Outcome.FAILED, "no router answers", f"`{command('status')}`; --address names its control service"
     unusable = [f"{each.id} ({each.state})" for each in replicas if not each.usable]
     if not replicas or len(unusable) == len(replicas):
-        told = f"none takes requests: {', '.join(unusable)}" if unusable else "there is none"
+        told = f"none takes requests: {', '.join(unusable)}" if unusable else "the fleet has none"
         return Outcome.FAILED, told, f"`{command('fleet')}`"
     if unusable:
-        return Outcome.WARNING, f"{len(unusable)} of {len(replicas)}: {', '.join(unusable)}", f"`{command('fleet')}`"
+        return (
+            Outcome.WARNING,
+            f"{len(unusable)} of {len(replicas)} take no requests: {', '.join(unusable)}",
+            f"`{command('fleet')}`",
+        )
     return Outcome.OK, f"{len(replicas)} take requests", ""
 
 
@@ -155,14 +159,14 @@ async def _gateway(settings: Settings) -> Found:
     url = public_url(settings)
     if await public_probe(settings, "/readyz")():
         return Outcome.OK, f"{url} serves", ""
-    return Outcome.FAILED, f"{url}/readyz does not answer 200", f"`{command('status')}`, `{command('logs gateway-0')}`"
+    return Outcome.FAILED, f"{url}/readyz does not return 200", f"`{command('status')}`, `{command('logs gateway-0')}`"
 
 
 async def _disk(settings: Settings) -> Found:
     usage = shutil.disk_usage(settings.data.path if settings.data.path.is_dir() else ".")
     told = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.0f} GB are free at {settings.data.path}"
     if usage.free < LEAST_FREE_BYTES:
-        return Outcome.WARNING, told, "free some: without room for the journal requests are refused"
+        return Outcome.WARNING, told, "free some space: requests are refused when the journal cannot be written"
     return Outcome.OK, told, ""
 
 

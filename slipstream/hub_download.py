@@ -28,7 +28,7 @@ DONE = ".complete"
 SPARE_BYTES = 100_000_000
 """Disk space that a download leaves."""
 
-UNREACHABLE = "the Hub cannot be reached; what has arrived is kept, and the next start goes on from there"
+UNREACHABLE = "the Hub cannot be reached; the downloaded part is kept, and the next start resumes it"
 
 
 class Refused(Exception):
@@ -45,7 +45,7 @@ def download(name: str, folder: Path) -> None:
     top = [one for one in info.siblings or () if "/" not in one.rfilename]
     files = [one for one in top if any(fnmatch.fnmatch(one.rfilename, each) for each in WANTED)]
     if not any(one.rfilename.endswith(".safetensors") for one in files):
-        raise Refused("it has no safetensors at its top; give the name of a model that has, or a folder or a GGUF file")
+        raise Refused("it has no safetensors file at its top level; name a model that has one, a folder or a GGUF file")
     size = sum(one.size or 0 for one in files)
     if size > memory_bytes():
         raise Refused(f"it has {size / 1e9:.1f} GB, and this machine has {memory_bytes() / 1e9:.1f} GB of memory")
@@ -66,7 +66,7 @@ def _check(path: Path, expected: Any) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest() if expected.lfs else None
     if path.stat().st_size != expected.size or (expected.lfs and found != expected.lfs.sha256):
         path.unlink()
-        raise Refused(f"{path.name} arrived with another content than the Hub's list says")
+        raise Refused(f"{path.name} does not have the hash or size of the Hub's list")
 
 
 def reason(error: Exception, name: str) -> str:
@@ -80,11 +80,11 @@ def reason(error: Exception, name: str) -> str:
         case Refused():
             return str(error)
         case errors.GatedRepoError():
-            return "its authors give it to those only who accept their terms; do that on its page, and set HF_TOKEN"
+            return "its authors require that you accept their terms; do so on its page, and set HF_TOKEN"
         case errors.RepositoryNotFoundError():
-            return f"the Hub knows no model {name}, or HF_TOKEN may not read it"
+            return f"the Hub has no model {name}, or HF_TOKEN may not read it"
         case errors.OfflineModeIsEnabled():
-            return "HF_HUB_OFFLINE is set, and it was not downloaded before"
+            return "HF_HUB_OFFLINE is set, and the model was not downloaded before"
         case errors.HfHubHTTPError():
             return f"the Hub answered {error.response.status_code}"
         case errors.LocalEntryNotFoundError():

@@ -80,7 +80,7 @@ async def _download(name: str, folder: Path, say: Say) -> str | None:
     )  # fmt: skip
     assert process.stdout is not None
     progress: asyncio.Task[None] | None = None
-    failure: str | None = "the process that downloads it ended without a reason"
+    failure: str | None = "the download process ended without a reason"
     try:
         async for line in process.stdout:
             told = msgspec.json.decode(line, type=_Line)

@@ -1,4 +1,4 @@
-"""Requests one line of a batch over HTTP, once, and says what became of it."""
+"""Requests one line of a batch over HTTP, once, and returns its result."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from control.batches.line import BatchOutput, Line
 from gateway.metering.journal.records import LINE_CLOSED, Closed
 
 NO_ROOM = frozenset({408, 429, 503})
-"""The line is asked again, for as long as its batch may run."""
+"""Statuses after which the line is requested again, as long as its batch runs."""
 FAILED = frozenset({500, 502, 504})
-"""The line is asked again, a few times: it may be the cause."""
+"""Statuses after which the line is requested again, a few times: the line may be the cause."""
 LONGEST_RETRY_AFTER_S = 60.0
 LINE_TIMEOUT_S = 3_600.0
 ID_PREFIX = "batch_req_"
@@ -42,7 +42,7 @@ class NoAnswer(Exception):
 
 
 class NoRoom(Exception):
-    """The line was refused for now. retry_after_s: 0: the gateway does not say."""
+    """The line was refused for now. retry_after_s: 0: the gateway named none."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class NoRoom(Exception):
 
 
 class Failed(Exception):
-    """The line failed. result: to be stored if it is not asked again."""
+    """The line failed. result: to be stored unless the line is requested again."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ def _closed(response: aiohttp.ClientResponse) -> Closed:
     try:
         return _CLOSED.decode(b64decode(response.headers.get(LINE_CLOSED.decode(), ""), validate=True))
     except (binascii.Error, msgspec.DecodeError) as error:
-        raise NoAnswer(f"the answer to a batch's line does not say what it used: {error}") from None
+        raise NoAnswer(f"the response to a batch's line reports no usage: {error}") from None
 
 
 def _retry_after_s(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Batches as rows, for their tenants: made, read, listed, cancelled. What workers do with them is in `claims.py`."""
+"""Batches as rows, for their tenants: created, read, listed, cancelled. Workers' statements are in `claims.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UPDATE gateway.batches SET status = '{BatchStatus.CANCELLING}', cancelling_at = 
 
 
 async def create(connection: Connection, owner: Caller, body: NewBatch) -> BatchObject:
-    """A new batch, which a worker takes up within seconds. Raises NotFound, InvalidField and RateLimited."""
+    """A new batch, which a worker claims within seconds. Raises NotFound, InvalidField and RateLimited."""
     require_storable(body.metadata or {})
     async with connection.transaction():
         await files.lock_files(connection, owner)
@@ -56,7 +56,7 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
             )
         if await connection.fetchval(_COUNT, owner.organization_id) >= MOST_UNFINISHED:
             raise RateLimited(
-                f"This organization has {MOST_UNFINISHED} batches that have not ended, the most there may be. Wait "
+                f"This organization has {MOST_UNFINISHED} batches that have not ended, which is the limit. Wait "
                 "for one of them, or cancel one.",
                 retry_after_s=60.0,
             )
@@ -101,7 +101,7 @@ async def listed(connection: Connection, owner: Caller, after: str | None, limit
 
 
 async def cancel(connection: Connection, owner: Caller, batch_id: str) -> BatchObject:
-    """Start no more lines of it. A repetition changes nothing. Raises NotFound, and Conflict where it is too late."""
+    """Start no more of its lines. Idempotent. Raises NotFound, and Conflict where it is too late."""
     found = await find(connection, owner, batch_id)
     row = await connection.fetchrow(_CANCEL, batch_id)
     if row is not None:

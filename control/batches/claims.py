@@ -149,7 +149,7 @@ async def claim(connection: Connection) -> Claim | None:
 
 
 async def keep(connection: Connection, held: Claim) -> BatchStatus:
-    """Have it for longer. Raises LeaseLost."""
+    """Extend its lease. Raises LeaseLost."""
     status = await connection.fetchval(_KEEP, *held.key, LEASE_S)
     if status is None:
         raise LeaseLost
@@ -157,12 +157,12 @@ async def keep(connection: Connection, held: Claim) -> BatchStatus:
 
 
 async def give_back(connection: Connection, held: Claim) -> None:
-    """Another worker may go on with it at once."""
+    """Release it, so that another worker may continue it at once."""
     await connection.execute(_GIVE_BACK, *held.key)
 
 
 async def read(connection: Connection, held: Claim) -> Held:
-    """The batch as it stands. Raises LeaseLost."""
+    """The batch's present state. Raises LeaseLost."""
     row = await connection.fetchrow(_READ, *held.key)
     if row is None:
         raise LeaseLost
@@ -259,7 +259,7 @@ async def contents(
 
 
 async def end(connection: Connection, held: Claim, standing: Standing) -> None:
-    """Both files are there. Raises LeaseLost."""
+    """End the batch, whose files are both written. Raises LeaseLost."""
     status = end_of(standing)
     async with connection.transaction():
         if await connection.fetchval(_HOLD, *held.key) != standing.status:

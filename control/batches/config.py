@@ -1,4 +1,4 @@
-"""Where files of batches are, and the limits of files and batches: constants, and OpenAI's where it has one."""
+"""Where files of batches are stored, and the limits of files and batches: OpenAI's where it has one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BatchesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """URL of an S3 server other than Amazon's, such as `http://minio:9000`."""
 
     def check(self) -> None:
-        """Raise ConfigError for a place that cannot be one."""
+        """Raise ConfigError for a storage that is neither a folder nor a bucket."""
         where = self.storage
         if where.startswith(S3_SCHEME):
             if not where.removeprefix(S3_SCHEME).partition("/")[0]:
@@ -47,6 +47,6 @@ class BatchesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if self.s3_endpoint and not where.startswith(S3_SCHEME):
             raise ConfigError(
-                "batches.s3_endpoint: it is of no use unless batches.storage is s3://bucket/prefix",
+                "batches.s3_endpoint: it has no effect unless batches.storage is s3://bucket/prefix; leave it out",
                 param="batches.s3_endpoint",
             )

@@ -117,7 +117,7 @@ async def remove(connection: Connection, owner: Caller, file_id: str) -> None:
         await connection.execute(_LOCK, owner.organization_id)
         await find(connection, owner, file_id)
         if (batch_id := await connection.fetchval(_NEEDED, file_id, owner.project_id)) is not None:
-            raise Conflict(f"The batch {batch_id} needs this file until it has ended; cancel it, or wait.")
+            raise Conflict(f"The batch {batch_id} needs this file until it ends; cancel the batch, or wait.")
         await connection.execute(_REMOVE, file_id)
 
 
@@ -132,7 +132,7 @@ async def lock_files(connection: Connection, owner: Caller) -> None:
 
 
 async def left_over(connection: Connection) -> list[str]:
-    """Ids of files to delete: expired ones, and those left over from a crash; hidden from now on."""
+    """Hide expired files and those left over from a crash, and return their ids for deletion."""
     ids = [row["id"] for row in await connection.fetch(_LEFT_OVER)]
     await connection.executemany(_REMOVE, [(each,) for each in ids])
     return ids

@@ -1,4 +1,4 @@
-"""Contents of files in a folder: written beside, flushed to the disk, and renamed into their place."""
+"""Contents of files in a folder: written to a draft, flushed to disk, and renamed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRAFTS = "drafts"
 
 
 class FolderStore:
-    """folder: made with its first file, for the deployment's account alone."""
+    """folder: created with its first file, readable by the deployment's account only."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""A batch's input, line by line: what each requests, and the mistakes for which OpenAI refuses the whole batch."""
+"""A batch's input, line by line: each line's request, and the mistakes for which OpenAI refuses the whole batch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _LINE, _ASKED = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Asked)
 
 
 def numbered(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines that hold something, with their numbers from 1 on. A line that is too long ends early."""
+    """Non-empty lines, with their numbers from 1. A line that is too long is cut."""
     return ((number, raw) for number, raw in _all(path) if raw.strip())
 
 
@@ -121,7 +121,7 @@ def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
     except msgspec.ValidationError as error:
         return _misfit(str(error), raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return LineError("invalid_json_line", "This line is not parseable as valid JSON.")
+        return LineError("invalid_json_line", "This line is not valid JSON.")
     shown = shortened(line.custom_id)
     if not 0 < len(line.custom_id) <= CUSTOM_ID_CHARACTERS:
         allowed = f"it must have 1 to {CUSTOM_ID_CHARACTERS} characters"

@@ -19,9 +19,9 @@ from control.batches.line import Line
 from control.batches.pace import Pace
 
 MOST_TRIES = 5
-"""Requests of a line that fail with a fault of the platform; then the fault is its result."""
+"""Most requests of a line that fail by the platform's fault; the last failure is its result."""
 PAUSE_S = 0.5
-"""After a refusal that does not say for how long, and after a failure."""
+"""Pause after a refusal without a `Retry-After`, and after a failure."""
 
 Ask = Callable[[int, Line], Awaitable[Result]]
 Store = Callable[[list[Result]], Awaitable[None]]
@@ -35,7 +35,7 @@ class Stopped(StrEnum):
     ENDED = "ended"
     """The window is over, or the batch is cancelled: lines in flight were given up."""
     TURN_OVER = "turn_over"
-    """Other batches wait. Lines in flight were finished."""
+    """Other batches wait. Lines in flight have ended."""
 
 
 class _Try(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ class LineRunner:
         return bool(self._again)
 
     def _ended(self) -> list[Result]:
-        """Results of the lines that have ended; those to be asked again wait."""
+        """Results of the lines that have ended; lines to request again wait."""
         results = []
         for task in [task for task in self._running if task.done()]:
             found = self._running.pop(task)

@@ -1,4 +1,4 @@
-"""The token by which the worker requests a batch's lines: made of the key's present hash, and anew before it ends."""
+"""The token by which the worker requests a batch's lines: made of the key's present hash, renewed in time."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class LineToken:
             return self._token
 
     def refused(self) -> None:
-        """The gateway did not take it: the next request has another one."""
+        """The gateway refused it: the next request gets another one."""
         self._until_s = 0.0

@@ -68,7 +68,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def next_step(standing: Standing) -> Step | None:
-    """What is to be done; None: it has ended."""
+    """The next step; None: the batch has ended."""
     match standing.status:
         case BatchStatus.VALIDATING:
             return Step.VALIDATE

@@ -23,7 +23,7 @@ ANY_FILE, ANY_BATCH = (f"{prefix}{'[0-9a-f]' * 2 * RANDOM_BYTES}" for prefix in 
 
 
 def new_id(prefix: str) -> str:
-    """A random id, which nobody can guess."""
+    """A random id, which cannot be guessed."""
     return prefix + secrets.token_hex(RANDOM_BYTES)
 
 

@@ -14,10 +14,10 @@ TEMPLATE = "#/components/schemas/{name}"
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request cannot be understood: `error.param` names the field.",
-    401: "No key, or one that opens nothing.",
+    401: "No key, or an invalid one.",
     403: "The key lacks the scope, or the tenant is disabled.",
     404: "The project has no such file or batch.",
-    409: "A batch needs the file, or has come too far to be cancelled.",
+    409: "A batch needs the file, or is too late to cancel.",
     413: "The file, the body, or all files of the organization together are too large.",
     429: "The organization has too many batches, or the address too many connections.",
     503: "The database or the store of files cannot be reached; try again.",

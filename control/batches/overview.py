@@ -42,7 +42,7 @@ class OwnedBatch(msgspec.Struct, frozen=True, kw_only=True):
 async def newest_batches(
     connection: asyncpg.Connection[Any], organization_id: UUID | None, limit: int
 ) -> list[OwnedBatch]:
-    """Those that have not ended, then the newest. organization_id: None: of all."""
+    """Batches that have not ended first, then the newest. organization_id: None: all."""
     return [record_of(OwnedBatch, row) for row in await connection.fetch(_NEWEST, organization_id, limit)]
 
 

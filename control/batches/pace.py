@@ -9,7 +9,7 @@ FIRST, MOST = 8, 128
 """Lines in flight at the beginning, and at most, also of all batches of a worker: a gateway takes 256 connections of an
 address (`max_connections_per_address`), and others may share it."""
 ROUND_S = 1.0
-"""Refusals within so long are one: all lines in flight may be refused for the same reason."""
+"""Refusals within this time count once: all lines in flight may be refused for the same reason."""
 
 
 class Pace:
@@ -20,7 +20,7 @@ class Pace:
         self._halved_s = -ROUND_S
         self._probing = True
         self.resume_s = 0.0
-        """No line begins before; on the clock of the callers."""
+        """Time before which no line begins, on the callers' clock."""
 
     @property
     def limit(self) -> int:
@@ -31,7 +31,7 @@ class Pace:
         self._limit = min(float(MOST), self._limit + (1.0 if self._probing else 1 / self._limit))
 
     def refused(self, now_s: float, retry_after_s: float) -> None:
-        """A line was refused for lack of room. retry_after_s: as the gateway says; 0: it does not."""
+        """A line was refused for lack of room. retry_after_s: the gateway's; 0: none."""
         self._probing = False
         self.resume_s = max(self.resume_s, now_s + retry_after_s)
         if now_s - self._halved_s >= ROUND_S:

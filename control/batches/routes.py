@@ -1,4 +1,4 @@
-"""URLs of files and batches: which does what. OpenAI's, with its parameters and objects."""
+"""Routes of files and batches: OpenAI's paths, parameters and objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gateway.wire.decode import decode, validation_error
 FILES_PATH, BATCHES_PATH = "/v1/files", "/v1/batches"
 PART_BYTES = 1_000_000
 BATCH_BYTES = 100_000
-"""Longest body that makes a batch."""
+"""Limit of the body that creates a batch, in bytes."""
 
 AnyRequest = Request[Any, Any, State]
 _NEW_BATCH = msgspec.json.Decoder(NewBatch)

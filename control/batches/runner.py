@@ -1,7 +1,7 @@
 """Works on batches, several at once, step by step as `machine.py` decides.
 
 A kill at any time is safe: each step is a transaction or can be repeated, and results are stored with their bill. A
-line whose answer was lost runs again; the lost run is billed to nobody.
+line whose answer was lost runs again; the lost run is not billed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from gateway.metering.ledger.ledger import Ledger
 from storage.engine import FAILURES, borrow, close, lazy_pool
 
 BATCHES_AT_ONCE = 4
-"""Batches that a worker has in hand."""
+"""Batches that a worker runs at once."""
 TURN_S = 60.0
-"""A batch gives way to one that waits after so long."""
+"""Time after which a batch gives way to one that waits."""
 KEEP_S = 2.0
 """Between two renewals of a lease, which notice a cancelled batch."""
 IDLE_S = 30.0

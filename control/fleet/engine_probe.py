@@ -1,4 +1,4 @@
-"""Asks engines over HTTP whether they are as a fleet says: ready, and serving its models under their names."""
+"""Checks engines over HTTP: whether they are ready, and serve the fleet's models under their names."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) 
     promised = min(replica.context_tokens or context_tokens, context_tokens)
     if model.max_model_len is not None and model.max_model_len < promised:
         return [
-            f"takes {model.max_model_len:,} tokens of {name!r}, and {promised:,} are promised; lower the model's "
+            f"takes {model.max_model_len:,} tokens of {name!r}, and its model has {promised:,}; lower the model's "
             "context_tokens, or give this replica its own"
         ]
     return []

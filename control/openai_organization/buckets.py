@@ -41,7 +41,7 @@ class Width(StrEnum):
 
 
 class BucketQuery(Query, frozen=True, kw_only=True):
-    """A period and what to add up in it. Times are Unix seconds; buckets begin at whole minutes, hours or days in UTC.
+    """A period and filters. Times are Unix seconds; buckets begin at whole minutes, hours or days in UTC.
     project_ids, api_key_ids and models may be given several times."""
 
     start_time: Seconds
@@ -56,7 +56,7 @@ class BucketQuery(Query, frozen=True, kw_only=True):
     page: Annotated[str, Meta(max_length=100, pattern=r"^page_[0-9]{10}$")] | None = None
     """`next_page` of the page before."""
     organization_id: UUID | None = None
-    """Ours: another organization than the key's, for members of the operating organization."""
+    """An extension: another organization, for members of the operating organization."""
 
 
 class Span(NamedTuple):
@@ -78,7 +78,7 @@ def span_of(query: BucketQuery, width: Width, most: tuple[int, int] | None = Non
     default, largest = most or width.limits
     if query.limit is not None and query.limit > largest:
         raise InvalidField(
-            f"Invalid value for 'limit': {query.limit}; at most {largest} buckets of {width.value} are given.",
+            f"Invalid value for 'limit': {query.limit}; a page has at most {largest} buckets of {width.value}.",
             param="limit",
         )
     end = datetime.now(UTC) if query.end_time is None else datetime.fromtimestamp(query.end_time, UTC)
@@ -89,7 +89,7 @@ def span_of(query: BucketQuery, width: Width, most: tuple[int, int] | None = Non
     if query.page is not None:
         first = datetime.fromtimestamp(int(query.page.removeprefix("page_")), UTC)
         if not begin <= first < end or _floored(first, width.duration) != first:
-            raise InvalidField("Invalid value for 'page': it is not one that a page gave.", param="page")
+            raise InvalidField("Invalid value for 'page': it is not a page's `next_page`.", param="page")
     starts = [start for number in range(query.limit or default) if (start := first + number * width.duration) < end]
     after = starts[-1] + width.duration
     return Span(width.duration, starts, f"page_{int(after.timestamp())}" if after < end else None)

@@ -31,7 +31,7 @@ class ListQuery(Query, frozen=True, kw_only=True):
     after: UUID | None = None
     """`last_id` of the page before."""
     organization_id: UUID | None = None
-    """Ours: another organization than the key's, for members of the operating organization."""
+    """An extension: another organization, for members of the operating organization."""
 
 
 class ProjectListQuery(ListQuery, frozen=True, kw_only=True):

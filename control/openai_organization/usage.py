@@ -97,7 +97,7 @@ class EmbeddingsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """Money. micro: ours, millionths of the currency, which add up without rounding."""
+    """Money. micro: an extension, in millionths of the currency, exact."""
 
     value: float
     currency: str

@@ -15,7 +15,7 @@ TEMPLATE = "#/components/schemas/{name}"
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request cannot be understood: `error.param` names the field.",
-    401: "No key, or one that opens nothing.",
+    401: "No key, or an invalid one.",
     403: "The key lacks the scope `completions`, or the tenant is disabled.",
     404: "No completion can have this id.",
     413: "The body is too large.",

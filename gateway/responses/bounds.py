@@ -1,4 +1,4 @@
-"""Bounds that stored responses and conversations share."""
+"""Bounds that stored responses and conversations share, and the statement that keeps an organization within them."""
 
 from __future__ import annotations
 
@@ -6,3 +6,21 @@ MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of one organization's responses, and of its conversations."""
 MOST_HISTORY_BYTES = 16 * 1024 * 1024
 """Bytes before a request that continues them."""
+
+
+def make_room(table: str, newest_by: str, most_rows: int) -> str:
+    """SQL that deletes an organization's oldest rows above the bounds. newest_by: the column of their order.
+    $1: the organization's id.
+
+    SKIP LOCKED: two writers that make room at once must not wait for each other.
+    """
+    return f"""
+DELETE FROM {table} WHERE id = ANY(ARRAY(
+    SELECT id FROM {table} WHERE id IN (
+        SELECT id FROM (
+            SELECT id, row_number() OVER newest AS number, sum(size_bytes) OVER newest AS bytes
+              FROM {table} WHERE organization_id = $1
+            WINDOW newest AS (ORDER BY {newest_by} DESC, id DESC)) AS ranked
+         WHERE number > {most_rows} OR bytes > {MOST_BYTES})
+       FOR UPDATE SKIP LOCKED))
+"""  # noqa: S608

@@ -14,23 +14,14 @@ import asyncpg
 from contracts.errors import BodyTooLarge, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from gateway.responses.bounds import MOST_BYTES, MOST_HISTORY_BYTES
+from gateway.responses.bounds import MOST_HISTORY_BYTES, make_room
 from gateway.responses.reached import owner_of, reached
 
 MOST_CONVERSATIONS, MOST_ITEMS = 10_000, 10_000
 """Room of one organization, and items of one conversation."""
 _OWN = "organization_id = $1 AND project_id = $2 AND id = $3"
 CREATE = "INSERT INTO gateway.conversations (organization_id, project_id, id, metadata) VALUES ($1, $2, $3, $4)"
-MAKE_ROOM = f"""
-DELETE FROM gateway.conversations WHERE id = ANY(ARRAY(
-    SELECT id FROM gateway.conversations WHERE id IN (
-        SELECT id FROM (
-            SELECT id, row_number() OVER newest AS number, sum(size_bytes) OVER newest AS bytes
-              FROM gateway.conversations WHERE organization_id = $1
-            WINDOW newest AS (ORDER BY used_at DESC, id DESC)) AS ranked
-         WHERE number > {MOST_CONVERSATIONS} OR bytes > {MOST_BYTES})
-       FOR UPDATE SKIP LOCKED))
-"""  # noqa: S608
+MAKE_ROOM = make_room("gateway.conversations", "used_at", MOST_CONVERSATIONS)
 _TOLD = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
 GET = f"SELECT {_TOLD} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
 CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_TOLD}"  # noqa: S608

@@ -18,7 +18,7 @@ TEMPLATE = "#/components/schemas/{name}"
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request is invalid: `error.param` names the field.",
-    401: "No key, or one that opens nothing.",
+    401: "No key, or an invalid one.",
     403: "The key lacks the scope `chat`, or the tenant is disabled.",
     404: "No such response or conversation is stored for the key's project.",
     413: "The body is too large.",

@@ -33,7 +33,7 @@ async def reached(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[A
     except FAILURES as failure:
         logger.warning("stored responses cannot be reached: %s", failure)
         raise ResponsesUnavailable(
-            "Stored responses cannot be reached now. Try again, or send the whole conversation as 'input' and leave "
+            "Stored responses cannot be reached. Try again, or send the whole conversation as 'input' and leave "
             "'store', 'previous_response_id' and 'conversation' out.",
             retry_after_s=2,
         ) from None

@@ -68,7 +68,7 @@ class ResponsesController(Controller):
         """POST /v1/responses/{response_id}/cancel."""
         await services.responses.get(request.user.caller, response_id)
         raise InvalidField(
-            "This response is complete. Only a response in the background can be cancelled; end another by closing "
-            "its connection.",
+            "This response is complete. Only responses in the background can be cancelled, and there are none here: to "
+            "end a running response, close its connection.",
             param="response_id",
         )

@@ -14,7 +14,7 @@ import asyncpg
 from contracts.errors import BodyTooLarge, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from gateway.responses.bounds import MOST_BYTES, MOST_HISTORY_BYTES
+from gateway.responses.bounds import MOST_HISTORY_BYTES, make_room
 from gateway.responses.conversations import Grown, grow
 from gateway.responses.reached import owner_of, reached
 
@@ -27,17 +27,7 @@ INSERT = """
 INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
-# SKIP LOCKED: two writers that make room at once must not wait for each other
-MAKE_ROOM = f"""
-DELETE FROM gateway.responses WHERE id = ANY(ARRAY(
-    SELECT id FROM gateway.responses WHERE id IN (
-        SELECT id FROM (
-            SELECT id, row_number() OVER newest AS number, sum(size_bytes) OVER newest AS bytes
-              FROM gateway.responses WHERE organization_id = $1
-            WINDOW newest AS (ORDER BY recorded_at DESC, id DESC)) AS ranked
-         WHERE number > {MOST_RESPONSES} OR bytes > {MOST_BYTES})
-       FOR UPDATE SKIP LOCKED))
-"""  # noqa: S608
+MAKE_ROOM = make_room("gateway.responses", "recorded_at", MOST_RESPONSES)
 GET = f"SELECT id, input, response FROM gateway.responses WHERE {_OWN} AND id = ANY($3::text[])"  # noqa: S608
 DELETE = f"DELETE FROM gateway.responses WHERE {_OWN} AND id = $3 RETURNING id"  # noqa: S608
 HISTORY = f"""

@@ -18,7 +18,7 @@ monotonic clock just before it was written; the first one's `opening` says how t
 REFUSALS = {
     **EVERY_OPERATION,
     400: "A parameter is out of its range: `error.param` names it.",
-    401: "No key, or one that opens nothing.",
+    401: "No key, or an invalid one.",
     403: "The tenant is disabled.",
     429: "A limit of yours, of audit streams at once, or of connections.",
     503: "Our load, not your limit: try again after `Retry-After`.",

@@ -79,7 +79,7 @@ def decoded(payload: bytes) -> dict[str, Any]:
     try:
         msgspec.convert(chunk, _Shape)
     except msgspec.ValidationError as error:
-        raise EngineFailed("The engine sent an event of another shape than OpenAI's.", detail=str(error)) from None
+        raise EngineFailed("The engine sent an event that does not have OpenAI's form.", detail=str(error)) from None
     return chunk
 
 

@@ -21,7 +21,7 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
     if tokenizer is None:
         if not target.capabilities.checks_token_ids and not all(isinstance(prompt, str) for prompt in prompts):
             raise UnsupportedField(
-                "Token ids are not taken for this model here: it has no tokenizer configured to check them.",
+                "Token ids are not taken for this model: it has no `tokenizer` to check them. Send texts.",
                 param="prompt",
             )
         counts = [len(p) if not isinstance(p, str) else estimate(len(p.encode())) for p in prompts]

@@ -46,7 +46,7 @@ def import_() -> None:
     show_default=True,
     help="Name of the organization for keys that belong to no team.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would be made, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Report what would be made, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.argument("config", type=FILE)
 def litellm(
@@ -55,7 +55,7 @@ def litellm(
     """Import LiteLLM's configuration file CONFIG and, with --database, its teams, keys, budgets and limits.
 
     Makes what is missing in one transaction and changes nothing that is there. Keys keep working: their hashes move.
-    Every entry without a counterpart is listed with what to do about it.
+    The report lists each entry without a counterpart, with the next step.
     """
     from slipstream.administration import administer
     from slipstream.litellm_import.acting import Import

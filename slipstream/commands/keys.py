@@ -27,8 +27,8 @@ def keys() -> None:
 @keys.command()
 @deployment_options
 @click.option("--name", default="unnamed", show_default=True, help="What lists show.")
-@click.option("--organization", default="demo", show_default=True, help="Who pays, id or name.")
-@click.option("--project", default="default", show_default=True, help="Part of the organization, id or name.")
+@click.option("--organization", default="demo", show_default=True, help="Organization that pays, id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
 @click.option("--create-missing", is_flag=True, help="Make the organization and the project where there is none.")
 @click.option("--scope", "scopes", multiple=True, help="chat, completions or models; may be given again. Default: all.")
 @click.option("--requests-per-minute", type=click.IntRange(min=1), help="Default: no limit.")

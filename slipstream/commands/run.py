@@ -1,4 +1,4 @@
-"""`slipstream run`: a coding agent on this deployment, with a key that ends with it."""
+"""`slipstream run`: a coding agent on this deployment, with a key that is revoked when it ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from control.tenants.projects import Project
 
 REQUESTS_PER_MINUTE, MAX_CONCURRENCY = 600, 16
-"""More than an agent with its children sends, and less than a loop that went wrong."""
+"""More than an agent with its children sends, less than a runaway loop."""
 CHECK_TIMEOUT_S = 10.0
 CHECK_EVERY_S = 0.2
 END_TIMEOUT_S = 10.0
@@ -47,13 +47,15 @@ class _Minted(msgspec.Struct, frozen=True):
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 @deployment_options
 @click.option("--model", help="A chat model, or an alias. Default: the first chat model that the project may use.")
-@click.option("--organization", default="demo", show_default=True, help="Who pays, id or name.")
-@click.option("--project", default="default", show_default=True, help="Part of the organization, id or name.")
+@click.option("--organization", default="demo", show_default=True, help="Organization that pays, id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
 @click.option(
-    "--hours", type=click.FloatRange(0, 720, min_open=True), default=12, show_default=True, help="Key's life."
+    "--hours", type=click.FloatRange(0, 720, min_open=True), default=12, show_default=True, help="Lifetime of the key."
 )
-@click.option("--money-per-month", type=Money(), help="Budget of its key, in units of the currency. Default: none.")
-@click.option("--url", help="Of the gateway, without /v1. Default: that of the settings.")
+@click.option(
+    "--money-per-month", type=Money(), help="Monthly budget of the key, in units of the currency. Default: none."
+)
+@click.option("--url", help="URL of the gateway, without /v1. Default: from the settings.")
 @click.argument("client", type=click.Choice(list(CLIENTS)))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -69,7 +71,8 @@ def run(
 ) -> None:
     """Start a coding agent on this deployment: CLIENT with ARGUMENTS, and a key that is revoked when it ends.
 
-    Everything is given by its environment and flags; its own settings stay as they are. Exit code: the client's.
+    The client is configured by its environment and flags alone; its settings files are not changed. Exit code: the
+    client's.
 
     \b
     Examples:
@@ -91,7 +94,8 @@ def run(
         require_served(chosen, base, minted.secret)
         served = Served(base, minted.secret, minted.model.name, minted.model.context_tokens)
         print(
-            f"{client} with {minted.model.name} at {base}; key {minted.key.display} ends with it, or in {hours:g} h",
+            f"{client} with {minted.model.name} at {base}; key {minted.key.display} is revoked when it ends, "
+            f"and expires in {hours:g} h",
             file=sys.stderr,
         )
         code = _ended([program, *chosen.arguments(served), *arguments], environment_of(chosen, served, os.environ))
@@ -139,7 +143,7 @@ def _minted(
 
 
 def _model(models: Sequence[Model], project: Project, asked: str | None) -> Model:
-    """The chat model of this name or alias, or the first. Raises InvalidField, naming those that there are."""
+    """The chat model of this name or alias, or the first one. Raises InvalidField that names the usable ones."""
     from contracts.generation import Tier
 
     open_to_it = project.tiers is None or Tier.CHAT in project.tiers
@@ -160,15 +164,19 @@ def require_served(client: CodingClient, base: str, secret: str) -> None:
     """Raise ConfigError unless the gateway takes the key and serves the client's API. An empty body costs nothing."""
     until = time.monotonic() + CHECK_TIMEOUT_S
     status, said = _asked(base + client.path, secret)
-    while status == 401 and time.monotonic() < until:  # until the gateway has heard of the key
+    while status == 401 and time.monotonic() < until:  # until the gateway knows the key
         time.sleep(CHECK_EVERY_S)
         status, said = _asked(base + client.path, secret)
     if status == 0:
-        raise NoEngine(f"no gateway answers at {base} ({said}); `{command('status')}` shows what runs, --url names it")
+        raise NoEngine(
+            f"no gateway answers at {base} ({said}); `{command('status')}` shows what runs; --url names another gateway"
+        )
     if status in (404, 405, 501):
         raise ConfigError(f"the gateway at {base} does not serve {client.path}, which {client.program} speaks")
     if status in (401, 403):
-        raise ConfigError(f"the gateway at {base} refuses this deployment's key: is it another's? ({said})")
+        raise ConfigError(
+            f"the gateway at {base} refuses this deployment's key ({said}); it may be another deployment's: check --url"
+        )
 
 
 def _asked(url: str, secret: str) -> tuple[int, str]:
@@ -202,7 +210,7 @@ def _ended(arguments: list[str], environment: dict[str, str]) -> int:
 
 
 def _revoke(deployment: Deployment, key: Key) -> None:
-    """Revoke it, or say how; it expires in any case."""
+    """Revoke it, or print the command; it expires in any case."""
     from control.tenants.keys import revoke_key
     from slipstream.administration import administer
 

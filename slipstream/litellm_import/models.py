@@ -10,6 +10,7 @@ import msgspec
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
+from contracts.pooling import Task
 from slipstream.litellm_import.plan import Notes, PlannedModel, PlannedPrice
 
 ENVIRONMENT = "os.environ/"
@@ -31,8 +32,15 @@ DRIVERS = {
 """By LiteLLM's provider: those whose servers speak OpenAI's HTTP API."""
 NO_KEYS = frozenset({"", "none", "empty", "dummy", "fake", "fake-key", "not-needed", "na", "sk-1234"})
 """Values that people write where an engine takes any key."""
-TIERS = {None: Tier.CHAT, "chat": Tier.CHAT, "completion": Tier.AUTOCOMPLETE}
-"""By `model_info.mode`."""
+MODES = {
+    None: (Tier.CHAT, Task.TEXT),
+    "chat": (Tier.CHAT, Task.TEXT),
+    "responses": (Tier.CHAT, Task.TEXT),
+    "completion": (Tier.AUTOCOMPLETE, Task.TEXT),
+    "embedding": (Tier.CHAT, Task.EMBEDDING),
+    "rerank": (Tier.CHAT, Task.RERANK),
+}
+"""Tier and task, by `model_info.mode`."""
 PRICES = {
     "input_micro": "input_cost_per_token",
     "output_micro": "output_cost_per_token",
@@ -46,12 +54,16 @@ INFORMATION = frozenset({
     "id", "db_model", "mode", "max_tokens", "max_input_tokens", "max_output_tokens", "description", *PRICES.values(),
 })  # fmt: skip
 """Entries of `litellm_params` and `model_info` that are read here. All others are noted."""
+_RATES = (
+    "limit the engine by `slipstream fleet pools set --max-concurrency`, customers by `slipstream customers limits set`"
+)
+_TIMEOUT = "gateway.first_event_timeout_s and gateway.event_timeout_s hold for all models"
 STEPS = {
-    "rpm": "limit the engine by `slipstream pools set --max-concurrency`, customers by `slipstream limits set`",
-    "tpm": "limit the engine by `slipstream pools set --max-concurrency`, customers by `slipstream limits set`",
-    "timeout": "gateway.first_event_timeout_s and gateway.event_timeout_s hold for all models",
-    "stream_timeout": "gateway.first_event_timeout_s and gateway.event_timeout_s hold for all models",
-    "max_retries": "a failed attempt is repeated on another replica; nothing is to be set",
+    "rpm": _RATES,
+    "tpm": _RATES,
+    "timeout": _TIMEOUT,
+    "stream_timeout": _TIMEOUT,
+    "max_retries": "no setting: a failed attempt is repeated on another replica",
     "order": "replicas share the load by weight; an engine that fails gets none until it is well",
     "temperature": "clients set it themselves",
 }
@@ -68,6 +80,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     key_env: str
     weight: float
     tier: Tier
+    task: Task
     context_tokens: int | None
     default_max_tokens: int | None
     description: str
@@ -98,21 +111,24 @@ def _deployment(entry: dict[str, Any], number: int, environment: Mapping[str, st
     where = f"model_list[{number}] {name}"
     given, known = dict(entry.get("litellm_params") or {}), dict(entry.get("model_info") or {})
     if not name or "*" in name:
-        notes.left_out(where, "a wildcard stands for many models", "name each model that is to be served")
+        notes.left_out(where, "a wildcard stands for many models", "name each model to serve")
         return None
     provider, engine_model = _provider(given)
     driver, mode = DRIVERS.get(provider), known.get("mode")
     if driver is None:
-        step = "keep LiteLLM in front for it, or reach it by a server that speaks OpenAI's HTTP API"
-        notes.left_out(where, f"provider {provider or 'unknown'!r}: its own API is not spoken here", step)
+        step = "keep LiteLLM in front for it, or use a server of OpenAI's HTTP API"
+        notes.left_out(where, f"provider {provider or 'unknown'!r}: its API is not supported", step)
         return None
-    if mode not in TIERS:
-        notes.left_out(where, f"mode {mode!r}: only chat and completion are imported")
+    if mode not in MODES:
+        modes = ", ".join(mode for mode in MODES if mode)
+        notes.left_out(where, f"mode {mode!r} is not served here: {modes} are")
         return None
     base = given.get("api_base") or given.get("base_url")
     url = _resolved(OPENAI_URL if base is None and provider == "openai" else base, environment)
     if url is None:
-        notes.left_out(where, f"api_base {base!r} has no value here", "set the variable, or write the URL")
+        notes.left_out(
+            where, f"api_base {base!r} has no value in this environment", "set the variable, or write the URL"
+        )
         return None
     for parameter in sorted(given.keys() - PARAMETERS):
         notes.left_out(f"{where}: {parameter}", "no counterpart for one engine of a model", STEPS.get(parameter, ""))
@@ -127,7 +143,8 @@ def _deployment(entry: dict[str, Any], number: int, environment: Mapping[str, st
         url=url,
         key_env=_key_env(where, given.get("api_key"), notes),
         weight=float(given.get("weight") or 1),
-        tier=TIERS[mode],
+        tier=MODES[mode][0],
+        task=MODES[mode][1],
         context_tokens=known.get("max_input_tokens") or known.get("max_tokens"),
         default_max_tokens=given.get("max_tokens"),
         description=str(known.get("description") or "")[:500],
@@ -160,7 +177,7 @@ def _key_env(where: str, value: Any, notes: Notes) -> str:
     if text.startswith(ENVIRONMENT):
         return text.removeprefix(ENVIRONMENT)
     if text.lower() not in NO_KEYS:
-        step = "write the key to a file and set api_key_file of the pool: `slipstream pools set --file`"
+        step = "write the key to a file and set api_key_file of the pool: `slipstream fleet pools set --file`"
         notes.left_out(f"{where}: api_key", "a key in the configuration is not copied", step)
     return ""
 
@@ -202,11 +219,11 @@ def _planned(name: str, deployments: list[Deployment], aliases: list[str], notes
         max_completion_tokens=first.url == OPENAI_URL,
     )
     if pool.driver == "openai" and first.url != OPENAI_URL:
-        step = f"for SGLang or vLLM set the pool's driver: `slipstream pools set {slug} --driver sglang`"
-        notes.differs(f"model {name}", "its engine is spoken to as any server of OpenAI's API", step)
+        step = f"for SGLang or vLLM set the pool's driver: `slipstream fleet pools set {slug} --driver sglang`"
+        notes.differs(f"model {name}", "its engine is treated as a server of OpenAI's API", step)
     context_tokens = next((each.context_tokens for each in alike if each.context_tokens), None)
     if context_tokens is None:
-        step = f"`slipstream models set {name} --context-tokens N`, with the engine's own limit"
+        step = f"`slipstream fleet models set {name} --context-tokens N`, with the engine's own limit"
         notes.differs(f"model {name}", f"no max_input_tokens: {ASSUMED_CONTEXT_TOKENS:,} tokens are assumed", step)
     prices = [each.price for each in alike if each.price is not None]
     if any(price != prices[0] for price in prices):
@@ -219,6 +236,7 @@ def _planned(name: str, deployments: list[Deployment], aliases: list[str], notes
         context_tokens or ASSUMED_CONTEXT_TOKENS,
         tuple(aliases),
         description=first.description,
+        task=first.task,
         engine_model=None if first.engine_model == name else first.engine_model,
         **optional,
     )
@@ -227,6 +245,6 @@ def _planned(name: str, deployments: list[Deployment], aliases: list[str], notes
 
 def _interchangeable(one: Deployment, other: Deployment) -> bool:
     def kind(each: Deployment) -> tuple[object, ...]:
-        return DRIVERS[each.provider], each.engine_model, each.key_env, each.tier
+        return DRIVERS[each.provider], each.engine_model, each.key_env, each.tier, each.task
 
     return kind(one) == kind(other)

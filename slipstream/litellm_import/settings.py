@@ -1,4 +1,4 @@
-"""What the settings beside a `model_list` become: aliases, and for everything else a note. Pure."""
+"""Maps a configuration's settings other than its `model_list`: aliases are imported, all others are noted. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from slipstream.litellm_import.plan import Notes
 
-RETRIES = "a failed attempt is repeated on another replica of the pool before its first event; nothing is to be set"
+RETRIES = "a failed attempt is repeated on another replica of the pool before its first event; there is no setting"
 BREAKER = "the router takes a broken engine out of service and back by itself"
 TIMEOUT = "gateway.first_event_timeout_s and gateway.event_timeout_s"
 FALLBACK = "no other model answers in its place; give its pool a second replica, or a smaller model by a cascade"
 OBSERVED = "metrics, OpenTelemetry and the ledger: docs/guides/monitoring.md, docs/guides/tracing.md"
-STATE = "`slipstream config show` has the settings of PostgreSQL and Valkey"
+STATE = "`slipstream config show` lists the settings of PostgreSQL and Valkey"
 STEPS = {
     "num_retries": RETRIES,
     "retry_after": RETRIES,
@@ -31,7 +31,7 @@ STEPS = {
     "content_policy_fallbacks": FALLBACK,
     "routing_strategy": "router.policy; the default places by what each engine has cached",
     "routing_strategy_args": "router.policy; the default places by what each engine has cached",
-    "drop_params": "a field that is not supported is refused by name",
+    "drop_params": "unsupported fields are refused by name",
     "cache": "answers are not cached; engines' prefix caches are used",
     "cache_params": "answers are not cached; engines' prefix caches are used",
     "callbacks": OBSERVED,
@@ -44,10 +44,10 @@ STEPS = {
     "redis_password": STATE,
     "redis_url": STATE,
     "database_url": STATE,
-    "master_key": "`slipstream admin-keys create` makes a key for the admin API",
+    "master_key": "`slipstream console admin-keys create` makes a key for the admin API",
     "alerting": "webhooks, and alert rules in infra/prometheus/rules",
-    "max_parallel_requests": "`slipstream limits set --max-concurrency` of an organization, a project or a key",
-    "max_budget": "`slipstream limits set --money-per-month` of an organization, a project or a key",
+    "max_parallel_requests": "`slipstream customers limits set --max-concurrency`, by organization, project or key",
+    "max_budget": "`slipstream customers limits set --money-per-month`, by organization, project or key",
     "guardrails": "an endpoint in front; prompts are never changed here",
 }
 SECTIONS = ("router_settings", "litellm_settings", "general_settings")

@@ -7,7 +7,7 @@
     key of a user without a team     key in the user's project of one organization for all of them
     key with models of its own       key in a project of its own, which may use just these
 
-A team without an organization is a customer: it has a budget, and its prompts are nobody else's. A key is never
+A team without an organization is a customer: it has a budget, and it shares its prompts with no other. A key is never
 imported where it could do more than before: what cannot be kept as narrow is left out and noted.
 """
 
@@ -39,10 +39,15 @@ RATES = {
     "max_concurrency": "max_parallel_requests",
 }
 SCOPES = {
-    "llm_api_routes": frozenset({Scope.CHAT, Scope.COMPLETIONS, Scope.MODELS}),
-    "openai_routes": frozenset({Scope.CHAT, Scope.COMPLETIONS, Scope.MODELS}),
+    "llm_api_routes": frozenset({Scope.CHAT, Scope.COMPLETIONS, Scope.EMBEDDINGS, Scope.MODELS}),
+    "openai_routes": frozenset({Scope.CHAT, Scope.COMPLETIONS, Scope.EMBEDDINGS, Scope.MODELS}),
+    "anthropic_routes": frozenset({Scope.CHAT}),
     "/chat/completions": frozenset({Scope.CHAT}),
+    "/responses": frozenset({Scope.CHAT}),
+    "/messages": frozenset({Scope.CHAT}),
     "/completions": frozenset({Scope.COMPLETIONS}),
+    "/embeddings": frozenset({Scope.EMBEDDINGS}),
+    "/rerank": frozenset({Scope.EMBEDDINGS}),
     "/models": frozenset({Scope.MODELS}),
     "info_routes": frozenset({Scope.MODELS}),
 }
@@ -198,11 +203,11 @@ class Tenants:
         where, notes = f"key {name}", self._notes
         expires_at = _moment(row.get("expires"))
         if row.get("blocked"):
-            return notes.left_out(where, "it is blocked", "a key that is left out opens nothing")
+            return notes.left_out(where, "it is blocked", "a key that is left out is refused")
         if expires_at is not None and expires_at <= self._now:
             return notes.left_out(where, f"it expired at {expires_at:%Y-%m-%d %H:%M}")
         if not re.fullmatch(r"[0-9a-f]{64}", token):
-            return notes.left_out(where, "its token is no SHA-256", "make a key: `slipstream keys create`")
+            return notes.left_out(where, "its token is not a SHA-256", "make a key: `slipstream keys create`")
         home = self._home(row)
         if home is None:
             return notes.left_out(where, "its team or project is not imported", "make a key: `slipstream keys create`")
@@ -233,7 +238,8 @@ class Tenants:
         if models == home.project.models:
             return home.project
         if not home.divisible:
-            step = f"`slipstream projects create`, then `slipstream keys create`, for {', '.join(models or ['none'])}"
+            wanted = ", ".join(models or ["none"])
+            step = f"`slipstream customers projects create`, then `slipstream keys create`, for {wanted}"
             self._notes.left_out(where, "it may use fewer models than its project, whose limits it shares", step)
             return None
         name = f"{home.project.name}: {', '.join(models or ['no model'])}"[:NAME_CHARACTERS]
@@ -244,7 +250,7 @@ class Tenants:
             name = f"{name[: NAME_CHARACTERS - 17]} {digest}"
         disabled = home.project.disabled
         if name not in home.organization.projects:
-            self._notes.differs(where, f"its models are those of a project of their own, {name!r}")
+            self._notes.differs(where, f"it moves to a project of its own with these models, {name!r}")
         return home.organization.project(name, models=models, disabled=disabled, keys=[])
 
     def _models_of(self, given: Iterable[str] | None, where: str) -> list[str] | None:
@@ -275,7 +281,7 @@ class Tenants:
                 if period != "1mo":
                     self._notes.differs(f"{where}: max_budget", f"a calendar month in UTC instead of {period}")
             else:
-                step = "`slipstream limits set --money-per-month`"
+                step = "`slipstream customers limits set --money-per-month`"
                 self._notes.left_out(
                     f"{where}: max_budget {money:g}",
                     f"budgets are by the month, not {period or 'without a period'}",
@@ -286,12 +292,12 @@ class Tenants:
     def _note_the_rest(self, dashboard: int) -> None:
         notes, tables = self._notes, self._tables
         if dashboard:
-            notes.left_out(f"{dashboard} keys of team {DASHBOARD}", "sessions of LiteLLM's own pages")
+            notes.left_out(f"{dashboard} keys of team {DASHBOARD}", "they are sessions of LiteLLM's pages")
         if tables.users:
-            step = "`slipstream members add`, or sign-in by OpenID Connect: docs/guides/console.md"
-            notes.left_out(f"{len(tables.users)} users", "people do not move with the keys", step)
+            step = "`slipstream customers members add`, or sign-in by OpenID Connect: docs/guides/console.md"
+            notes.left_out(f"{len(tables.users)} users", "the import moves keys, not people", step)
         if any(row.get("spend") for rows in (tables.organizations, tables.teams, tables.keys) for row in rows):
-            notes.differs("spend", "what was spent before is not counted: budgets begin at 0")
+            notes.differs("spend", "earlier spending is not counted: budgets begin at 0")
         for table, count in tables.others.items():
             notes.left_out(f"{count} rows of {table}", "no counterpart", OTHERS.get(table, ""))
 

@@ -54,7 +54,7 @@ async def test_an_engine_that_is_as_the_settings_say_passes(
             "sk-right",
             "serves 'fake', not 'elsewhere'; set models.elsewhere.engine_model to the name it serves",
         ),
-        ({"context_tokens": 4_096}, "sk-right", "takes 2,048 tokens of 'fake', and 4,096 are promised; lower the"),
+        ({"context_tokens": 4_096}, "sk-right", "takes 2,048 tokens of 'fake', and its model has 4,096; lower the"),
     ],
 )
 async def test_what_an_engine_lacks_is_said_and_stops_up(

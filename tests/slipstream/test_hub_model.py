@@ -155,12 +155,12 @@ async def test_every_refusal_is_one_line_and_leaves_nothing(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = tmp_path / "models"
-    assert "the Hub knows no model no/such" in await refusal(models, "no/such")
+    assert "the Hub has no model no/such" in await refusal(models, "no/such")
     hub.token = TOKEN
     assert "accept their terms" in await refusal(models)
     hub.token = None
     hub.files["model.safetensors"] = b"x" + FILES["model.safetensors"][1:]
-    assert "model.safetensors arrived with another content" in await refusal(models)
+    assert "model.safetensors does not have the hash" in await refusal(models)
     hub.sizes["model.safetensors"] = 1 << 50
     assert "it has 1125899.9 GB, and this machine has" in await refusal(models)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")

@@ -79,8 +79,8 @@ _TOLD = {
         "messages always in the same order."
     ),
     Fix.PROMPT_BUDGET: (
-        "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap (`slipstream limits "
-        "preview --max-prompt-tokens N` counts the requests that it would refuse)."
+        "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap (`slipstream "
+        "customers limits preview --max-prompt-tokens N` counts the requests that it would refuse)."
     ),
     Fix.FASTER_ATTENTION: "Use FlashAttention or FlashInfer kernels, and FP8 activations where quality allows.",
     Fix.CHECK_PLACEMENT: (

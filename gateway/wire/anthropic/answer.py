@@ -408,7 +408,7 @@ def _delta(choice: dict[str, Any]) -> EventDelta:
     try:
         return msgspec.convert(choice.get("delta") or {}, EventDelta)
     except msgspec.ValidationError as error:
-        raise EngineFailed("The engine sent an event of another shape than OpenAI's.", detail=str(error)) from None
+        raise EngineFailed("The engine sent an event that does not have OpenAI's form.", detail=str(error)) from None
 
 
 def _is_object(arguments: bytes | bytearray) -> bool:

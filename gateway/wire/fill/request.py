@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from contracts.fill_in_the_middle import MinConfidence
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import Snippet
+
+if TYPE_CHECKING:
+    from gateway.wire.prepared import Prepared
 
 AskedConfidence = MinConfidence | None
 """Our own field in every API of gaps, `min_confidence`; None: the request does not say, its model's setting holds."""
@@ -65,6 +70,12 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     warm_up: bool = False
     details: object = None
     """The format's own, as `prepare_fill` was given it."""
+
+
+def filled_of(prepared: Prepared) -> Filled:
+    """The details that `prepare_fill` left for the response."""
+    assert isinstance(prepared.details, Filled)
+    return prepared.details
 
 
 def judged(details: object) -> bool:

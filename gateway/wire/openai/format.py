@@ -4,51 +4,35 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
 
-from contracts.errors import SlipstreamError
 from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
-from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.fill.format import filled_of
+from gateway.wire.fill.request import filled_of
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
-from gateway.wire.format import COMMENT, EVENT_STREAM, Transcoder
-from gateway.wire.key_header import authorization_of
+from gateway.wire.format import Transcoder
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector, require_room
 from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.openai.fill_answer import CompletionFraming
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
-from gateway.wire.openai.rate_headers import rate_headers
 from gateway.wire.openai.relay import Relay
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class _OpenAiFormat:
+class _OpenAiFormat(EndpointFormat):
     """The common part of both formats."""
 
-    stream_headers = EVENT_STREAM
-    heartbeat = COMMENT
     id_prefix: str
     """Prefix of the `id` inside responses."""
 
     def __init__(self, config: RequestConfig) -> None:
         self._max_whole_logprobs = config.max_whole_logprobs
         self._decoder = Decoder(config)
-
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
-
-    def headers(self, request_id: str) -> Headers:
-        return [(b"x-request-id", request_id.encode())]
-
-    def rate_headers(self, state: RateLimitStatus) -> Headers:
-        return rate_headers(state)
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         generation = prepared.generation
@@ -79,16 +63,6 @@ class _OpenAiFormat:
             service_tier=prepared.service_tier,
             forced_call=_forces_call(generation.prompt),
         )
-
-    def error_status(self, error: SlipstreamError) -> int:
-        return status_of(error)
-
-    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
-        return body_of(error)
-
-    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """No [DONE] follows it."""
-        return b"data: " + body_of(error) + b"\n\n"
 
     def _response_id(self, request_id: str) -> str:
         return answer_id(self.id_prefix, request_id)

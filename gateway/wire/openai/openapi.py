@@ -57,7 +57,7 @@ refused by name."""
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request is invalid: `error.param` names the field, or `model` for a model of another tier.",
-    401: "No key, or one that opens nothing.",
+    401: "No key, or an invalid one.",
     403: "The key lacks the scope, its project lacks access to the model, or the tenant is disabled.",
     404: "No such model.",
     413: "The body, or one of its lists, is too large.",

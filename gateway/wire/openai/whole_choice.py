@@ -113,7 +113,7 @@ class WholeChoice:
 
     def _text(self, name: str, more: object) -> None:
         if not isinstance(more, str):
-            raise EngineFailed("The engine sent something else than text where text belongs.")
+            raise EngineFailed("The engine sent a value that is not text where text belongs.")
         self._texts.setdefault(name, bytearray()).extend(more.encode())
 
     def _add_call(self, part: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ class EmbeddingAnswer(PooledAnswer):
         vectors = [by_index[index] for index in range(wanted)]
         if self._work.dimensions is not None and any(_length(one) != self._work.dimensions for one in vectors):
             raise UnsupportedField(
-                f"This model's vectors have {_length(vectors[0])} numbers here, and not {self._work.dimensions}; leave "
+                f"This model's vectors have {_length(vectors[0])} numbers, not {self._work.dimensions}; leave "
                 "'dimensions' out.",
                 param="dimensions",
             )

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 import msgspec
 
-from contracts.errors import SlipstreamError
 from contracts.generation import Caller
 from contracts.pooling import EmbeddingWork, ScoringWork
 from contracts.request_id import answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import NULL_IS_ABSENCE, decode
-from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.format import EVENT_STREAM, Transcoder
-from gateway.wire.key_header import authorization_of
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.format import Transcoder
+from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.pooling.answer import EmbeddingAnswer, ScoringAnswer
 from gateway.wire.pooling.prepare import prepare_embedding, prepare_rerank, prepare_score
 from gateway.wire.pooling.schema import EmbeddingRequest, RerankRequest, ScoreRequest
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class _PoolingFormat:
+class _PoolingFormat(EndpointFormat):
     """The common part of the formats."""
 
-    stream_headers = EVENT_STREAM
     heartbeat = b""
-
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
-
-    def headers(self, request_id: str) -> Headers:
-        return [(b"x-request-id", request_id.encode())]
-
-    def rate_headers(self, state: RateLimitStatus) -> Headers:
-        return rate_headers(state)
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         """Never called: `stream` is no field of a request."""
@@ -47,16 +32,6 @@ class _PoolingFormat:
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         raise NotImplementedError
-
-    def error_status(self, error: SlipstreamError) -> int:
-        return status_of(error)
-
-    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
-        return body_of(error)
-
-    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """Never called: see `relay`."""
-        return b""
 
 
 class EmbeddingFormat(_PoolingFormat):

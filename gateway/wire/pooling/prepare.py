@@ -59,7 +59,7 @@ async def prepare_score(asked: ScoreRequest, request_id: str, caller: Caller, sa
     )
     if len(first) not in (1, len(second)):
         raise InvalidField(
-            f"'text_1' has {len(first)} texts and 'text_2' has {len(second)}: give one text, or as many.",
+            f"'text_1' has {len(first)} texts and 'text_2' has {len(second)}: send one, or equally many.",
             param="text_1",
         )
     return await _prepare_pairs(first, second, request_id, caller, salt, target)
@@ -111,7 +111,7 @@ async def _counted(texts: list[Named], target: Target, organization_id: str) -> 
         ids = next((one for one in texts if not isinstance(one.value, str)), None)
         if ids is not None and not target.capabilities.checks_token_ids:
             raise UnsupportedField(
-                "Token ids are not taken for this model here: it has no tokenizer configured to check them.",
+                "Token ids are not taken for this model: it has no `tokenizer` to check them. Send texts.",
                 param=ids.param,
             )
         return [_estimated(one.value) for one in texts]
@@ -162,7 +162,9 @@ def _prepared(
     target: Target,
 ) -> Prepared:
     if target.adapter is not None:
-        raise UnsupportedField("Adapters are for models that generate text; leave the adapter out.", param="model")
+        raise UnsupportedField(
+            "Adapters are for models that generate text. Leave the adapter out of 'model'.", param="model"
+        )
     generation = Generation(
         request_id=request_id,
         caller=caller,

@@ -275,7 +275,7 @@ class Answer:
 
     def _grow_text(self, item: Growing, text: object, out: list[bytes]) -> None:
         if not isinstance(text, str):
-            raise EngineFailed("The engine sent something else than text where text belongs.")
+            raise EngineFailed("The engine sent a value that is not text where text belongs.")
         item.grow(text)
         self._emit(_delta_of(item), out, **_place_of(item), delta=text)
 

@@ -101,7 +101,9 @@ def _require_available(request: CountedRequest) -> None:
     if request.truncation == "auto":
         raise _unavailable("truncation", "auto", "no prompt is cut here. Leave it out, and shorten 'input'")
     if isinstance(request, ResponsesRequest) and request.background:
-        raise _unavailable("background", "true", "responses are generated at once here. Leave it out, or stream")
+        raise _unavailable(
+            "background", "true", "every response is generated while the client waits. Leave it out, or stream"
+        )
 
 
 def _unavailable(name: str, value: str, reason: str) -> RequestError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
 
 import msgspec
 
@@ -13,13 +12,9 @@ from contracts.generation import Caller
 from contracts.request_id import RESPONSE_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
-from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.format import COMMENT, EVENT_STREAM
-from gateway.wire.key_header import authorization_of
 from gateway.wire.openai.decode import Decoder
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.responses.answer import Answer
 from gateway.wire.responses.decode import RequestDecoder
 from gateway.wire.responses.envelope import state
@@ -28,12 +23,10 @@ from gateway.wire.responses.schema import CountedRequest, ResponsesRequest
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class ResponsesFormat:
+class ResponsesFormat(EndpointFormat):
     """POST /v1/responses."""
 
     name = "responses"
-    stream_headers = EVENT_STREAM
-    heartbeat = COMMENT
     _request_id = ""
     answer: Answer | None = None
     """The newest attempt's; only of a format that is bound to a request."""
@@ -49,9 +42,6 @@ class ResponsesFormat:
         bound._request_id = request_id
         return bound
 
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
-
     def decode(self, body: bytes) -> Asked:
         """Raises a RequestError that names the field."""
         request = self._decoder.decode(body)
@@ -61,23 +51,11 @@ class ResponsesFormat:
         """As a chat. Raises a RequestError that names the field."""
         return await prepare_response(asked, request_id, caller, salt, target, self._require_arguments)
 
-    def headers(self, request_id: str) -> Headers:
-        return [(b"x-request-id", request_id.encode())]
-
-    def rate_headers(self, state: RateLimitStatus) -> Headers:
-        return rate_headers(state)
-
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
         return self._answer(request_id, prepared, usage, read_error, stream=True)
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
         return self._answer(request_id, prepared, usage, read_error, stream=False)
-
-    def error_status(self, error: SlipstreamError) -> int:
-        return status_of(error)
-
-    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
-        return body_of(error)
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
         """`response.failed`."""

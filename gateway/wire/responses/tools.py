@@ -60,7 +60,7 @@ def chat_tools(tools: Sequence[Tool]) -> tuple[list[ChatTool], ToolNames]:
             continue
         else:
             raise UnsupportedField(
-                f"'tools[{at}]' is a web search, which this deployment does not run. Leave it out, or send "
+                f"'tools[{at}]' is a web search, which this deployment does not have. Leave it out, or send "
                 "'external_web_access': false, with which it is left out here (in Codex: web_search = \"disabled\").",
                 param=f"tools[{at}].type",
             )

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
-from contracts.errors import InvalidField, SlipstreamError, UnsupportedField
+from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import NULL_IS_ABSENCE, decode
-from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.format import EVENT_STREAM, Transcoder
-from gateway.wire.key_header import authorization_of
+from gateway.wire.format import Transcoder
 from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.openai.prepare import prepare_chat
-from gateway.wire.openai.rate_headers import rate_headers
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.tokenize.schema import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class _TokenFormat:
+class _TokenFormat(EndpointFormat):
     """The common part of both formats. Nothing is generated, so nothing is relayed."""
 
-    stream_headers = EVENT_STREAM
     heartbeat = b""
-
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
-
-    def headers(self, request_id: str) -> Headers:
-        return [(b"x-request-id", request_id.encode())]
-
-    def rate_headers(self, state: RateLimitStatus) -> Headers:
-        return rate_headers(state)
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         raise NotImplementedError
 
     collect = relay
-
-    def error_status(self, error: SlipstreamError) -> int:
-        return status_of(error)
-
-    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
-        return body_of(error)
-
-    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        return b""
 
     def counted(self, prepared: Prepared, request_id: str) -> bytes:
         """The JSON of the response."""

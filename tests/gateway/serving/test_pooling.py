@@ -74,7 +74,7 @@ async def test_dimensions_are_kept_or_refused_and_never_ignored() -> None:
         assert answer.json["data"][0]["embedding"] == vector("heron")[:4]
         answer = (await served(platform, input="heron", dimensions=4_000)).answer
         assert (answer.status, answer.json["error"]["param"]) == (400, "dimensions")
-        assert "have 8 numbers here" in answer.json["error"]["message"]
+        assert "have 8 numbers, not" in answer.json["error"]["message"]
         assert [one[2] for one in books(platform)] == [True, False]
 
 

@@ -27,6 +27,9 @@ model_list:
     model_info: {mode: embedding}
   - model_name: "openai/*"
     litellm_params: {model: "openai/*", api_key: os.environ/OPENAI_API_KEY}
+  - model_name: speech
+    litellm_params: {model: openai/speech, api_base: "http://10.0.0.5:8000", api_key: none}
+    model_info: {mode: audio_speech}
 router_settings:
   model_group_alias: {gpt-4o: qwen-coder, mini: {model: team/small, hidden: true}, gone: nowhere}
   routing_strategy: latency-based-routing

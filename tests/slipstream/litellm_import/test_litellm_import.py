@@ -121,12 +121,14 @@ async def test_models_become_pools_and_everything_else_is_noted(shell: Shell, co
         "vllm",
         [("http://10.0.0.1:8000/v1", 1), ("http://10.0.0.2:8000/v1", 2)],
     )
+    embed = msgspec.json.decode(await shell.must("fleet", "models", "show", "embed"))
+    assert (embed["task"], embed["tier"]) == ("embedding", "chat")
     assert "0.20 USD" in await shell.must("customers", "prices", "list", "--model", "qwen-coder")
     noted = {each["where"]: (each["outcome"], each["what"]) for each in done["notes"]}
     for where, outcome in {
         "model_list[2] qwen-coder": "left out",
-        "model_list[4] embed": "left out",
         "model_list[5] openai/*": "left out",
+        "model_list[6] speech": "left out",
         "model_list[0] qwen-coder: rpm": "left out",
         "model_list[3] team/small: timeout": "left out",
         "model_list[3] team/small: api_key": "left out",

@@ -1,4 +1,7 @@
-"""Common parts of the formats of editors' clients: keys, headers, and errors as OpenAI's JSON."""
+"""The part of a wire format that endpoints with OpenAI's headers and errors share: key, headers, refusals.
+
+Editors' APIs share it, because their clients show a refusal's text at most.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
 from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.fill.request import Filled
 from gateway.wire.format import COMMENT, EVENT_STREAM
 from gateway.wire.key_header import authorization_of
-from gateway.wire.prepared import Prepared
+from gateway.wire.openai.rate_headers import rate_headers
 from gateway.wire.rate_state import RateLimitStatus
 
 
-class FillFormat:
+class EndpointFormat:
     """Part of a `WireFormat`: all but its name, decoding, preparation and responses."""
 
     stream_headers = EVENT_STREAM
@@ -26,22 +28,22 @@ class FillFormat:
         return [(b"x-request-id", request_id.encode())]
 
     def rate_headers(self, state: RateLimitStatus) -> Headers:
-        """None: these clients read no counters, and a refusal's `Retry-After` gives the delay."""
-        return []
+        return rate_headers(state)
 
     def error_status(self, error: SlipstreamError) -> int:
         return status_of(error)
 
     def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
-        """Clients read the status and show the text at most; people read OpenAI's JSON."""
         return body_of(error)
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """An error as the last event; no [DONE] follows it."""
+        """The error as the last event; no [DONE] follows it."""
         return b"data: " + self.error_body(error, request_id) + b"\n\n"
 
 
-def filled_of(prepared: Prepared) -> Filled:
-    """The details that `prepare_fill` left for the response."""
-    assert isinstance(prepared.details, Filled)
-    return prepared.details
+class FillFormat(EndpointFormat):
+    """The same for editors' clients."""
+
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
+        """None: these clients read no counters, and a refusal's `Retry-After` gives the delay."""
+        return []
