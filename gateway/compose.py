@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from prometheus_client import CollectorRegistry
 
@@ -79,6 +79,8 @@ from telemetry.start import running_tracing
 
 REFUSED_PAUSE_S = 1.0
 LONGEST_REFUSED_PAUSE_S = 30.0
+VERSIONS_BACK = 20
+"""Versions that a starting gateway tries before it serves by the settings alone."""
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +188,7 @@ async def running_services(
         reporter = Reporter(pool, place.instance, config.desired.timeout_s)
         reporter.start()
         stack.push_async_callback(reporter.stop)
-        follower = DesiredStateFollower(catalog, router, keys, reporter)
+        follower = DesiredStateFollower(catalog, router, keys, reporter, lambda version: desired.before(version))
         if place.models:  # what would be refused stops this start, and is not written down for the other gateways
             await catalog.load(DesiredState(version=0, models=place.models, pools=place.pools))
         desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
@@ -270,7 +272,18 @@ async def _leave(limiter: Limiter, journal: Journal) -> None:
 class DesiredStateFollower:
     """Carries each new desired state into this gateway's catalog of models and on to the router, in order."""
 
-    def __init__(self, catalog: ModelCatalog, router: RouterClient, keys: EngineKeys, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        catalog: ModelCatalog,
+        router: RouterClient,
+        keys: EngineKeys,
+        reporter: Reporter,
+        before: Callable[[int], Awaitable[DesiredState | None]],
+    ) -> None:
+        """before: the newest state before a version; None: there is none, or it cannot be read."""
+        self._before = before
+        self._in_force = False
+        """A stored version is in force, not only the settings' models."""
         self._catalog = catalog
         self._router = router
         self._keys = keys
@@ -305,6 +318,8 @@ class DesiredStateFollower:
             self._arrived.clear()
             try:
                 refusal = await self._take_up(state)
+                if refusal and not self._in_force:
+                    await self._fall_back(state.version)
             finally:
                 if state is self._newest:
                     self._tried.set()
@@ -322,15 +337,32 @@ class DesiredStateFollower:
     async def _take_up(self, state: DesiredState) -> str:
         """Put the version in force. Returns the reason of a refusal; empty: it is in force."""
         try:
-            self._keys.require(state.pools)
-            await self._catalog.load(state)
+            await self._put_in_force(state)
         except ConfigError as error:
             self._reporter.refuses(state.version, error.message)
             number = f"desired state {state.version} (models and pools)"
             return f"{number} is refused and will be retried; the version in force stays: {error.message}"
+        return ""
+
+    async def _fall_back(self, version: int) -> None:
+        """Serve by the newest earlier version that can be loaded: a restart must not lose models that a version behind
+        the refused one has."""
+        for _ in range(VERSIONS_BACK):
+            state = await self._before(version)
+            if state is None:
+                return
+            version = state.version
+            with contextlib.suppress(ConfigError):
+                await self._put_in_force(state)
+                return
+
+    async def _put_in_force(self, state: DesiredState) -> None:
+        """Raises ConfigError where this gateway cannot serve by it."""
+        self._keys.require(state.pools)
+        await self._catalog.load(state)
+        self._in_force = True
         self._keys.follow(state.pools)
         self._router.publish(state)
         self._reporter.serves(state.version)
         names = ", ".join(model.name for model in state.models) or "none"
         logger.info("desired state %d is in force; models: %s", state.version, names)
-        return ""

@@ -59,6 +59,7 @@ async def examined(settings: Settings, given: Settings, address: str | None) -> 
         "database": _database(settings),
         "valkey": _valkey(settings),
         "processes": _processes(settings),
+        "fleet": _fleet(settings),
         "engines": _engines(settings, address),
         "gateway": _gateway(settings),
         "disk": _disk(settings),
@@ -132,6 +133,21 @@ async def _processes(settings: Settings) -> Found:
     if down:
         return Outcome.FAILED, f"not ready: {', '.join(down)}", f"`{command(f'logs {down[0]}')}`"
     return Outcome.OK, f"{len(answer.processes)} are ready", ""
+
+
+async def _fleet(settings: Settings) -> Found:
+    from control.fleet.reports import gateway_reports
+    from slipstream.database import connected
+
+    async with connected(settings) as connection:
+        reports = [each for each in await gateway_reports(connection) if not each.silent]
+    refusals = [f"{each.instance} stays at version {each.version}: {each.refusal}" for each in reports if each.refusal]
+    if refusals:
+        step = f"mend it, or `{command('fleet rollback')}` to the version that serves"
+        return Outcome.FAILED, "; ".join(refusals), step
+    if not reports:
+        return Outcome.SKIPPED, "no gateway has reported", ""
+    return Outcome.OK, f"version {max(each.version for each in reports)} is in force", ""
 
 
 async def _engines(settings: Settings, address: str | None) -> Found:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Service = Callable[["AdminCall", "EditQuery"], Awaitable["FleetEdit"]]
 LOOK_EVERY_S = 0.1
+WAIT_S = 15.0
 
 
 class How(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ def edit_options(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="As one JSON object."),
         click.option(
-            "--wait-s", type=float, default=15.0, show_default=True, help="For gateways to take it up; 0: not at all."
+            "--wait-s", type=float, default=WAIT_S, show_default=True, help="For gateways to take it up; 0: not at all."
         ),
         click.option("--if-version", type=int, metavar="N", help="Refuse when the fleet is at another version by now."),
         click.option("--force", is_flag=True, help="Also where a model is left without an engine, and unchecked."),
@@ -88,7 +89,7 @@ def edit(how: How, service: Service) -> None:
         print(f"version {done.version}{' would be' if done.dry_run else ''}:")
         print("\n".join(f"  {line}" for line in done.differences))
     if done.differences and not done.dry_run and how.wait_s > 0:
-        reports = asyncio.run(_taken_up(how, done.version))
+        reports = asyncio.run(taken_up(how.deployment, done.version, how.wait_s))
         for line in told(reports, done.version):
             print(line, file=sys.stderr)
         if any(report.refusal for report in reports):
@@ -112,13 +113,13 @@ def told(reports: list[GatewayReport], version: int) -> list[str]:
     ]
 
 
-async def _taken_up(how: How, version: int) -> list[GatewayReport]:
+async def taken_up(deployment: Deployment, version: int, wait_s: float = WAIT_S) -> list[GatewayReport]:
     """What the gateways that run say of a version once all have said something, or the wait is over."""
     from control.fleet.reports import gateway_reports
     from slipstream.database import connected
 
-    until = time.monotonic() + how.wait_s
-    async with connected(running_settings(*how.deployment)) as connection:
+    until = time.monotonic() + wait_s
+    async with connected(running_settings(*deployment)) as connection:
         while True:
             reports = [each for each in await gateway_reports(connection) if not each.silent]
             settled = all(max(each.version, each.refused_version or 0) >= version for each in reports)

@@ -144,7 +144,8 @@ async def _require_engines(before: DesiredState, after: DesiredState) -> None:
     finally:
         await connections.close()
     if faults:
-        raise InvalidField("; ".join(faults) + ". Without `probe` the edit is made as it is.", param="probe")
+        told = "; ".join(fault.rstrip(".") for fault in faults)
+        raise InvalidField(f"{told}. Without `probe` the edit is made as it is.", param="probe")
 
 
 def _fits(state: DesiredState, model: Model | None) -> bool:

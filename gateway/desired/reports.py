@@ -46,7 +46,9 @@ class Reporter:
 
     def serves(self, version: int) -> None:
         """Report that this version is in force here."""
-        self._version, self._refused = version, (None, None)
+        self._version = version
+        if version >= (self._refused[0] or 0):
+            self._refused = (None, None)
         self._changed.set()
 
     def refuses(self, version: int, why: str) -> None:

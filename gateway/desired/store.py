@@ -24,6 +24,7 @@ from storage.engine import FAILURES, MAY_PASS, REFUSALS, borrow, close, lazy_poo
 from storage.notification_listener import NotificationListener
 
 NEWEST = "SELECT version, document FROM gateway.desired_states WHERE version > $1 ORDER BY version DESC LIMIT 1"
+BEFORE = "SELECT version, document FROM gateway.desired_states WHERE version < $1 ORDER BY version DESC LIMIT 1"
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,17 @@ class DesiredStateStore:
         await self._listener.stop()
         pool, self._pool = self._pool, None
         await close(pool, self._config.timeout_s)
+
+    async def before(self, version: int) -> DesiredState | None:
+        """The newest state before a version; None: there is none, or it cannot be read."""
+        if self._pool is None:
+            return None
+        try:
+            async with asyncio.timeout(self._config.timeout_s), borrow(self._pool) as connection:
+                row = await connection.fetchrow(BEFORE, version)
+            return None if row is None else document.decode(*row)
+        except (*FAILURES, ConfigError):
+            return None
 
     async def in_transaction(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         """Write a new version. Raises ConfigError when the database refuses it, DatabaseAway when it cannot be

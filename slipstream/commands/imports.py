@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,6 +74,7 @@ def litellm(
     organizations = Tenants(tables, names, organization, datetime.now(UTC), notes).planned()
     note_settings(settings, notes)
     made: list[Made] = []
+    versions: list[int | None] = []
 
     async def work(call: AdminCall) -> None:
         if call.currency != "USD" and any(each.price for each in models):
@@ -80,6 +82,7 @@ def litellm(
         act = Import(call, notes)
         await act.run(Plan(models, organizations, notes))
         made.extend(act.made)
+        versions.append(call.fleet_version)
         if dry_run:
             raise _DryRun
 
@@ -89,6 +92,20 @@ def litellm(
         print(msgspec.json.encode({"dry_run": dry_run, "objects": made, "notes": notes}).decode())
     else:
         _print(made, notes, dry_run)
+    if not dry_run and any(each.new and each.kind in ("pool", "model") for each in made):
+        _require_taken_up(deployment, versions[-1], quiet=as_json)
+
+
+def _require_taken_up(deployment: Deployment, version: int | None, *, quiet: bool) -> None:
+    """Show which gateways serve the models. Exit code 1 where one cannot, such as for a key it does not have."""
+    from slipstream.fleet_edit import taken_up, told
+
+    assert version is not None
+    reports = asyncio.run(taken_up(deployment, version))
+    if not quiet:
+        print("\n".join(told(reports, version)), file=sys.stderr)
+    if any(each.refusal for each in reports):
+        sys.exit(1)
 
 
 def _print(made: list[Made], notes: list[Note], dry_run: bool) -> None:

@@ -109,6 +109,30 @@ async def test_the_last_row_tells_whose_keys_a_crash_needs(fresh_postgres_url: s
             pool.terminate()
 
 
+async def nothing(_: int) -> None:
+    """No earlier state."""
+
+
+async def test_a_start_whose_newest_state_is_refused_serves_by_the_newest_that_is_not() -> None:
+    catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
+    replicas = (Replica("r", "http://127.0.0.1:1"),)
+    models = (Model("m", Tier.CHAT, "p", 1_000),)
+    fine, absent = Pool("p", "openai", replicas), Pool("p", "openai", replicas, api_key_env="ABSENT")
+    stored = [DesiredState(1, models, (fine,)), DesiredState(2, models, (fine,)), DesiredState(3, models, (absent,))]
+
+    async def before(version: int) -> DesiredState | None:
+        return next((state for state in reversed(stored) if state.version < version), None)
+
+    reporter = await silent()
+    follower = DesiredStateFollower(catalog, router, keys(), reporter, before)
+    follower.changed(DesiredState(4, models, (absent,)))
+    await follower.settled()
+    assert catalog.version == 2
+    assert (reporter._version, reporter._refused[0]) == (2, 4)
+    await follower.stop()
+    catalog.close()
+
+
 async def silent() -> Reporter:
     """One that was not started, and tells nobody."""
     pool = await lazy_pool("postgresql://127.0.0.1:1/nowhere", size=1, connect_timeout_s=1.0, name="test")
@@ -119,7 +143,7 @@ async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
-    follower = DesiredStateFollower(catalog, router, keys(), await silent())
+    follower = DesiredStateFollower(catalog, router, keys(), await silent(), nothing)
     state = DesiredState(
         1, (Model("m", Tier.CHAT, "p", 1_000),), (Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),)),)
     )
@@ -141,7 +165,9 @@ async def test_a_desired_state_that_waits_for_a_file_takes_nothing_from_what_ser
 ) -> None:
     monkeypatch.setattr(compose, "REFUSED_PAUSE_S", 0.01)
     catalog, known = ModelCatalog(), keys(OLD="old")
-    follower = DesiredStateFollower(catalog, RouterClient(RouterClientConfig(), "gateways", "g"), known, await silent())
+    follower = DesiredStateFollower(
+        catalog, RouterClient(RouterClientConfig(), "gateways", "g"), known, await silent(), nothing
+    )
     replicas, late = (Replica("r", "http://127.0.0.1:1"),), tmp_path / "key"
     models = (Model("m", Tier.CHAT, "p", 1_000),)
     follower.changed(DesiredState(1, models, (Pool("p", "openai", replicas, api_key_env="OLD"),)))
@@ -163,7 +189,7 @@ async def test_a_desired_state_that_fails_to_load_holds_nobody_up_and_is_tried_a
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
-    follower = DesiredStateFollower(catalog, router, keys(), await silent())
+    follower = DesiredStateFollower(catalog, router, keys(), await silent(), nothing)
     load, failing = catalog.load, asyncio.Event()
     failing.set()
 

@@ -2758,7 +2758,7 @@ export interface components {
         };
         /**
          * Amount
-         * @description Money. micro: ours, millionths of the currency, which add up without rounding.
+         * @description Money. micro: an extension, in millionths of the currency, exact.
          */
         Amount: {
             currency: string;

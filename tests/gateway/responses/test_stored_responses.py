@@ -224,7 +224,7 @@ async def test_the_guides_example_runs(platform: SlowPlatform, capsys: pytest.Ca
     for word, own in (
         ("http://127.0.0.1:8000", platform.url),
         ("sk-slip-…", platform.key),
-        ("slipstream-chat", "wide"),
+        ("smollm2-135m-instruct", "wide"),
         ("Count to three.", HI.replace('"', '\\"')),
     ):
         assert word in example

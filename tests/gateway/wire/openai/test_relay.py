@@ -336,7 +336,7 @@ def test_an_event_of_another_shape_is_the_engines_failure(
     event: dict[str, Any], make: Callable[[], Relay | Collector]
 ) -> None:
     """It was an internal error of ours, for which no engine is left alone."""
-    with pytest.raises(EngineFailed, match="of another shape"):
+    with pytest.raises(EngineFailed, match="does not have OpenAI's form"):
         make().feed(b"data: " + msgspec.json.encode({"object": "chat.completion.chunk", **event}) + b"\n\n")
 
 
@@ -368,7 +368,7 @@ def test_a_moment_that_is_none_is_left_out(created: object) -> None:
 
 def test_a_list_where_text_belongs_is_collected_by_nobody() -> None:
     event = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": [{"type": "thinking"}]}}]}
-    with pytest.raises(EngineFailed, match="else than text"):
+    with pytest.raises(EngineFailed, match="that is not text"):
         Collector(OURS, MODEL, 1).feed(b"data: " + msgspec.json.encode(event) + b"\n\n")
 
 
