@@ -136,18 +136,15 @@ async def _processes(settings: Settings) -> Found:
 
 
 async def _fleet(settings: Settings) -> Found:
-    from control.fleet.reports import gateway_reports
-    from slipstream.database import connected
+    from slipstream.gateway_refusals import gateway_refusals
 
-    async with connected(settings) as connection:
-        reports = [each for each in await gateway_reports(connection) if not each.silent]
-    refusals = [f"{each.instance} stays at version {each.version}: {each.refusal}" for each in reports if each.refusal]
-    if refusals:
-        step = f"mend it, or `{command('fleet rollback')}` to the version that serves"
-        return Outcome.FAILED, "; ".join(refusals), step
-    if not reports:
-        return Outcome.SKIPPED, "no gateway has reported", ""
-    return Outcome.OK, f"version {max(each.version for each in reports)} is in force", ""
+    if refusals := await gateway_refusals(settings):
+        return (
+            Outcome.FAILED,
+            "; ".join(refusals),
+            f"mend it, or `{command('fleet rollback')}` to the version that serves",
+        )
+    return Outcome.OK, "no gateway refuses a version", ""
 
 
 async def _engines(settings: Settings, address: str | None) -> Found:

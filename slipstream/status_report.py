@@ -25,10 +25,12 @@ def text_of(
     processes: Sequence[ChildStatus],
     replicas: Sequence[ReplicaStatus] | None,
     metrics: Mapping[str, str],
+    refusals: Sequence[str] = (),
 ) -> str:
     """Several lines. url: of the API, empty without a supervisor. console: its address; None: there is none.
-    replicas: None where the router does not answer. metrics: `host:port` by process."""
-    return "\n".join(_lines(url, console, processes, replicas, metrics))
+    replicas: None where the router does not answer. metrics: `host:port` by process. refusals: see
+    `gateway_refusals`."""
+    return "\n".join(_lines(url, console, processes, replicas, metrics, refusals))
 
 
 def _lines(
@@ -37,8 +39,9 @@ def _lines(
     processes: Sequence[ChildStatus],
     replicas: Sequence[ReplicaStatus] | None,
     metrics: Mapping[str, str],
+    refusals: Sequence[str],
 ) -> Iterator[str]:
-    wrong = list(_wrong(processes, replicas))
+    wrong = [*_wrong(processes, replicas), *refusals]
     if wrong:
         yield from textwrap.wrap(f"Not all is well: {'; '.join(wrong)}", WIDTH, subsequent_indent="  ")
     else:

@@ -19,6 +19,7 @@ from slipstream.commands.options import (
 
 if TYPE_CHECKING:
     from infra.local.folders import DataFolder
+    from slipstream.settings import Settings
 
 DOWN_TIMEOUT_S = 120.0
 
@@ -31,7 +32,8 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     """Say whether all is well, and show processes and engines.
 
     Processes are those of `up`, each with its address of metrics; engines are all that the router sees, on other
-    machines too. Exit code 0: every process is ready and every engine usable; 1: something is not, or nothing runs.
+    machines too. Exit code 0: every process is ready, every engine usable and the newest fleet in force; 1: something
+    is not, or nothing runs.
     Without `up` it lists only the engines, from the router of the settings or of --address.
     """
     from infra.local.child import State
@@ -50,15 +52,34 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     has_console = bool(url) and settings.gateway.console.enabled
     console = f"{admin_url(settings)}/console/" if has_console else None
     metrics = addresses(folder.prometheus_targets) if url else {}
+    refusals = _refusals(settings)
     if as_json:
-        told = {"url": url, "console": console, "processes": processes, "replicas": replicas or (), "metrics": metrics}
+        told = {
+            "url": url,
+            "console": console,
+            "processes": processes,
+            "replicas": replicas or (),
+            "metrics": metrics,
+            "refusals": refusals,
+        }
         print(msgspec.json.encode(told).decode())
     elif answer is None and replicas is None:
         print(_without_supervisor(folder, deployment), file=sys.stderr)
     else:
-        print(text_of(url, console, processes, replicas, metrics))
-    if not ready or not replicas or not all(replica.usable for replica in replicas):
+        print(text_of(url, console, processes, replicas, metrics, refusals))
+    if refusals or not ready or not replicas or not all(replica.usable for replica in replicas):
         sys.exit(1)
+
+
+def _refusals(settings: Settings) -> list[str]:
+    """Of gateways; none without the database, which is a process of its own in the table."""
+    from contracts.errors import SlipstreamError
+    from slipstream.gateway_refusals import gateway_refusals
+
+    try:
+        return asyncio.run(gateway_refusals(settings))
+    except SlipstreamError:
+        return []
 
 
 @click.command()

@@ -47,3 +47,9 @@ def test_a_router_that_does_not_answer_is_named() -> None:
     assert text_of(URL, None, [process("gateway-1")], None, {}).startswith(
         "Not all is well: engines are unknown, the router does not answer"
     )
+
+
+def test_a_gateway_that_refuses_the_fleet_is_the_first_line() -> None:
+    refusal = "gateway-1 stays at version 9 of the fleet: the environment variable KEY is not set"
+    said = text_of("", None, (), [replica("chat-1")], {}, [refusal])
+    assert " ".join(said.split()).startswith(f"Not all is well: {refusal}")

@@ -67,7 +67,7 @@ def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "d"))
     assert run("status", *data).returncode == 1
     assert run_here("status", "--json", *data).stdout == (
-        '{"url":"","console":null,"processes":[],"replicas":[],"metrics":{}}\n'
+        '{"url":"","console":null,"processes":[],"replicas":[],"metrics":{},"refusals":[]}\n'
     )
     down = run_here("down", *data)
     assert down.returncode == 1
