@@ -103,6 +103,8 @@ def link(deployment: Deployment, organization: str | None, role: str, name: str 
     made = administer(deployment, work)
     if made is None:
         raise click.UsageError("Somebody has an account already: say for whom the link shall be, by an e-mail address.")
+    if email is not None:
+        click.echo(f"for {email} in {organization or 'the operating organization'}", err=True)
     _show(deployment, made)
 
 

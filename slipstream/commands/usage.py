@@ -242,7 +242,7 @@ def good_tokens(
 
 
 def _invoice_text(found: Invoice, organization: str) -> str:
-    head = ("project", "key", "model", "tier", "requests", "prompt", "cached", "output", found.currency)
+    head = ("project", "key", "model", "tier", "requests", "prompt", "cached", "output", "price", found.currency)
     rows = [
         (
             each.project or str(each.project_id),
@@ -253,7 +253,8 @@ def _invoice_text(found: Invoice, organization: str) -> str:
                 f"{count:,}"
                 for count in (each.requests, each.prompt_tokens, each.cached_tokens, each.completion_tokens)
             ),
-            "no price" if each.price_version is None else amount(each.amount_micro),
+            "none" if each.price_version is None else f"{each.price_percent} %",
+            amount(each.amount_micro),
         )
         for each in found.lines
     ]

@@ -58,7 +58,9 @@ export function Invoices() {
       cell: (row) =>
         row.input_micro === null
           ? "none"
-          : `${amount(row.input_micro)} / ${money(row.output_micro ?? 0, currency)}`,
+          : `${amount(row.input_micro)} / ${money(row.output_micro ?? 0, currency)}${
+              row.price_percent === 100 ? "" : `, ${row.price_percent} % of it`
+            }`,
     },
     {
       id: "amount",
@@ -120,7 +122,9 @@ export function Invoices() {
             label={`Invoice of ${month}, ${money(invoice.data.amount_micro, currency)}`}
             columns={columns}
             list={invoice.data.lines}
-            rowKey={(row) => `${row.key_id} ${row.model} ${row.tier} ${row.price_version}`}
+            rowKey={(row) =>
+              `${row.key_id} ${row.model} ${row.tier} ${row.price_version} ${row.price_percent}`
+            }
             csvName={`invoice ${month}`}
             whole
             empty={<Empty title="Nothing was billed in this month">Choose another month.</Empty>}
