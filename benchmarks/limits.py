@@ -36,7 +36,7 @@ from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan, plan_of
 from gateway.limits.script import Script, source
 from gateway.limits.spending import Crossing, Subject
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.rate_headers import rate_headers
 
 WIDE = Limits(
     requests_per_minute=900_000_000,

@@ -54,7 +54,7 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     assert code == 0
     assert told.startswith(f"acme owes {amount(wanted)} USD for ")
     assert told.splitlines()[2].split() == [
-        "project", "key", "model", "tier", "requests", "prompt", "cached", "output", "USD"
+        "project", "key", "model", "tier", "requests", "prompt", "cached", "output", "price", "USD"
     ]  # fmt: skip
     code, told = await run("invoice", "--organization", "acme", "--month", month, "--json")
     invoice = json.loads(told)

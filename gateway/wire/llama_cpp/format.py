@@ -6,6 +6,7 @@ from contracts.errors import SlipstreamError
 from contracts.generation import Caller
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
+from gateway.wire.endpoint_format import FillFormat
 from gateway.wire.fill.request import Filled, filled_of
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
 from gateway.wire.format import Transcoder
@@ -15,7 +16,6 @@ from gateway.wire.llama_cpp.errors import error_body
 from gateway.wire.llama_cpp.prepare import prepare_completion, prepare_infill
 from gateway.wire.llama_cpp.schema import InfillRequest, LlamaCompletionRequest
 from gateway.wire.llama_cpp.several import SeveralCollector, SeveralRelay
-from gateway.wire.openai.endpoint_format import FillFormat
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.usage_tracker import UsageTracker
 

@@ -11,13 +11,13 @@ from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import NULL_IS_ABSENCE, decode
+from gateway.wire.endpoint_format import FillFormat
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest, filled_of
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
 from gateway.wire.least_tokens import require_least
 from gateway.wire.mistral.answer import FimFraming
 from gateway.wire.mistral.schema import FimRequest
-from gateway.wire.openai.endpoint_format import FillFormat
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.usage_tracker import UsageTracker
 

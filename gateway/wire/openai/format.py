@@ -9,13 +9,13 @@ from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
+from gateway.wire.endpoint_format import EndpointFormat
 from gateway.wire.fill.request import filled_of
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
 from gateway.wire.format import Transcoder
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector, require_room
 from gateway.wire.openai.decode import Decoder
-from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.openai.fill_answer import CompletionFraming
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
 from gateway.wire.openai.relay import Relay

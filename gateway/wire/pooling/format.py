@@ -12,8 +12,8 @@ from contracts.request_id import answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import NULL_IS_ABSENCE, decode
+from gateway.wire.endpoint_format import EndpointFormat
 from gateway.wire.format import Transcoder
-from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.pooling.answer import EmbeddingAnswer, ScoringAnswer
 from gateway.wire.pooling.prepare import prepare_embedding, prepare_rerank, prepare_score
 from gateway.wire.pooling.schema import EmbeddingRequest, RerankRequest, ScoreRequest

@@ -12,8 +12,8 @@ from contracts.generation import Caller
 from contracts.request_id import RESPONSE_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
+from gateway.wire.endpoint_format import EndpointFormat
 from gateway.wire.openai.decode import Decoder
-from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.responses.answer import Answer
 from gateway.wire.responses.decode import RequestDecoder

@@ -10,10 +10,10 @@ from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import NULL_IS_ABSENCE, decode
+from gateway.wire.endpoint_format import FillFormat
 from gateway.wire.fill.completion import completion_head, whole_completion
 from gateway.wire.fill.request import filled_of
 from gateway.wire.fill.transcoder import Answer, FillCollector
-from gateway.wire.openai.endpoint_format import FillFormat
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.tabby.prepare import prepare_segments
 from gateway.wire.tabby.schema import SegmentsRequest

@@ -11,9 +11,9 @@ from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import NULL_IS_ABSENCE, decode
+from gateway.wire.endpoint_format import EndpointFormat
 from gateway.wire.format import Transcoder
 from gateway.wire.openai.decode import Decoder
-from gateway.wire.openai.endpoint_format import EndpointFormat
 from gateway.wire.openai.prepare import prepare_chat
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.tokenize.schema import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest

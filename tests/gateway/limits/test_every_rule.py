@@ -17,7 +17,7 @@ from gateway.limits.plan import DAY_MS, Counter, plan_of
 from gateway.limits.rate_state import RateState
 from gateway.limits.refusal import BudgetReached, LimitReached, refused
 from gateway.wire.errors import body_of, headers_of, status_of
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.rate_headers import rate_headers
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import TimedStore, one_rule

@@ -15,7 +15,7 @@ from gateway.limits.plan import Counter
 from gateway.limits.refusal import LimitReached
 from gateway.limits.reservations import Reservation
 from gateway.wire.errors import headers_of
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.rate_headers import rate_headers
 from tests.gateway.limits.store import AnyStore, MakeLimiter, MeasuredLimiter, left
 
 

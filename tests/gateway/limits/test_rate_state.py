@@ -9,7 +9,7 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import PER_MINUTE, Counter, Plan, plan_of
 from gateway.limits.rate_state import RateState
 from gateway.limits.refusal import rfc3339
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.rate_headers import rate_headers
 from gateway.wire.rate_state import CounterState
 from tests.gateway.limits.store import left
 from tests.gateway.limits.timed import one_rule

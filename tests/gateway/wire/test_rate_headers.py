@@ -6,7 +6,7 @@ import pytest
 
 from gateway.limits.levels import Limits
 from gateway.limits.rate_state import RateState
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.rate_headers import rate_headers
 from gateway.wire.rate_state import go_duration
 from tests.gateway.limits.timed import one_rule
 

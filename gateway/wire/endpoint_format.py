@@ -11,7 +11,7 @@ from contracts.errors import SlipstreamError
 from gateway.wire.errors import Headers, body_of, status_of
 from gateway.wire.format import COMMENT, EVENT_STREAM
 from gateway.wire.key_header import authorization_of
-from gateway.wire.openai.rate_headers import rate_headers
+from gateway.wire.rate_headers import rate_headers
 from gateway.wire.rate_state import RateLimitStatus
 
 
