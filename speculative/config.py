@@ -21,7 +21,7 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     head: str = ""
     """The head's folder, for eagle: config.json and model.safetensors. Empty: `draft` in the model's folder."""
 
-    shape: Literal["chain", "tree"] = "chain"
+    shape: Fixed[Literal["chain", "tree"]] = "chain"
     """For eagle. chain: one draft after the other. tree: several for each token, the likeliest branches checked
     together; accepts more tokens per step and computes more, on a CPU without the native kernels. Requests with
     penalties or a grammar, and those sampled without a seed, get chains."""

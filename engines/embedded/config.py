@@ -123,7 +123,7 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compile_wait_s: Fixed[Annotated[float, Meta(gt=0.0)]] = 10.0
     """A request that waits longer than this to be compiled is refused with 503."""
 
-    kept: Fixed[Annotated[int, Meta(ge=1)]] = 64
+    kept: Annotated[int, Meta(ge=1)] = 64
     """Compiled grammars kept for repeated requests. The organization that keeps the most gives way first."""
 
 
