@@ -50,6 +50,7 @@ from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH,
 from gateway.wire.openai.stream_audit import StreamAuditFormat
 from gateway.wire.pooling.format import EmbeddingFormat, RerankFormat, ScoreFormat
 from gateway.wire.pooling.openapi import EMBEDDINGS_PATH, POOLING_OPERATIONS, RERANK_PATH, SCORE_PATH
+from gateway.wire.responses.format import InputTokensFormat, ResponsesFormat
 from gateway.wire.responses.openapi import INPUT_TOKENS_PATH, RESPONSES_OPERATION, RESPONSES_PATH
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
@@ -112,8 +113,11 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         path: TokenCountEndpoint(services, counting(requests), scope, max_body_bytes, requests, shares, room, task)
         for path, (counting, scope, task) in COUNTS.items()
     }
-    stored = services, services.responses, services.conversations, max_body_bytes, requests, shares, room
-    endpoints |= {RESPONSES_PATH: ResponsesEndpoint(*stored), INPUT_TOKENS_PATH: InputTokensEndpoint(*stored)}
+    stored = services.responses, services.conversations, max_body_bytes, requests, shares, room
+    endpoints |= {
+        RESPONSES_PATH: ResponsesEndpoint(services, ResponsesFormat(requests), *stored),
+        INPUT_TOKENS_PATH: InputTokensEndpoint(services, InputTokensFormat(requests), *stored),
+    }
     engine_format = EngineCompletionFormat(requests)
 
     def engine_endpoint(model: str) -> InferenceEndpoint[Any]:

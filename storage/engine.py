@@ -21,6 +21,8 @@ from contracts.errors import ConfigError
 
 FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """asyncpg's exceptions for a database that is away, restarting, full or cut off."""
+DEFECTS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.SyntaxOrAccessError)
+"""Errors of a statement, which a retry cannot fix."""
 REFUSALS = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,

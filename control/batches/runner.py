@@ -30,7 +30,7 @@ from control.batches.models import model_check
 from control.batches.pace import MOST
 from control.batches.store import FileStore
 from gateway.metering.ledger.ledger import Ledger
-from storage.engine import FAILURES, borrow, close, lazy_pool
+from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
 
 BATCHES_AT_ONCE = 4
 """Batches that a worker runs at once."""
@@ -45,8 +45,6 @@ CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 60.0
 GROUP = 500
 """Results that are given up, or written to a file, at once."""
-OURS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.SyntaxOrAccessError)
-"""Database errors that a retry cannot fix."""
 GIVEN_UP = {
     BatchStatus.FINALIZING: (
         "batch_expired",
@@ -285,7 +283,7 @@ class BatchRunner:
         while True:
             try:
                 return await self._once(work, *values)
-            except OURS:
+            except DEFECTS:
                 raise
             except FAILURES as error:
                 _log.warning("batches wait for the database: %r", error)

@@ -35,7 +35,7 @@ from control.evals.store import Run
 from control.evals.target import Target, target_of
 from control.fleet.revision import newest
 from evals.slices.item import Item, Source
-from storage.engine import FAILURES, borrow, close, lazy_pool
+from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
 from storage.tables.evals import Decision, Status
 
 CONNECTIONS = 4
@@ -46,8 +46,6 @@ RENEWALS = 3
 IDLE_S = 30.0
 """A killed worker's lease ends without a notification."""
 
-OURS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.SyntaxOrAccessError)
-"""Database errors that a retry cannot fix."""
 
 ResultT = TypeVar("ResultT")
 Wanted = tuple[UUID, Target, str | None, Source, int]
@@ -318,7 +316,7 @@ class Runner:
         while True:
             try:
                 return await self._once(work, *values)
-            except OURS:
+            except DEFECTS:
                 raise
             except FAILURES as error:
                 if time.monotonic() - began_s > self._config.patience_s:

@@ -124,7 +124,7 @@ class ImportedKey(NewKey, frozen=True, kw_only=True):
 async def import_key(call: AdminCall, project_id: UUID, body: ImportedKey) -> Key | None:
     """Let a key that another gateway made open this deployment too, by its hash; None: it does already.
 
-    For commands only: whoever could send any hash over the API could claim another owner's key before they move.
+    For commands only: a caller of the API could claim another owner's key by its hash, before that owner moves.
     """
     stored = imported_hash(body.sha256, call.pepper)
     if await KEYS.known(call, stored):

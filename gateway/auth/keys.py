@@ -7,8 +7,8 @@ HMAC-SHA256(pepper, key) is stored: with that many random bits a slow hash would
 stolen table useless. A key is found by that HMAC, so no comparison's timing says anything about a stored one.
 
 A key that another gateway made (`sk-…`) may have been imported: all that is known of it is its SHA-256, so the HMAC of
-that is stored. It opens what its record says until it is rotated or revoked; whoever holds the pepper and the table,
-but no key, can still open nothing.
+that is stored. The key works as its record says until it is rotated or revoked. The pepper and the table without a key
+still give no access.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from gateway.serving.token_count import TokenCountEndpoint
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import Asked as AnyAsked
-from gateway.wire.responses.format import InputTokensFormat, ResponsesFormat
+from gateway.wire.format import WireFormat
+from gateway.wire.responses.format import ResponsesFormat
 from gateway.wire.responses.prepare import Asked, Details
 from gateway.wire.responses.schema import Item, ItemReference
 from gateway.wire.responses.stored import identified, input_json, item_in, items_in, response_of
@@ -31,8 +32,19 @@ from gateway.wire.responses.stored import identified, input_json, item_in, items
 class _Continued(InferenceEndpoint[Asked]):
     """Adds a request's history, from the store, before it is prepared."""
 
-    _store: ResponseStore
-    _conversations: ConversationStore
+    def __init__(
+        self,
+        services: InferenceServices,
+        wire_format: WireFormat[Asked],
+        store: ResponseStore,
+        conversations: ConversationStore,
+        max_body_bytes: int,
+        config: RequestConfig,
+        shares: LoopShares,
+        room: BodyRoom,
+    ) -> None:
+        super().__init__(services, wire_format, Scope.CHAT, max_body_bytes, config, shares, room)
+        self._store, self._conversations = store, conversations
 
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
         assert isinstance(asked, Asked)
@@ -75,22 +87,9 @@ class _Continued(InferenceEndpoint[Asked]):
 class ResponsesEndpoint(_Continued):
     """POST /v1/responses."""
 
-    def __init__(
-        self,
-        services: InferenceServices,
-        store: ResponseStore,
-        conversations: ConversationStore,
-        max_body_bytes: int,
-        config: RequestConfig,
-        shares: LoopShares,
-        room: BodyRoom,
-    ) -> None:
-        self._responses = ResponsesFormat(config)
-        super().__init__(services, self._responses, Scope.CHAT, max_body_bytes, config, shares, room)
-        self._store, self._conversations = store, conversations
-
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
-        wire_format = arrival.wire_format = self._responses.of(arrival.request_id)
+        assert isinstance(self._format, ResponsesFormat)
+        wire_format = arrival.wire_format = self._format.of(arrival.request_id)
         request = await super()._prepared(arrival, key, asked)
         assert isinstance(request.prepared.details, Details)
         whole = request.prepared.details.asked
@@ -116,16 +115,3 @@ class ResponsesEndpoint(_Continued):
 
 class InputTokensEndpoint(_Continued, TokenCountEndpoint[Asked]):
     """POST /v1/responses/input_tokens."""
-
-    def __init__(
-        self,
-        services: InferenceServices,
-        store: ResponseStore,
-        conversations: ConversationStore,
-        max_body_bytes: int,
-        config: RequestConfig,
-        shares: LoopShares,
-        room: BodyRoom,
-    ) -> None:
-        super().__init__(services, InputTokensFormat(config), Scope.CHAT, max_body_bytes, config, shares, room)
-        self._store, self._conversations = store, conversations

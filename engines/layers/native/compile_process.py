@@ -25,7 +25,7 @@ PATIENCE_S = 300.0
 
 
 class Form(NamedTuple):
-    """The properties of a model for which kernels are compiled anew."""
+    """The properties of a model that need kernels of their own."""
 
     together: int
     """Query heads that share a key and are computed at once."""
