@@ -37,9 +37,10 @@ def gap(prefix: str) -> bytes:
 async def routed(
     platform: Harness, max_concurrency: int = 64, engines_key: str = ""
 ) -> AsyncIterator[tuple[RouterServer, RouterClient]]:
-    """A router that knows the harness's engines, and its client in the pipeline. max_concurrency: of each engine."""
+    """A router that knows the harness's engines, and its client in the pipeline. max_concurrency: of each engine.
+    An engine that a busy machine makes slow is not taken for a dead one."""
     connections = EngineConnections(OneKey(engines_key))
-    config = RouterConfig(port=0, control_port=0, poll_interval_s=0.05)
+    config = RouterConfig(port=0, control_port=0, poll_interval_s=0.05, probe_timeout_s=GUARD_S)
     server = RouterServer(config, TOKENS, connections, drivers.get)
     await server.start()
     client = RouterClient(RouterClientConfig(address=f"127.0.0.1:{server.port}", patience_s=0.05), TOKEN, "gateway")
