@@ -103,7 +103,7 @@ export function KeyCard() {
             ) : (
               <SelectField
                 label="Make one that ends in an hour, in"
-                hint={chosen ? null : "Keys belong to a project, and none here is enabled."}
+                hint={projects.data && !chosen ? "Keys belong to a project, and none here is enabled." : null}
                 value={chosen ?? ""}
                 onChange={(event) => setProject(event.currentTarget.value)}
               >

@@ -83,7 +83,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         </SelectField>
         <TextField
           label="Context"
-          hint="Tokens of prompt and answer together."
+          hint="Tokens of prompt and answer together (context_tokens)."
           required
           inputMode="numeric"
           pattern="[1-9][0-9]*"
@@ -92,7 +92,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         />
         <TextField
           label="The engine’s name for it"
-          hint="If it differs from the name above."
+          hint="If it differs from the name above (engine_model)."
           value={engineModel}
           onChange={(event) => setEngineModel(event.currentTarget.value)}
         />
