@@ -260,6 +260,7 @@ CONTROLLERS = (
     controller(
         "/models",
         get(models.list_models, Can.FLEET_READ, operator_only=True),
+        post(models.add_model, Can.FLEET_WRITE, operator_only=True, versioned=True),
         get(models.get_model, Can.FLEET_READ, "/{model_name}", operator_only=True),
         put(models.put_model, Can.FLEET_WRITE, "/{model_name}", operator_only=True, versioned=True),
         delete(models.delete_model, Can.FLEET_WRITE, "/{model_name}", operator_only=True, versioned=True),

@@ -127,6 +127,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
     stream_audit = StreamAuditEndpoint(
         services, services.stream_audits, StreamAuditFormat(requests), shares, lambda: services.draining
     )
+    also_serves = mounted.serves if mounted is not None else _none
     served = routes(
         [
             *(inference_route(path, endpoint) for path, endpoint in endpoints.items()),
@@ -137,7 +138,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
             TabbyController,
             ResponsesController,
             ConversationsController,
-            front_page,
+            front_page(also_serves),
             stream_audit_route(stream_audit),
             document_route("/openapi.json", lambda: _document(config, mounted)),
         ],
@@ -157,9 +158,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
     door = FrontDoor(endpoints, led, pace, {(before, behind): engine_endpoint})
     if not config.cors_origins:
         return door
-    return CrossOrigin(
-        door, checked_origins(config.cors_origins), pace, mounted.serves if mounted is not None else _none
-    )
+    return CrossOrigin(door, checked_origins(config.cors_origins), pace, also_serves)
 
 
 def _none(_: str) -> bool:

@@ -39,6 +39,17 @@ def put_model(state: DesiredState, model: Model, *, force: bool = False) -> Desi
     return _edited(state, replace(state, models=models if known is not None else (*models, model)), force)
 
 
+def add_model(state: DesiredState, model: Model, pool: Pool, *, force: bool = False) -> DesiredState:
+    """Add a model together with its pool. Raises Conflict if there is one of either name, and InvalidField."""
+    for what, name, known in (
+        ("model", model.name, state.model(model.name)),
+        ("pool", pool.name, state.pool(pool.name)),
+    ):
+        if known is not None:
+            raise Conflict(f"There is a {what} {name!r} already; choose another name, or change that one.", param=what)
+    return put_model(put_pool(state, pool, force=force), model, force=force)
+
+
 def remove_model(state: DesiredState, name: str, *, force: bool = False) -> DesiredState:
     """Take a model away, with its aliases. force: also the last one there is. Raises Conflict and NotFound."""
     gone = find_model(state, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from contracts.desired_state import Model
+from contracts.desired_state import Model, Pool
 from contracts.errors import InvalidField
 from control.api.call import AdminCall
 from control.api.schemas import Body, ModelName
@@ -17,6 +17,13 @@ class FleetModels(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     data: list[Model]
+
+
+class NewModel(Body, frozen=True, kw_only=True):
+    """A model with the pool that serves it."""
+
+    model: Model
+    pool: Pool
 
 
 class AliasTarget(Body, frozen=True, kw_only=True):
@@ -34,6 +41,16 @@ async def list_models(call: AdminCall) -> FleetModels:
 async def get_model(call: AdminCall, model_name: str) -> Model:
     """One model, by its name."""
     return edits.find_model((await in_force(call)).state, model_name)
+
+
+async def add_model(call: AdminCall, body: NewModel, query: EditQuery) -> FleetEdit:
+    """Add a model together with its pool, in one version.
+
+    409 if there is a model or a pool of the name. With `probe` neither is written unless the engines serve the model.
+    """
+    return await edited(
+        call, query, "model.add", lambda state: edits.add_model(state, body.model, body.pool, force=query.force)
+    )
 
 
 async def put_model(call: AdminCall, model_name: str, body: Model, query: EditQuery) -> FleetEdit:

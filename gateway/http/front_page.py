@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 
 from litestar import MediaType, Request, Response, get
 from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 
 TITLE = "Slipstream"
 LINES = (
@@ -13,22 +15,31 @@ LINES = (
     "Base URL for clients: this address and /v1, with an API key from its operator.",
 )
 LINKS = (
-    ("/console", "the console, for people who administer it"),
     ("/openapi.json", "what can be asked"),
-    ("/admin/v1/openapi.json", "the API of administrators, who have keys of their own"),
     ("/readyz", "whether it serves now"),
 )
-_TEXT = "\n".join((TITLE, "", *LINES, "", *(f"{path:<24}{what}" for path, what in LINKS), ""))
-_HTML = "".join((
-    f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{TITLE}</title><h1>{TITLE}</h1>',
-    *(f"<p>{escape(line)}</p>" for line in LINES),
-    "<ul>", *(f'<li><a href="{path}">{path}</a>: {escape(what)}</li>' for path, what in LINKS), "</ul></html>\n",
-))  # fmt: skip
+CONTROL_LINKS = (
+    ("/console", "the console, for people who administer it"),
+    ("/admin/v1/openapi.json", "the API of administrators, who have keys of their own"),
+)
+"""Those of the control plane, which may be at another address."""
 
 
-@get("/", sync_to_thread=False)
-def front_page(request: Request[object, object, State]) -> Response[str]:
-    """GET /: HTML for a browser, plain text for everything else."""
-    browser = "text/html" in request.headers.get("accept", "")
-    body, kind = (_HTML, MediaType.HTML) if browser else (_TEXT, MediaType.TEXT)
-    return Response(body, media_type=kind, headers={"vary": "accept", "cache-control": "no-cache"})
+def front_page(also_serves: Callable[[str], bool]) -> HTTPRouteHandler:
+    """GET /: HTML for a browser, plain text for everything else. also_serves: whether the control plane serves a path
+    here."""
+    links = [*(link for link in CONTROL_LINKS if also_serves(link[0])), *LINKS]
+    text = "\n".join((TITLE, "", *LINES, "", *(f"{path:<24}{what}" for path, what in links), ""))
+    html = "".join((
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{TITLE}</title><h1>{TITLE}</h1>',
+        *(f"<p>{escape(line)}</p>" for line in LINES),
+        "<ul>", *(f'<li><a href="{path}">{path}</a>: {escape(what)}</li>' for path, what in links), "</ul></html>\n",
+    ))  # fmt: skip
+
+    @get("/", sync_to_thread=False)
+    def page(request: Request[object, object, State]) -> Response[str]:
+        browser = "text/html" in request.headers.get("accept", "")
+        body, kind = (html, MediaType.HTML) if browser else (text, MediaType.TEXT)
+        return Response(body, media_type=kind, headers={"vary": "accept", "cache-control": "no-cache"})
+
+    return page

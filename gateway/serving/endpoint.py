@@ -23,6 +23,7 @@ from contracts.errors import (
     SlipstreamError,
     WrongEndpoint,
 )
+from contracts.generation import Tier
 from contracts.phases import Phase
 from contracts.pooling import Task
 from gateway.auth.bearer import authenticate
@@ -59,6 +60,8 @@ LET_IN_S = 0.001
 """Seconds that it waits between the two."""
 LONG_ON_ITS_WAY_S = 0.5
 """Time after which a body's key is checked again: revocations hold within a second."""
+TIERS = {Scope.CHAT: Tier.CHAT, Scope.COMPLETIONS: Tier.AUTOCOMPLETE}
+"""Tier of the models that a scope's endpoints are made for."""
 
 _NOTHING = contextlib.nullcontext()
 logger = logging.getLogger(__name__)
@@ -119,6 +122,7 @@ class InferenceEndpoint(Generic[AskedT]):
         self._room = room
         self._others = others
         self._task = task
+        self._tier = TIERS.get(scope)
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its connection; `send` is not used."""
@@ -215,7 +219,7 @@ class InferenceEndpoint(Generic[AskedT]):
         services, prepare = self._services, arrival.wire_format.prepare
         salt = services.salts.of(key.caller.organization_id)
         arrival.model = asked.model or None
-        target = services.catalog.find(asked.model, key.may_use, key.adapters)
+        target = services.catalog.find(asked.model, key.may_use, key.adapters, self._task, self._tier)
         key.require_model(target.model, asked.model, services.catalog.models)
         if target.model.task is not self._task and self._task is not None:
             raise self._wrong_task(target.model, key)

@@ -151,18 +151,26 @@ class ModelCatalog:
         """A pool's objective; the default for a pool unknown to this state."""
         return self._kv_objectives.get(pool_name, KvObjective())
 
-    def find(self, name: str, may_use: MayUse, adapters: Sequence[Adapter] = ()) -> Target:
+    def find(
+        self,
+        name: str,
+        may_use: MayUse,
+        adapters: Sequence[Adapter] = (),
+        task: Task | None = None,
+        tier: Tier | None = None,
+    ) -> Target:
         """name: a model's, or `model:adapter`; "" means the caller's first model of the autocomplete tier. adapters:
-        the caller's. Raises ModelNotFound, naming what there is for this caller, also for an adapter of theirs that
-        none of the model's engines can take."""
+        the caller's. task, tier: of the endpoint, whose models an error names. Raises ModelNotFound, naming what there
+        is for this caller, also for an adapter of theirs that none of the model's engines can take."""
         if not name:
             return self._for_editors(may_use)
         target = self._targets.get(name) or self._adapted(name, adapters)
         if target is None:
-            names, name = self.names(may_use), shortened(name)
+            name = shortened(name)
+            names = self.names(may_use, task, tier) or self.names(may_use, task)
             near = difflib.get_close_matches(name, names, 1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
-            available = ", ".join(names) or "none yet"
+            available = ", ".join(names) or ("none yet" if task is None else "none for this endpoint yet")
             raise ModelNotFound(f"The model '{name}' does not exist.{hint} Available: {available}.", param="model")
         return target
 
@@ -206,10 +214,13 @@ class ModelCatalog:
             param="model",
         )
 
-    def names(self, may_use: MayUse, task: Task | None = None, *, chat: bool = False) -> list[str]:
-        """Models that this caller may use; task: only those of the task; chat: only those that take conversations, as
-        far as is known here."""
-        usable = [model for model in self.models if may_use(model) and task in (None, model.task)]
+    def names(
+        self, may_use: MayUse, task: Task | None = None, tier: Tier | None = None, *, chat: bool = False
+    ) -> list[str]:
+        """Models that this caller may use; task, tier: only those of the task, of the tier; chat: only those that take
+        conversations, as far as is known here."""
+        of_kind = [model for model in self.models if task in (None, model.task) and tier in (None, model.tier)]
+        usable = [model for model in of_kind if may_use(model)]
         targets = [self._targets[model.name] for model in usable]
         return [target.model.name for target in targets if not chat or _may_chat(target)]
 

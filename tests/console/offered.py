@@ -63,8 +63,8 @@ OFFERED: dict[str, dict[str, Needs]] = {
         "New signing secret…": WEBHOOKS, "Remove…": WEBHOOKS,
     },
     "/prices": {"New price": PRICES, "End…": PRICES, "Remove…": PRICES},
-    "/playground/chat": {"Make a key": KEYS},
-    "/playground/autocomplete": {"Make a key": KEYS},
+    "/playground/chat": {"Make a key": KEYS, "Make a project and a key": PROJECTS._replace(sometimes=True)},
+    "/playground/autocomplete": {"Make a key": KEYS, "Make a project and a key": PROJECTS._replace(sometimes=True)},
     "/operations/releases": {"Start a release": RELEASES},
     "/operations/releases/$releaseId": {
         "Promote to 5 %…": RELEASES, "Hold…": RELEASES, "Roll back…": RELEASES,

@@ -15,6 +15,11 @@ from tests.console.administered import administered, window_of
 from tests.console.pages import Console, expect, made
 from tests.control.api.people import People
 
+KEYS = """
+SELECT projects.name, keys.name, keys.expires_at < now() + interval '61 minutes'
+  FROM gateway.api_keys AS keys JOIN gateway.projects ON projects.id = keys.project_id
+ WHERE projects.organization_id = $1
+"""
 STEPS = ("Make a key", "Ask a model", "Add an engine", "Invite people")
 
 
@@ -51,6 +56,18 @@ async def test_a_new_deployment_says_how_to_begin(owner: Console) -> None:
     await owner.go("/operations?tier=autocomplete")
     await page.get_by_text("No requests in this period").wait_for()
     assert await page.get_by_role("heading", name="Get started").count() == 0, "a filter leaves nothing: no first steps"
+
+
+async def test_the_playground_makes_an_organizations_first_project_with_its_key(owner: Console, people: People) -> None:
+    page, organization = owner.page, await own_organization(people)
+    await people.database.execute("DELETE FROM gateway.projects WHERE organization_id = $1", organization)
+    await owner.go("/playground/chat")
+    await page.get_by_role("button", name="Make a project and a key").click()
+    await expect(page.get_by_role("button", name="Use another key")).to_be_visible()
+    keys = await people.database.fetch(KEYS, organization)
+    assert [tuple(row) for row in keys] == [("playground", "playground", True)]
+    await page.get_by_role("button", name="Use another key").click()
+    await expect(page.get_by_role("button", name="Make a key")).to_be_enabled()
 
 
 async def test_the_menu_has_two_modes_and_folds_what_is_rare(owner: Console, people: People) -> None:

@@ -151,18 +151,20 @@ WIDER = """
     .map(each => [each.getAttribute("aria-label") ?? each.className, each.scrollWidth, each.clientWidth].join(" "))
 """
 """Of the page and its tables and cards: name, width of what is in it, its own width."""
-PHONE = ViewportSize(width=390, height=844)
+WINDOWS = {"phone": ViewportSize(width=390, height=844), "laptop": ViewportSize(width=1280, height=800)}
 
 
-async def fits_a_phone(owner: Console) -> None:
-    """Nothing of the page lies beyond the edge of a phone, in a table neither."""
+async def fits_small_windows(owner: Console) -> None:
+    """Nothing of the page lies beyond the edge of a phone or of a small laptop's window, in a table neither."""
     page = owner.page
     before = page.viewport_size
     assert before is not None
-    await page.set_viewport_size(PHONE)
-    wider = await page.evaluate(WIDER)
+    wider = {}
+    for name, size in WINDOWS.items():
+        await page.set_viewport_size(size)
+        wider[name] = await page.evaluate(WIDER)
     await page.set_viewport_size(before)
-    assert not wider, wider
+    assert not any(wider.values()), wider
 
 
 @pytest.mark.timeout(900)
@@ -185,7 +187,7 @@ async def test_every_page_shows_what_the_guide_says_and_is_usable_in_light_and_d
                 found = owner.page.locator("main").get_by_text(text).locator("visible=true").first
                 await expect(found).to_be_visible()
             await owner.expect_no_faults(page_name(route))
-            await fits_a_phone(owner)
+            await fits_small_windows(owner)
         except AssertionError as error:
             wrong.append(f"{route}: {str(error).partition('Aria snapshot')[0]}")
     assert not wrong, "\n".join(wrong)

@@ -107,6 +107,7 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     await dialog.get_by_role("button", name="Add", exact=True).click()
     await expect(dialog.get_by_role("alert")).to_contain_text("http://127.0.0.1:9")
     await dialog.get_by_role("button", name="Add anyway").wait_for()
+    assert await newest_version(deployed) == served, "neither the pool nor the model is written"
     await dialog.get_by_label("Engine’s URL").fill(f"{fakes.fake.url}/v1")
     await dialog.get_by_role("button", name="Add", exact=True).click()
     row = page.get_by_role("region", name="Replicas", exact=True).get_by_role("row", name=re.compile("^added-1"))

@@ -13,9 +13,11 @@ import aiohttp
 import msgspec
 import pytest
 import uvloop
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
 
 from gateway.config import GatewayConfig
-from gateway.http.front_page import LINKS
+from gateway.http.front_page import CONTROL_LINKS, LINKS, front_page
 from tests.gateway.served import served
 from tests.gateway.slow_platform import SlowPlatform
 from tests.waiting import eventually
@@ -67,9 +69,16 @@ async def test_a_person_is_told_what_this_is_and_where_to_go(platform: SlowPlatf
         assert "/v1" in page
         models = (await send(platform, "GET", "/v1/models", headers={"authorization": f"Bearer {platform.key}"})).body
         assert not [model["id"] for model in models["data"] if model["id"] in page], "strangers learn no model's name"
-        for path, _ in LINKS:
+        for path, _ in (*CONTROL_LINKS, *LINKS):
             assert path in page
             assert (await send(platform, "GET", path)).status in (200, 503)
+
+
+async def test_the_front_page_does_not_link_a_control_plane_that_is_elsewhere() -> None:
+    async with AsyncTestClient(Litestar([front_page(lambda _: False)])) as client:
+        page = (await client.get("/")).text
+    assert all(f"\n{path} " in page for path, _ in LINKS)
+    assert not [path for path, _ in CONTROL_LINKS if f"\n{path} " in page]
 
 
 @pytest.mark.parametrize(

@@ -899,7 +899,13 @@ export interface paths {
          */
         get: operations["list_models"];
         put?: never;
-        post?: never;
+        /**
+         * Add a model together with its pool, in one version.
+         * @description 409 if there is a model or a pool of the name. With `probe` neither is written unless the engines serve the model.
+         *
+         *     Needs `fleet.write`. Only for the operating organization.
+         */
+        post: operations["add_model"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4242,6 +4248,14 @@ export interface components {
             /** @description text without control characters */
             name: string;
             role: components["schemas"]["Role"];
+        };
+        /**
+         * NewModel
+         * @description A model with the pool that serves it.
+         */
+        NewModel: {
+            model: components["schemas"]["Model"];
+            pool: components["schemas"]["Pool"];
         };
         /**
          * NewOrganization
@@ -7603,6 +7617,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FleetModels"];
+                };
+            };
+        };
+    };
+    add_model: {
+        parameters: {
+            query?: {
+                dry_run?: boolean;
+                force?: boolean;
+                probe?: boolean;
+            };
+            header?: {
+                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                "If-Match"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewModel"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetEdit"];
                 };
             };
         };

@@ -82,11 +82,9 @@ export function FormDialog({
           onSubmit();
         }}
       >
-        <div className="dialog-body">
-          {children}
-          {error != null && <Refused error={error} />}
-        </div>
+        <div className="dialog-body">{children}</div>
         <div className="dialog-foot">
+          {error != null && <Refused error={error} />}
           <Button onClick={dialog.onClose}>Cancel</Button>
           <Button type="submit" kind={danger ? "danger-solid" : "primary"} busy={busy} disabled={disabled}>
             {submit}

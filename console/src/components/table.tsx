@@ -54,6 +54,8 @@ interface TableProps<Row extends RowData> {
 /** Of a row of one line, until it is measured. */
 const ROW_PX = 41;
 const VIRTUAL_FROM = 100;
+/** Columns that stand closer, so that a window of 1,280 pixels shows all of them. */
+const DENSE_FROM = 9;
 
 export function Table<Row extends RowData>({
   label,
@@ -137,7 +139,11 @@ export function Table<Row extends RowData>({
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled with the keyboard too
         tabIndex={0}
       >
-        <table className="table" aria-rowcount={paged?.hasMore ? -1 : rows.length + 1}>
+        <table
+          className="table"
+          data-dense={columns.length >= DENSE_FROM || undefined}
+          aria-rowcount={paged?.hasMore ? -1 : rows.length + 1}
+        >
           <caption className="visually-hidden">{label}</caption>
           <thead>
             <tr aria-rowindex={1}>

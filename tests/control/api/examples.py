@@ -59,6 +59,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_price": {"model": "model {}", "input_micro": 200_000, "output_micro": 800_000},
     "create_change": {"name": "chunked prefill {}", "metric": "ttft", "expected_ms": -350},
     "put_model": {"name": "spare", "tier": "chat", "pool": "one", "context_tokens": 4_096},
+    "add_model": {
+        "model": {"name": "{}", "tier": "chat", "pool": "{}", "context_tokens": 4_096},
+        "pool": {"name": "{}", "driver": "openai", "replicas": [{"id": "{}", "url": "http://127.0.0.1:11"}]},
+    },
     "put_alias": {"model": "spare"},
     "put_pool": {"name": "spare-pool", "driver": "openai"},
     "put_replica": {"id": "spare-0", "url": "http://127.0.0.1:10", "weight": 2},
@@ -103,10 +107,17 @@ async def body_for(people: People, operation: Operation, organization: str) -> d
     if operation.name == "resume_release":
         await people.database.execute("UPDATE gateway.releases SET state = 'held' WHERE state = 'running'")
     assert operation.name in BODIES, f"tests/control/api/examples.py: an example body for {operation.name}, please"
-    return {
-        name: value.replace("{}", uuid4().hex) if isinstance(value, str) else value
-        for name, value in BODIES[operation.name].items()
-    }
+    filled: dict[str, Any] = _filled(BODIES[operation.name], uuid4().hex)
+    return filled
+
+
+def _filled(value: Any, name: str) -> Any:
+    """With that name wherever `{}` stands."""
+    if isinstance(value, dict):
+        return {key: _filled(each, name) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, name) for each in value]
+    return value.replace("{}", name) if isinstance(value, str) else value
 
 
 async def things_of(

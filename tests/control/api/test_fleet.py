@@ -80,8 +80,24 @@ async def test_engines_are_probed_before_an_edit_is_made(operator: Client, unuse
         assert "serves 'large', not 'probed'; set models.probed.engine_model to the name it serves" in said
         named = await operator.ask("PUT", "/models/probed?probe=true", {**model, "engine_model": "large"})
         assert named.status == 200
-    await operator.ask("DELETE", "/models/probed")
-    await operator.ask("DELETE", "/pools/probed")
+        new = {**MODEL, "name": "new", "pool": "new"}
+        serving = {**POOL, "name": "new", "replicas": [{"id": "new-0", "url": f"{url}/v1"}]}
+        version = (await operator.get("/fleet"))["version"]
+        status, code, said = await refusal(operator, "POST", "/models?probe=true", {"model": new, "pool": serving})
+        assert (status, code) == (400, "invalid_value")
+        assert "serves 'large', not 'new'" in said
+        assert (await operator.get("/fleet"))["version"] == version, "neither is written"
+        new["engine_model"] = "large"
+        added = await operator.ask("POST", "/models?probe=true", {"model": new, "pool": serving})
+        assert (added.status, added.body["version"]) == (201, version + 1)
+        assert [line.split(":")[0] for line in added.body["differences"]][:2] == ["model new", "pool new"]
+        for name, what in (("new", "model"), ("other", "pool")):
+            again = {"model": {**new, "name": name}, "pool": serving}
+            status, code, said = await refusal(operator, "POST", "/models", again)
+            assert (status, said.split(";")[0]) == (409, f"There is a {what} 'new' already")
+    for name in ("probed", "new"):
+        await operator.ask("DELETE", f"/models/{name}")
+        await operator.ask("DELETE", f"/pools/{name}")
 
 
 async def test_of_two_who_read_the_same_version_one_is_told_who_was_faster(operator: Client, people: People) -> None:

@@ -57,6 +57,7 @@ def asked(edit: Callable[..., DesiredState], *arguments: st.SearchStrategy[Any],
 
 ANY_EDIT = st.one_of(
     asked(edits.put_model, Models, named=Force),
+    asked(edits.add_model, Models, Pools, named=Force),
     asked(edits.remove_model, Names, named=Force),
     asked(edits.put_alias, Names, Names),
     asked(edits.remove_alias, Names),

@@ -16,6 +16,7 @@ from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import ConfigError, ModelForbidden, ModelNotFound
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine
+from contracts.pooling import Task
 from engines.drivers import registry as drivers
 from engines.drivers.base import Capabilities, strictest
 from gateway.auth.key_record import KeyRecord
@@ -107,6 +108,28 @@ async def test_a_model_that_is_not_there_is_answered_with_those_that_may_be_used
     )
     with pytest.raises(ModelNotFound, match=r"does not exist\. Available: none yet\.$"):
         catalog.find("llama-70", lambda _: False)
+    with pytest.raises(
+        ModelNotFound, match=r"\. Did you mean 'llama-70b'\? Available: llama-70b, llama-8b, secret-70b"
+    ):
+        catalog.find("llama-70", everything, tier=Tier.AUTOCOMPLETE)  # there is none
+
+
+async def test_a_model_that_is_not_there_is_answered_with_those_of_the_endpoints_kind(catalog: ModelCatalog) -> None:
+    models = (
+        Model("gemma-code", Tier.AUTOCOMPLETE, "own", 4_096),
+        Model("gemma-chat", Tier.CHAT, "own", 4_096),
+        Model("gemma-cubes", Tier.CHAT, "own", 4_096, task=Task.EMBEDDING),
+    )
+    await catalog.load(DesiredState(1, models, (Pool("own", "sglang", max_adapters=4),)))
+    for task, tier, only in (
+        (Task.TEXT, Tier.CHAT, "gemma-chat"),
+        (Task.TEXT, Tier.AUTOCOMPLETE, "gemma-code"),
+        (Task.EMBEDDING, None, "gemma-cubes"),
+    ):
+        with pytest.raises(ModelNotFound, match=rf"Did you mean '{only}'\? Available: {only}\.$"):
+            catalog.find("gemma-c", everything, (), task, tier)
+    with pytest.raises(ModelNotFound, match=r"does not exist\. Available: none for this endpoint yet\.$"):
+        catalog.find("gemma-c", everything, (), Task.RERANK)
 
 
 async def test_a_name_of_any_length_is_compared_and_repeated_in_part(

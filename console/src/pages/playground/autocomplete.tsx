@@ -1,6 +1,6 @@
 import type { EditorView } from "@codemirror/view";
 import { useEffect, useRef, useState } from "react";
-import { TextField } from "../../components/field";
+import { CheckField, TextField } from "../../components/field";
 import { Refused } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { Editor } from "./editor";
@@ -39,6 +39,7 @@ export function fillBody(
   maxTokens: string,
   prefix: string,
   suffix: string,
+  unsure = false,
 ): Record<string, unknown> {
   return {
     model,
@@ -47,6 +48,7 @@ export function fillBody(
     suffix,
     max_tokens: Number(maxTokens) || MAX_TOKENS,
     temperature: 0,
+    ...(unsure ? { min_confidence: 0 } : {}),
     user: "playground",
     stream: true,
     stream_options: { include_usage: true },
@@ -58,6 +60,7 @@ export function AutocompletePlayground() {
   const models = useModels(key, "autocomplete");
   const [chosen, setChosen] = useState("");
   const [maxTokens, setMaxTokens] = useState(String(MAX_TOKENS));
+  const [unsure, setUnsure] = useState(false);
   const [around, setAround] = useState({ prefix: FIRST, suffix: "" });
   const [sent, setSent] = useState<Record<string, unknown> | null>(null);
   const [generation, setGeneration] = useState<Generation | null>(null);
@@ -118,7 +121,7 @@ export function AutocompletePlayground() {
     setError(null);
     setGeneration(NOTHING);
     let shown = null as Showing | null;
-    const body = fillBody(model, maxTokens, prefix, suffix);
+    const body = fillBody(model, maxTokens, prefix, suffix, unsure);
     setSent(body);
     try {
       const follow = (each: Generation) => {
@@ -175,7 +178,9 @@ export function AutocompletePlayground() {
                   {generation !== null &&
                     !generation.running &&
                     generation.text.trimEnd() === "" &&
-                    " Nothing is suggested here: the model was not sure enough, or had nothing to add."}
+                    (unsure
+                      ? " The model has nothing to add here."
+                      : " Nothing is suggested here: the model was not sure enough, or had nothing to add.")}
                 </p>
                 {error != null && <Refused error={error} />}
               </div>
@@ -184,7 +189,7 @@ export function AutocompletePlayground() {
             <SameCall
               kind="completions"
               path="/v1/completions"
-              body={sent ?? fillBody(model, maxTokens, around.prefix, around.suffix)}
+              body={sent ?? fillBody(model, maxTokens, around.prefix, around.suffix, unsure)}
               headers={AS_EDITOR}
             />
           </div>
@@ -202,6 +207,15 @@ export function AutocompletePlayground() {
                 inputMode="numeric"
                 value={maxTokens}
                 onChange={(event) => setMaxTokens(event.currentTarget.value)}
+              />
+              <CheckField
+                label={
+                  <>
+                    Suggest where the model is unsure too (<code>min_confidence</code> 0)
+                  </>
+                }
+                checked={unsure}
+                onChange={(event) => setUnsure(event.currentTarget.checked)}
               />
             </div>
           </Card>

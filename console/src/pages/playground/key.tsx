@@ -1,6 +1,5 @@
 /** The key that the playground sends: pasted, or made for an hour. It stays in memory and goes with the page. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read } from "../../api/client";
 import { useAction } from "../../components/action";
@@ -8,10 +7,10 @@ import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { CopyButton } from "../../components/copy";
 import { SelectField, TextField } from "../../components/field";
-import { Notice, Refused } from "../../components/notice";
+import { Refused } from "../../components/notice";
 import { Card } from "../../components/page";
 import { useMyself } from "../../shell/session";
-import { useOrganizationId } from "../../shell/shell";
+import { useOrganization, useOrganizationId } from "../../shell/shell";
 import { useProjects } from "../tenants/names";
 import { useModels } from "./models";
 
@@ -34,6 +33,7 @@ export function KeyCard() {
   const queries = useQueryClient();
   const organizationId = useOrganizationId();
   const { can } = useMyself();
+  const organization = useOrganization(organizationId);
   const projects = useProjects(organizationId);
   const [pasted, setPasted] = useState("");
   const [project, setProject] = useState("");
@@ -41,19 +41,27 @@ export function KeyCard() {
   const put = (value: string | null) => queries.setQueryData(KEY, value);
   const enabled = (projects.data ?? []).filter((each) => !each.disabled_at);
   const chosen = project || enabled[0]?.id;
+  const first = projects.data?.length === 0 && can("projects.write", organizationId);
   const make = useAction(
-    (project_id: string) =>
-      read(
+    async () => {
+      const project_id =
+        chosen ??
+        (
+          await read(
+            api.POST("/admin/v1/organizations/{organization_id}/projects", {
+              params: { path: { organization_id: organizationId } },
+              body: { name: "playground" },
+            }),
+          )
+        ).id;
+      return read(
         api.POST("/admin/v1/projects/{project_id}/keys", {
           params: { path: { project_id } },
           body: { name: "playground", expires_at: new Date(Date.now() + LIFE_MS).toISOString() },
         }),
-      ),
-    {
-      done: "The key ends in an hour. Its usage is the project’s.",
-      stale: ["keys"],
-      then: (made) => put(made.secret),
+      );
     },
+    { done: "The key ends in an hour. Its usage is the project’s.", then: (made) => put(made.secret) },
   );
   if (key !== null) {
     return (
@@ -84,34 +92,33 @@ export function KeyCard() {
             className="stack-tight"
             onSubmit={(event) => {
               event.preventDefault();
-              if (chosen) make.mutate(chosen);
+              if (chosen || first) make.mutate(undefined);
             }}
           >
-            <SelectField
-              label="Make one that ends in an hour, in"
-              value={chosen ?? ""}
-              onChange={(event) => setProject(event.currentTarget.value)}
-            >
-              {enabled.map((each) => (
-                <option key={each.id} value={each.id}>
-                  {each.name}
-                </option>
-              ))}
-            </SelectField>
+            {first ? (
+              <p>
+                Keys belong to a project, and {organization.data?.name ?? "this organization"} has none. This
+                makes one, “playground”, with a key that ends in an hour.
+              </p>
+            ) : (
+              <SelectField
+                label="Make one that ends in an hour, in"
+                hint={projects.data && !chosen ? "Keys belong to a project, and none here is enabled." : null}
+                value={chosen ?? ""}
+                onChange={(event) => setProject(event.currentTarget.value)}
+              >
+                {enabled.map((each) => (
+                  <option key={each.id} value={each.id}>
+                    {each.name}
+                  </option>
+                ))}
+              </SelectField>
+            )}
             <div>
-              <Button type="submit" kind="primary" disabled={!chosen} busy={make.isPending}>
-                Make a key
+              <Button type="submit" kind="primary" disabled={!(chosen || first)} busy={make.isPending}>
+                {first ? "Make a project and a key" : "Make a key"}
               </Button>
             </div>
-            {projects.data?.length === 0 && (
-              <Notice>
-                Keys belong to a project, and this organization has none.{" "}
-                <Link to="/org/$organizationId/projects" params={{ organizationId }}>
-                  Make one
-                </Link>
-                , or choose “Organization” at the top left and there another organization.
-              </Notice>
-            )}
           </form>
         )}
         <form

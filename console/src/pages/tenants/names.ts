@@ -5,15 +5,17 @@ import { readChoices } from "../../api/list";
 
 const STALE_MS = 60_000;
 
-export function useProjects(organizationId: string) {
+/** organizationId: undefined: none, and nothing is asked. */
+export function useProjects(organizationId: string | undefined) {
   return useQuery({
+    enabled: organizationId !== undefined,
     queryKey: ["projects", organizationId, "all"],
     staleTime: STALE_MS,
     queryFn: () =>
       readChoices((cursor) =>
         read(
           api.GET("/admin/v1/organizations/{organization_id}/projects", {
-            params: { path: { organization_id: organizationId }, query: { limit: 1000, cursor } },
+            params: { path: { organization_id: organizationId ?? "" }, query: { limit: 1000, cursor } },
           }),
         ),
       ),

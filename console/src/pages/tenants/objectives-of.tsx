@@ -105,7 +105,11 @@ export function ObjectivesPage({
             value={search.tier}
             onChange={(tier) => onChange({ tier })}
           />
-          <ModelFilter value={search.model} onChange={(model) => onChange({ model })} />
+          <ModelFilter
+            organizationId={organizationId}
+            value={search.model}
+            onChange={(model) => onChange({ model })}
+          />
         </Filters>
         {report.error && <ErrorNotice error={report.error} retry={() => void report.refetch()} />}
         {!report.data && !report.error && <Loading lines={6} />}

@@ -38,8 +38,8 @@ interface RequestListProps {
   filters: ReactNode;
   filtered: Record<string, string | undefined>;
   read: (query: Query) => Promise<ApiPage<Summary>>;
-  /** Which list it is. */
-  name: string;
+  /** Whose they are; all organizations', unless given. */
+  organizationId?: string;
   /** Where one of them is looked at. */
   place: (requestId: string) => string;
   onFind: (requestId: string) => void;
@@ -52,6 +52,7 @@ type Query = Record<string, string | number> & { limit: number };
 export function RequestList(props: RequestListProps) {
   const { search, set } = props;
   const money = useMoney();
+  const whose = props.organizationId ?? "deployment";
   // by whole minutes: the query's key is the same until then
   const minute = Math.floor(Date.now() / MINUTE_MS) * MINUTE_MS;
   const query = Object.fromEntries(
@@ -64,8 +65,8 @@ export function RequestList(props: RequestListProps) {
       start: search.since && new Date(minute - lengthMs(search.since)).toISOString(),
     }).flatMap(([name, value]) => (value ? [[name, value]] : [])),
   );
-  useLive(["requests"], [["requests", props.name]]);
-  const list = useList(["requests", props.name, query], (cursor) =>
+  useLive(["requests"], [["requests", whose]]);
+  const list = useList(["requests", whose, query], (cursor) =>
     props.read({ limit: 100, ...(cursor === undefined ? {} : { cursor }), ...query }),
   );
   const columns: Column<Summary>[] = [
@@ -90,7 +91,11 @@ export function RequestList(props: RequestListProps) {
               value={search.since}
               onChange={(since) => set({ since })}
             />
-            <ModelFilter value={search.model} onChange={(model) => set({ model })} />
+            <ModelFilter
+              organizationId={props.organizationId}
+              value={search.model}
+              onChange={(model) => set({ model })}
+            />
             <TextFilter
               label="Status"
               placeholder="429"

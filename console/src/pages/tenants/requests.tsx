@@ -22,7 +22,7 @@ export function Requests() {
       search={search}
       set={set}
       anyTime="Any time"
-      name={organizationId}
+      organizationId={organizationId}
       filtered={{ project_id: search.project_id, key_id: search.key_id }}
       filters={
         <>

@@ -184,7 +184,11 @@ export function Usage() {
           value={search.project_id}
           onChange={(value) => set({ project_id: value, key_id: undefined })}
         />
-        <ModelFilter value={search.model} onChange={(value) => set({ model: value })} />
+        <ModelFilter
+          organizationId={organizationId}
+          value={search.model}
+          onChange={(value) => set({ model: value })}
+        />
         <SelectFilter
           label="Tier"
           all="All"
@@ -227,7 +231,7 @@ export function Usage() {
             <>
               <Card
                 title={`${FIGURE_NAMES[figure]} by ${period.bucket}`}
-                about={`${PERIOD_NAMES[name]}, in UTC.`}
+                about={`${PERIOD_NAMES[name]}, in UTC.${figure === "amount_micro" && sum?.amount_micro === 0 ? " Requests for models without a price cost nothing." : ""}`}
               >
                 <Chart
                   label={`${FIGURE_NAMES[figure]} by ${period.bucket}`}
@@ -235,7 +239,7 @@ export function Usage() {
                   times={chart.times}
                   series={chart.series}
                   format={(value) => (figure === "amount_micro" ? money(value) : short(value))}
-                  whole={figure !== "amount_micro"}
+                  whole
                 />
               </Card>
               <Table

@@ -379,8 +379,19 @@ const BY_TIME: Column<Figures>[] = [
 ];
 
 const BY_PART: Column<Figures>[] = [
-  { id: "tier", heading: "Tier", value: (row) => row.tier },
-  { id: "model", heading: "Model", value: (row) => row.model || "not known" },
+  { id: "tier", heading: "Tier", value: (row) => row.tier, csvOnly: true },
+  {
+    id: "model",
+    heading: "Model",
+    value: (row) => row.model || "not known",
+    cell: (row) => (
+      <>
+        {row.model || "not known"}
+        <br />
+        <small className="quiet">{row.tier}</small>
+      </>
+    ),
+  },
   {
     id: "pool",
     heading: "Pool",

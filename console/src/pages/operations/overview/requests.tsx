@@ -39,7 +39,6 @@ export function DeploymentRequests() {
       search={search}
       set={set}
       anyTime="Last 24 hours"
-      name="deployment"
       filtered={{
         organization_id: organization && UUID.test(organization) ? organization : undefined,
         tier: search.tier,

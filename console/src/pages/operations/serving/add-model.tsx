@@ -21,38 +21,26 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
   const [url, setUrl] = useState("");
   const [driver, setDriver] = useState<Driver>("vllm");
   const [keyFile, setKeyFile] = useState("");
-  // a pool that this form has added is not taken: its engine was ready, but serves the model by another name
-  const [added, setAdded] = useState("");
-  const taken = pool === NEW_ENGINE && pools.includes(name.trim()) && added !== name.trim();
+  const taken = pool === NEW_ENGINE && pools.includes(name.trim());
   const probe = useProbe(name, engineModel, pool, url, driver, context);
   const add = useAction(
-    async () => {
-      const model = name.trim();
-      if (pool === NEW_ENGINE) {
-        await read(
-          api.PUT("/admin/v1/pools/{pool_name}", {
-            params: { path: { pool_name: model }, query: probe.query },
-            body: {
-              name: model,
-              driver,
-              api_key_file: keyFile.trim(),
-              replicas: [{ id: `${model}-1`, url: url.trim() }],
-            },
-          }),
-        );
-        setAdded(model);
+    () => {
+      const named = name.trim();
+      const model = {
+        name: named,
+        tier,
+        pool: pool || named,
+        context_tokens: Number(context),
+        engine_model: engineModel.trim() || null,
+      };
+      if (pool !== NEW_ENGINE) {
+        const params = { path: { model_name: named }, query: probe.query };
+        return read(api.PUT("/admin/v1/models/{model_name}", { params, body: model }));
       }
+      const replicas = [{ id: `${named}-1`, url: url.trim() }];
+      const added = { name: named, driver, api_key_file: keyFile.trim(), replicas };
       return read(
-        api.PUT("/admin/v1/models/{model_name}", {
-          params: { path: { model_name: model }, query: probe.query },
-          body: {
-            name: model,
-            tier,
-            pool: pool || model,
-            context_tokens: Number(context),
-            engine_model: engineModel.trim() || null,
-          },
-        }),
+        api.POST("/admin/v1/models", { params: { query: probe.query }, body: { model, pool: added } }),
       );
     },
     {
@@ -95,7 +83,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         </SelectField>
         <TextField
           label="Context"
-          hint="Tokens of prompt and answer together."
+          hint="Tokens of prompt and answer together (context_tokens)."
           required
           inputMode="numeric"
           pattern="[1-9][0-9]*"
@@ -104,7 +92,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         />
         <TextField
           label="The engine’s name for it"
-          hint="If it differs from the name above."
+          hint="If it differs from the name above (engine_model)."
           value={engineModel}
           onChange={(event) => setEngineModel(event.currentTarget.value)}
         />
