@@ -21,9 +21,14 @@ LOCK_TIMEOUT_S = 60
 LOCK = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'; SELECT pg_advisory_xact_lock({LOCK_ID})"
 
 
+def revisions() -> set[str]:
+    """The revisions of all migrations: a file's name begins with its own."""
+    return {path.name.partition("_")[0] for path in (Path(__file__).parent / "versions").glob("[0-9]*_*.py")}
+
+
 def newest() -> str:
-    """The revision of the newest migration: its file's name begins with it."""
-    return max(path.name.partition("_")[0] for path in (Path(__file__).parent / "versions").glob("[0-9]*_*.py"))
+    """The revision of the newest migration."""
+    return max(revisions())
 
 
 async def is_newest(url: str, application_url: str) -> bool:

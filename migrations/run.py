@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from contracts.errors import ConfigError
 from migrations.privileges import MISSING_ROLE, granting, missing, role_to_grant
-from migrations.revision import LOCK, VERSION_TABLE
+from migrations.revision import LOCK, VERSION_TABLE, revisions
 from storage.engine import redacted, sqlalchemy_url
 
 
@@ -49,7 +49,25 @@ def downgrade(url: str, revision: str) -> None:
 def current(url: str) -> str | None:
     """The revision the database is at; None for one that was never migrated. Raises ConfigError."""
     with _connection(url) as connection:
-        return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+        return _revision(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _other_release(revision: str) -> str:
+    """The error for a database at a revision that this release does not have."""
+    oldest, newest = min(revisions()), max(revisions())
+    if revision < oldest:
+        return (
+            f"the database is at revision {revision}, which is older than release 0.1.0; this release upgrades from "
+            f"{oldest}: run `slipstream config migrate up` of release 0.1.0 first, then this one again"
+        )
+    return (
+        f"the database is at revision {revision}, and this release has {oldest} to {newest}: run the release that "
+        "migrated it"
+    )
 
 
 def _run(url: str, action: Callable[[Config], None]) -> None:
@@ -62,7 +80,8 @@ def _run(url: str, action: Callable[[Config], None]) -> None:
         try:
             action(config)
         except CommandError as error:
-            raise ConfigError(f"migrations: {error}") from None
+            at = _revision(connection)
+            raise ConfigError(_other_release(at) if at and at not in revisions() else f"migrations: {error}") from None
         except sqlalchemy.exc.ProgrammingError as error:
             if not isinstance(error.orig, InsufficientPrivilege):
                 raise

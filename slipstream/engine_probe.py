@@ -10,7 +10,7 @@ from contracts.desired_state import DesiredState, Model, Pool
 from control.fleet.engine_probe import engine_faults
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
-from slipstream import start_check
+from slipstream import fleet_check
 from slipstream.settings import Settings
 
 TIMEOUT_S = 10.0
@@ -39,7 +39,7 @@ async def probe(settings: Settings, asked: Asked | None = None) -> list[str]:
     """What each engine lacks, a sentence each, in their order; empty when all is as it says. asked: None for the
     settings' engines alone."""
     asked = asked or asked_of(settings)
-    keys = EngineKeys(lambda: start_check.known_token(settings), os.environ)
+    keys = EngineKeys(lambda: fleet_check.known_token(settings), os.environ)
     keys.follow(asked.pools)
     connections = EngineConnections(keys)
     try:

@@ -1,4 +1,4 @@
-"""What every start looks at before it does anything, and what `up` and `slipstream config check` look at besides.
+"""What `up`, `slipstream config check` and `slipstream doctor` look at before anything is done.
 
 Looking only: nothing is made, not even the token that a first start would make.
 """
@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
-from control.fleet.servable import check_pool, check_served, check_tokenizer
-from control.fleet.served_names import served_names
+from control.fleet.servable import check_served, check_tokenizer
 from engines.http.keys import EngineKeys
 from gateway.auth import keyring
 from gateway.http.certificate import certificate_of
@@ -21,9 +19,8 @@ from router.policies import registry as policies
 from router.protocol.address import Address
 from slipstream import local_engine_check, local_engines
 from slipstream.engine_launch import require_launches
-from slipstream.fleet import pool_drafting
+from slipstream.fleet_check import check_fleet, estimated, known_token
 from slipstream.local_engine_check import Footprint
-from slipstream.pool_settings import PoolSettings
 from slipstream.settings import Settings
 from storage import valkey
 from storage.engine import checked
@@ -42,16 +39,6 @@ INSTEAD_OF_LOCAL = {
     "price_per_replica_hour": "pools[].price_per_replica_hour",
 }
 """Settings of the two models that `up` serves by itself, and those of models that are named."""
-TOKEN_TO_BE_MADE = "made-by-the-first-start"
-"""Stands for the token where there is none yet."""
-
-
-def check_fleet(settings: Settings) -> None:
-    """Raise ConfigError when models and pools contradict each other or name what there is not."""
-    for pool in settings.pools:
-        check_pool(pool)
-        _check_drafts(pool, settings)
-    DesiredState(version=1, models=settings.models, pools=settings.desired_pools).check()
 
 
 def check(settings: Settings) -> list[Footprint]:
@@ -84,37 +71,6 @@ def warnings(settings: Settings) -> Iterator[str]:
     for said in (estimated(served), local_engine_check.crowded(engines)):
         if said is not None:
             yield said
-
-
-def estimated(settings: Settings) -> str | None:
-    """Warning about models whose prompts only an engine can count; None without any."""
-    names = ", ".join(model.name for model in settings.models if model.tokenizer is None)
-    if not names:
-        return None
-    return (
-        f"models without `tokenizer`: {names}; the tokens of their prompts are estimates (three bytes a token), and "
-        "rate limits go by these until the engine has counted; give the folder that holds tokenizer.json"
-    )
-
-
-def known_token(settings: Settings) -> str:
-    """The deployment's token, or what stands for the one that the first start makes."""
-    # os.path: a folder that cannot be read, or cannot exist, is refused by the process that creates it
-    return settings.token if os.path.exists(settings.data.token_file) else TOKEN_TO_BE_MADE  # noqa: PTH110
-
-
-def _check_drafts(pool: PoolSettings, settings: Settings) -> None:
-    """Engines that draft nothing cannot be governed."""
-    if not pool.speculation.governed or pool.engine is None:
-        return
-    models = [served.model for served in served_names(settings.models, pool.name)]
-    if not pool_drafting(pool.engine.speculation, models).drafts:
-        field = f"pools.{pool.name}.speculation.governed"
-        raise ConfigError(
-            f"{field}: the engines of {pool.name!r} draft nothing (engine.speculation.method is off); set it to ngram "
-            "or eagle, or governed = false",
-            param=field,
-        )
 
 
 def _check_local(settings: Settings) -> None:

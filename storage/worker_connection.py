@@ -6,18 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import psycopg
 from sqlalchemy import ClauseElement
-from sqlalchemy.dialects.postgresql.psycopg import dialect
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+if TYPE_CHECKING:
+    import psycopg
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 CONNECT_TIMEOUT_S = 10
 
 
 def connect(database_url: str, *, autocommit: bool = False) -> Connection:
     """Used in a `with` block, which commits. Raises psycopg.Error."""
+    import psycopg  # the admin API imports roll-ups and runs none
+
     return psycopg.connect(database_url, connect_timeout=CONNECT_TIMEOUT_S, autocommit=autocommit)
 
 
@@ -31,5 +34,7 @@ def run(
 
 @cache
 def _compiled(statement: ClauseElement) -> tuple[bytes, dict[str, object]]:
+    from sqlalchemy.dialects.postgresql.psycopg import dialect
+
     compiled: Any = statement.compile(dialect=dialect())  # type: ignore[no-untyped-call]
     return compiled.string.encode(), compiled.params

@@ -11,6 +11,8 @@ from contracts.errors import ConfigError
 FILE_BYTES = 200_000_000
 ORGANIZATION_BYTES = 20_000_000_000
 """Most bytes of an organization's files together."""
+MOST_FILES = 50_000
+"""Most files of an organization, outputs of its batches included: a tiny file costs a row and a block of a disk."""
 MOST_LINES = 50_000
 LINE_BYTES = 10_000_000
 MOST_UNFINISHED = 100

@@ -12,14 +12,14 @@ import asyncpg
 from contracts.errors import BodyTooLarge, Conflict, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from control.batches.config import ORGANIZATION_BYTES
+from control.batches.config import MOST_FILES, ORGANIZATION_BYTES
 from control.batches.machine import UNFINISHED
 from control.batches.objects import ANY_FILE, FileObject, Listed, file_object
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('files of ' || $1, 0))"
-_HELD = "SELECT coalesce(sum(bytes), 0)::bigint FROM gateway.files WHERE organization_id = $1"
+_HELD = "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gateway.files WHERE organization_id = $1"
 _BEGIN = """
 INSERT INTO gateway.files (id, organization_id, project_id, key_id, purpose, filename, bytes, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, now() + make_interval(secs => $8))
@@ -53,7 +53,15 @@ SELECT id FROM gateway.files
 
 async def require_room(connection: Connection, owner: Caller, size_bytes: int) -> None:
     """Raise BodyTooLarge where the organization has no room for an upload of this size."""
-    needed_bytes = size_bytes + await connection.fetchval(_HELD, owner.organization_id)
+    row = await connection.fetchrow(_HELD, owner.organization_id)
+    assert row is not None
+    if row[0] >= MOST_FILES:
+        raise BodyTooLarge(
+            f"This organization has {row[0]} files, and at most {MOST_FILES} are kept. Delete files that you no longer "
+            "need, or let new ones expire sooner with 'expires_after'.",
+            param="file",
+        )
+    needed_bytes = size_bytes + row[1]
     if needed_bytes > ORGANIZATION_BYTES:
         raise BodyTooLarge(
             f"The files of this organization would have {needed_bytes} bytes, and at most {ORGANIZATION_BYTES} are "

@@ -7,6 +7,7 @@ Days and hours come from roll-ups, minutes from the ledger's events. Usage of mo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -159,77 +160,68 @@ class CostsPage(_Page, frozen=True, kw_only=True):
 
 async def organization_completions_usage(call: AdminCall, query: UsageQuery) -> CompletionsPage:
     """Usage of models that generate text, as OpenAI's usage API has it."""
-    span = span_of(query, query.bucket_width)
-    found = await _sums(call, query, query.bucket_width, span, pooling=False)
-    data = [
-        CompletionsBucket(
-            **_times(span, start),
-            results=[
-                CompletionsResult(
-                    input_tokens=row["prompt_tokens"],
-                    output_tokens=row["completion_tokens"],
-                    input_cached_tokens=row["cached_tokens"],
-                    input_cache_write_tokens=row["cache_write_tokens"],
-                    num_model_requests=row["requests"],
-                    **_group(row, query.group_by),
-                )
-                for row in found[start]
-            ],
+
+    def result(row: Any) -> CompletionsResult:
+        return CompletionsResult(
+            input_tokens=row["prompt_tokens"],
+            output_tokens=row["completion_tokens"],
+            input_cached_tokens=row["cached_tokens"],
+            input_cache_write_tokens=row["cache_write_tokens"],
+            num_model_requests=row["requests"],
+            **_group(row, query),
         )
-        for start in span.starts
-    ]
-    return CompletionsPage(data=data, has_more=span.next_page is not None, next_page=span.next_page)
+
+    span = span_of(query, query.bucket_width)
+    return CompletionsPage(**await _page(call, query, span, CompletionsBucket, result, pooling=False))
 
 
 async def organization_embeddings_usage(call: AdminCall, query: UsageQuery) -> EmbeddingsPage:
     """Usage of models that make vectors or scores, as OpenAI's usage API has it."""
+
+    def result(row: Any) -> EmbeddingsResult:
+        tokens, requests = row["prompt_tokens"], row["requests"]
+        return EmbeddingsResult(input_tokens=tokens, num_model_requests=requests, **_group(row, query))
+
     span = span_of(query, query.bucket_width)
-    found = await _sums(call, query, query.bucket_width, span, pooling=True)
-    data = [
-        EmbeddingsBucket(
-            **_times(span, start),
-            results=[
-                EmbeddingsResult(
-                    input_tokens=row["prompt_tokens"],
-                    num_model_requests=row["requests"],
-                    **_group(row, query.group_by),
-                )
-                for row in found[start]
-            ],
-        )
-        for start in span.starts
-    ]
-    return EmbeddingsPage(data=data, has_more=span.next_page is not None, next_page=span.next_page)
+    return EmbeddingsPage(**await _page(call, query, span, EmbeddingsBucket, result, pooling=True))
 
 
 async def organization_costs(call: AdminCall, query: CostQuery) -> CostsPage:
     """What an organization's requests cost by day, as OpenAI's costs API has it; the sums are those of its invoices."""
+    currency = call.currency.lower()
+
+    def result(row: Any) -> CostsResult:
+        micro = row["amount_micro"]
+        return CostsResult(amount=Amount(value=micro / MICRO, currency=currency, micro=micro), **_group(row, query))
+
     span = span_of(query, Width.DAY, COST_BUCKETS)
-    found = await _sums(call, query, Width.DAY, span, pooling=None)
+    return CostsPage(**await _page(call, query, span, CostsBucket, result, pooling=None))
+
+
+async def _page(
+    call: AdminCall,
+    query: UsageQuery | CostQuery,
+    span: Span,
+    bucket: Callable[..., BucketOf],
+    result: Callable[[Any], msgspec.Struct],
+    *,
+    pooling: bool | None,
+) -> dict[str, Any]:
+    """The fields of the page of the span's buckets. result, pooling: see `_sums`, of whose rows the results are."""
+    found = await _sums(call, query, Width(query.bucket_width), span, pooling=pooling)
     data = [
-        CostsBucket(
-            **_times(span, start),
-            results=[
-                CostsResult(
-                    amount=Amount(
-                        value=row["amount_micro"] / MICRO, currency=call.currency.lower(), micro=row["amount_micro"]
-                    ),
-                    **_group(row, query.group_by),
-                )
-                for row in found[start]
-            ],
+        bucket(
+            start_time=int(start.timestamp()),
+            end_time=int((start + span.width).timestamp()),
+            results=[result(row) for row in found[start]],
         )
         for start in span.starts
     ]
-    return CostsPage(data=data, has_more=span.next_page is not None, next_page=span.next_page)
+    return {"data": data, "has_more": span.next_page is not None, "next_page": span.next_page}
 
 
-def _times(span: Span, start: datetime) -> dict[str, Any]:
-    return {"start_time": int(start.timestamp()), "end_time": int((start + span.width).timestamp())}
-
-
-def _group(row: Any, groups: list[UsageGroup] | list[CostGroup]) -> dict[str, Any]:
-    return {group.value: row[_COLUMNS[group.value]] for group in groups}
+def _group(row: Any, query: UsageQuery | CostQuery) -> dict[str, Any]:
+    return {group.value: row[_COLUMNS[group.value]] for group in query.group_by}
 
 
 async def _sums(

@@ -76,6 +76,12 @@ class CountedEvent:
         self._after = after
         self._rest = rest
 
+    @classmethod
+    def after(cls, usual: RepeatedEvent, usage: bytes) -> CountedEvent | None:
+        """The usual event that this one is, with this usage after its text; None: the usage stands elsewhere."""
+        after, found, rest = usual.after.rpartition(usage)
+        return cls(usual.before, after, rest) if found and after.endswith(b',"usage":') else None
+
     def cut(self, payload: bytes) -> tuple[bytes, bytes] | None:
         """Text and usage of such an event; None: it is another one."""
         if not payload.startswith(self._before) or not payload.endswith(self._rest):

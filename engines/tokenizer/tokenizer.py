@@ -17,7 +17,7 @@ import msgspec
 import tokenizers
 
 from contracts.engine_parameters import TemplateValue
-from contracts.errors import ConfigError, ContextTooLong, SpecialToken, UnsupportedField
+from contracts.errors import ConfigError, ContextTooLong, InvalidField, SpecialToken, UnsupportedField
 from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, is_control
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
@@ -146,6 +146,13 @@ class Tokenizer:
     def least_tokens(self, size_bytes: int) -> int:
         """The fewest ids that a text of this many bytes can have; 0 where there is no bound."""
         return 0 if self.longest_token_bytes is None else -(-size_bytes // self.longest_token_bytes)
+
+    def require_known(self, ids: Sequence[int], param: str) -> None:
+        """Raise InvalidField for an id outside of the vocabulary."""
+        if max(ids, default=0) >= self.vocabulary_size:
+            raise InvalidField(
+                f"Token id {max(ids)} is outside this model's vocabulary of {self.vocabulary_size}.", param=param
+            )
 
     def require_fitting(self, size_bytes: int, limit_tokens: int | None, already: int = 0) -> None:
         """Raises ContextTooLong for a text of so many bytes that it cannot fit after this many ids, in any wording."""

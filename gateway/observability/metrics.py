@@ -119,6 +119,12 @@ class GatewayMetrics:
                 buckets=ABORT_BUCKETS_S,
             ).labels
         )
+        self._observers_failed = counter(
+            "slipstream_observer_failures",
+            "Events of requests that a feature failed to observe, by its method. The requests went on; the log has the"
+            " tracebacks.",
+            ["method"],
+        )
         self.traces_dropped = counter(
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
@@ -195,6 +201,10 @@ class GatewayMetrics:
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
         """Count an attempt's end."""
         self._attempts(tier, finish, outcome).inc()
+
+    def observer_failed(self, method: str) -> None:
+        """A feature failed to observe an event of a request."""
+        self._observers_failed.labels(method).inc()
 
     def superseded(self, stage: str) -> None:
         """A newer keystroke has ended a request."""

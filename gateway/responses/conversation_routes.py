@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 from litestar import Controller, Response, delete, get, post
-from litestar.di import NamedDependency
-from litestar.params import FromPath, SkipValidation
+from litestar.params import FromPath
 
 from contracts.dated_request_id import PREFIX, mint
 from contracts.errors import InvalidField
 from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
 from gateway.http.request_body import whole_body
-from gateway.responses.conversations import Conversation, ConversationStore, Grown, StoredItem, no_item
-from gateway.responses.item_page import json_response, page_asked, page_of
+from gateway.responses.conversations import Conversation, Grown, StoredItem, no_item
+from gateway.responses.item_page import Parts, json_response, page_asked, page_of, route
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode
@@ -33,20 +30,6 @@ _NEW, _ITEMS = RequestDecoder(NewConversation), RequestDecoder(NewItems)
 _CHANGED = msgspec.json.Decoder(ChangedConversation)
 
 
-class ConversationServices(Protocol):
-    """The parts of a running gateway that conversations need."""
-
-    conversations: ConversationStore
-
-
-Parts = NamedDependency[SkipValidation[ConversationServices]]
-"""The gateway's, which has more: Litestar must not convert it."""
-
-
-def _route(path: str) -> str:
-    return path.replace("_id}", "_id:str}")
-
-
 class ConversationsController(Controller):
     """Conversations of the key's project. Any other id is 404."""
 
@@ -61,39 +44,39 @@ class ConversationsController(Controller):
         metadata = msgspec.json.encode(asked.metadata or {})
         return _told(await services.conversations.create(request.user.caller, metadata, grown))
 
-    @get(_route(CONVERSATION_PATH))
+    @get(route(CONVERSATION_PATH))
     async def retrieve(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
         """GET /v1/conversations/{conversation_id}."""
         return _told(await services.conversations.get(request.user.caller, conversation_id))
 
-    @post(_route(CONVERSATION_PATH), status_code=200)
+    @post(route(CONVERSATION_PATH), status_code=200)
     async def change(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
         """POST /v1/conversations/{conversation_id}."""
         asked = decode(_CHANGED, await _body(request), ChangedConversation)
         metadata = msgspec.json.encode(asked.metadata)
         return _told(await services.conversations.change(request.user.caller, conversation_id, metadata))
 
-    @delete(_route(CONVERSATION_PATH), status_code=200)
+    @delete(route(CONVERSATION_PATH), status_code=200)
     async def forget(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
         """DELETE /v1/conversations/{conversation_id}."""
         await services.conversations.delete(request.user.caller, conversation_id)
         told = {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
         return json_response(msgspec.json.encode(told))
 
-    @get(_route(ITEMS_PATH))
+    @get(route(ITEMS_PATH))
     async def items(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
         """GET /v1/conversations/{conversation_id}/items."""
         asked = page_asked(request)
         return json_response(page_of(await services.conversations.items(request.user.caller, conversation_id), *asked))
 
-    @post(_route(ITEMS_PATH), status_code=200)
+    @post(route(ITEMS_PATH), status_code=200)
     async def add(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
         """POST /v1/conversations/{conversation_id}/items."""
         items = _stored(_ITEMS.decode(await _body(request)).items)
         await services.conversations.add(request.user.caller, Grown(conversation_id, items))
         return json_response(page_of(items, len(items), "asc", None))
 
-    @get(_route(ITEM_PATH))
+    @get(route(ITEM_PATH))
     async def item(
         self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str], item_id: FromPath[str]
     ) -> Response[bytes]:
@@ -104,7 +87,7 @@ class ConversationsController(Controller):
             raise no_item(item_id)
         return json_response(found)
 
-    @delete(_route(ITEM_PATH), status_code=200)
+    @delete(route(ITEM_PATH), status_code=200)
     async def remove(
         self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str], item_id: FromPath[str]
     ) -> Response[bytes]:

@@ -1,18 +1,39 @@
-"""Pages of items, of a stored response and of a conversation alike."""
+"""Parts that the routes of stored responses and of conversations share: their stores, answers and pages of items."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 from litestar import Response
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
 
 from contracts.errors import InvalidField
 from contracts.misfit import shortened
 from gateway.auth.guard import KeyedRequest
+from gateway.responses.conversations import ConversationStore
+from gateway.responses.store import ResponseStore
 
 DEFAULT_ITEMS, MOST_ITEMS = 20, 100
 ORDERS = ("asc", "desc")
+
+
+class Stores(Protocol):
+    """The parts of a running gateway that stored responses and conversations need."""
+
+    responses: ResponseStore
+    conversations: ConversationStore
+
+
+Parts = NamedDependency[SkipValidation[Stores]]
+"""The gateway's, which has more: Litestar must not convert it."""
+
+
+def route(path: str) -> str:
+    """The path with its parameters as Litestar declares them."""
+    return path.replace("_id}", "_id:str}")
 
 
 def page_asked(request: KeyedRequest) -> tuple[int, str, str | None]:

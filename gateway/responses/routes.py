@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 from litestar import Controller, Response, delete, get, post
-from litestar.di import NamedDependency
-from litestar.params import FromPath, SkipValidation
+from litestar.params import FromPath
 
 from contracts.errors import InvalidField, UnsupportedField
 from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
-from gateway.responses.item_page import json_response, page_asked, page_of
-from gateway.responses.store import ResponseStore
+from gateway.responses.item_page import Parts, json_response, page_asked, page_of, route
 from gateway.wire.responses.stored import identified
 
 RESPONSE_PATH = "/v1/responses/{response_id}"
 INPUT_ITEMS_PATH, CANCEL_PATH = f"{RESPONSE_PATH}/input_items", f"{RESPONSE_PATH}/cancel"
-
-
-class ResponseServices(Protocol):
-    """The parts of a running gateway that stored responses need."""
-
-    responses: ResponseStore
-
-
-Parts = NamedDependency[SkipValidation[ResponseServices]]
-"""The gateway's, which has more: Litestar must not convert it."""
-
-
-def _route(path: str) -> str:
-    return path.replace("{response_id}", "{response_id:str}")
 
 
 class ResponsesController(Controller):
@@ -39,7 +21,7 @@ class ResponsesController(Controller):
 
     guards = (keyed(Scope.CHAT),)
 
-    @get(_route(RESPONSE_PATH))
+    @get(route(RESPONSE_PATH))
     async def retrieve(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
         """GET /v1/responses/{response_id}."""
         if request.query_params.get("stream", "false") != "false":
@@ -50,20 +32,20 @@ class ResponsesController(Controller):
         stored = await services.responses.get(request.user.caller, response_id)
         return json_response(stored.response)
 
-    @delete(_route(RESPONSE_PATH), status_code=200)
+    @delete(route(RESPONSE_PATH), status_code=200)
     async def delete(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
         """DELETE /v1/responses/{response_id}."""
         await services.responses.delete(request.user.caller, response_id)
         return json_response(msgspec.json.encode({"id": response_id, "object": "response", "deleted": True}))
 
-    @get(_route(INPUT_ITEMS_PATH))
+    @get(route(INPUT_ITEMS_PATH))
     async def input_items(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
         """GET /v1/responses/{response_id}/input_items."""
         limit, order, after = page_asked(request)
         stored = await services.responses.get(request.user.caller, response_id)
         return json_response(page_of(identified(stored.input), limit, order, after))
 
-    @post(_route(CANCEL_PATH), status_code=200)
+    @post(route(CANCEL_PATH), status_code=200)
     async def cancel(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
         """POST /v1/responses/{response_id}/cancel."""
         await services.responses.get(request.user.caller, response_id)

@@ -64,7 +64,7 @@ class Serving:
         metrics = features.metrics
         self.adapters = AdapterLoader(connections, metrics, config.adapter_load_timeout_s)
         self.continuations = Continuations(metrics, config.client_stall_timeout_s)
-        self.observers = observers = Observers()
+        self.observers = observers = Observers(metrics.observer_failed)
         self.generator = Generator(config, connections, drivers, self.adapters, router, observers)
         self.background = BackgroundAttempts(journal, router, self.generator)
         self.warm_ups = WarmUps(self.background.run, idle_timeouts, features.file_metrics)
@@ -91,7 +91,7 @@ class Serving:
             features.cascades,
             observers,
         )
-        pooling_observers = Observers()
+        pooling_observers = Observers(metrics.observer_failed)
         pooling_observers.subscribe(RequestMetrics(metrics), features.traces, FullEngines())
         self.pooling = RequestPipeline(
             config,

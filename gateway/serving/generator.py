@@ -155,8 +155,7 @@ class Generator:
             transcoder.cut()
             request = attempt.request
             request.superseded_by = newer.by
-            for superseded in self._observers.superseded:
-                superseded(request, "decode" if transcoder.text_seen else "prefill")
+            self._observers.superseded(request, "decode" if transcoder.text_seen else "prefill")
 
     def _first_event(self, attempt: Attempt) -> None:
         """The engine has begun: send our headers, unless they have left, with the phases so far."""
@@ -243,5 +242,4 @@ class Generator:
             cause, since_s = SUPERSEDED, client.in_flight.since_s
         if since_s is not None:
             after_s = time.perf_counter() - since_s
-            for aborted in self._observers.aborted:
-                aborted(cause, after_s)
+            self._observers.aborted(cause, after_s)

@@ -1,14 +1,15 @@
 """The events of a request that features may watch without changing its path.
 
-A feature subclasses `RequestObserver` and overrides the events that it needs. An event without a subscriber costs one
-empty loop. Features that change the path (limits, leases, supersession, continuations, cascades, adapters) are called
-by name in `gateway.serving.pipeline`.
+A feature subclasses `RequestObserver` and overrides the events that it needs. An observer that raises is logged and
+counted, and its request goes on. Features that change the path (limits, leases, supersession, continuations, cascades,
+adapters) are called by name in `gateway.serving.pipeline`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 if TYPE_CHECKING:
     from contracts.errors import SlipstreamError
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from gateway.serving.attempt import Attempt
     from gateway.serving.request import InferenceRequest
 
+P = ParamSpec("P")
+logger = logging.getLogger(__name__)
+
 
 class RequestObserver:
-    """Watches requests. No method may raise or wait: each is called from the request's own path."""
+    """Watches requests. No method may wait: each is called from the request's own path."""
 
     def arrived(self, request: InferenceRequest) -> None:
         """The request is prepared; nothing has been reserved for it."""
@@ -46,18 +50,36 @@ class RequestObserver:
         """The request is over, its usage is settled, and its last frame is written."""
 
 
-class Observers:
-    """For each event, the methods of the observers that override it, in the order in which they subscribed."""
+class Event(list[Callable[P, None]]):
+    """The methods that are called when it happens, in the order in which their observers subscribed."""
 
-    def __init__(self) -> None:
-        self.arrived: list[Callable[[InferenceRequest], None]] = []
-        self.placed: list[Callable[[Attempt, Engine], None]] = []
-        self.superseded: list[Callable[[InferenceRequest, str], None]] = []
-        self.aborted: list[Callable[[str, float], None]] = []
-        self.failed: list[Callable[[Attempt, SlipstreamError], None]] = []
-        self.attempted: list[Callable[[Attempt], None]] = []
-        self.answered: list[Callable[[Attempt], None]] = []
-        self.ended: list[Callable[[InferenceRequest, ResponseWriter], None]] = []
+    def __init__(self, broken: Callable[[str], None]) -> None:
+        """broken: gets the name of each method that raised."""
+        super().__init__()
+        self._broken = broken
+
+    def __call__(self, *facts: P.args, **named: P.kwargs) -> None:
+        for observe in self:
+            try:
+                observe(*facts, **named)
+            except Exception:
+                logger.exception("an observer failed; its request goes on: %s", observe.__qualname__)
+                self._broken(observe.__qualname__)
+
+
+class Observers:
+    """For each event, the methods of the observers that override it."""
+
+    def __init__(self, broken: Callable[[str], None]) -> None:
+        """broken: see `Event`."""
+        self.arrived: Event[[InferenceRequest]] = Event(broken)
+        self.placed: Event[[Attempt, Engine]] = Event(broken)
+        self.superseded: Event[[InferenceRequest, str]] = Event(broken)
+        self.aborted: Event[[str, float]] = Event(broken)
+        self.failed: Event[[Attempt, SlipstreamError]] = Event(broken)
+        self.attempted: Event[[Attempt]] = Event(broken)
+        self.answered: Event[[Attempt]] = Event(broken)
+        self.ended: Event[[InferenceRequest, ResponseWriter]] = Event(broken)
 
     def subscribe(self, *observers: RequestObserver) -> None:
         """Call them from now on, for the events that they override."""

@@ -103,8 +103,7 @@ class RequestPipeline:
 
         Raises nothing: failures become error responses and log lines.
         """
-        for arrived in self._observers.arrived:
-            arrived(request)
+        self._observers.arrived(request)
         try:
             async with ClientWatch(connection) as watch:
                 with (
@@ -116,8 +115,7 @@ class RequestPipeline:
             response.error_code = response.error_code or "client_gone"
         finally:
             request.clock.end(Phase.STREAM)
-            for ended in self._observers.ended:
-                ended(request, response)
+            self._observers.ended(request, response)
             response.error = None  # its traceback leads back to here: a cycle that only the collector would find
 
     async def _answer(self, request: InferenceRequest, client: Client) -> None:
@@ -195,8 +193,7 @@ class RequestPipeline:
             try:
                 closing = await self._attempt(attempt)
                 if request.superseded_by is None and request.purpose is None:
-                    for answered in self._observers.answered:
-                        answered(attempt)
+                    self._observers.answered(attempt)
                 return closing
             except SlipstreamError as error:
                 if not isinstance(error, TRIED_AGAIN):
@@ -225,8 +222,7 @@ class RequestPipeline:
             lease = await self._lease(attempt, deadline_s)
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
-            for placed in self._observers.placed:
-                placed(attempt, lease.engine)
+            self._observers.placed(attempt, lease.engine)
             try:
                 self._journal.placed(attempt.placed(lease.engine))
                 closing = await self._generator.generate(attempt, lease)
@@ -237,15 +233,13 @@ class RequestPipeline:
                 if attempt.engine_fault:
                     failing = attempt.failed_engine or lease.engine
                     logger.warning("request %s on %s: %s", request.request_id, failing.replica_id, error)
-                for failed in self._observers.failed:
-                    failed(attempt, error)
+                self._observers.failed(attempt, error)
                 raise
             finally:
                 self._router.release(attempt.lease_end(lease.lease_id))
         except Superseded as newer:
             request.superseded_by = newer.by
-            for superseded in self._observers.superseded:
-                superseded(request, "queue")
+            self._observers.superseded(request, "queue")
             attempt.status = 200
             raise
         except SlipstreamError as error:
@@ -259,8 +253,7 @@ class RequestPipeline:
                 paid = attempt.billed or (request.key.line and attempt.billed_later)
                 request.used = used(attempt.usage_for_limits, attempt.price if paid else None)
                 request.ran = True
-            for attempted in self._observers.attempted:
-                attempted(attempt)
+            self._observers.attempted(attempt)
             closed = attempt.closed()
             await self._journal.closed(closed)
             if request.key.line and attempt.billed_later:

@@ -10,7 +10,7 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError
 from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.error_bodies import event_error
-from engines.http.repeated_event import RepeatedEvent
+from engines.http.repeated_event import CountedEvent, RepeatedEvent
 
 ReadError = Callable[[int, bytes], SlipstreamError]
 """An engine's error by status and body, as `Driver.error` reads it."""
@@ -164,6 +164,7 @@ class Event(msgspec.Struct, gc=False):
     invalid JSON too."""
 
     choices: list[EventChoice]
+    error: Any = None
 
 
 decode_event = msgspec.json.Decoder(Event).decode
@@ -229,10 +230,10 @@ def repeated(payload: bytes, name: str, text: str) -> RepeatedEvent | None:
     return RepeatedEvent(payload[:start], payload[end:])
 
 
-def learned(payload: bytes) -> tuple[str, RepeatedEvent] | None:
+def learned(payload: bytes) -> tuple[str, RepeatedEvent | CountedEvent] | None:
     """The usual event of a stream with one choice, after this one, and the member that holds its text; None: it has
-    more than a text, or its bytes do not show where that is."""
-    if b'"logprobs":{' in payload or b'"usage":{' in payload:
+    more than a text and the usage so far, or its bytes do not show where they are."""
+    if b'"logprobs":{' in payload:
         return None
     try:
         event = _decode_more(payload)
@@ -241,11 +242,19 @@ def learned(payload: bytes) -> tuple[str, RepeatedEvent] | None:
     choices = event.choices
     if len(choices) != 1 or choices[0].index or choices[0].finish_reason is not None:
         return None
-    if event.usage != _NULL or choices[0].logprobs != _NULL:
+    if choices[0].logprobs != _NULL:
         return None
     if (member := only_text(choices[0])) is None or (usual := repeated(payload, *member)) is None:
         return None
-    return member[0], usual
+    if event.usage == _NULL:
+        return member[0], usual
+    counted = CountedEvent.after(usual, bytes(event.usage))
+    return None if counted is None else (member[0], counted)
+
+
+def text_of_insides(insides: list[bytes]) -> str:
+    """The text that usual events hold together. insides: of their JSON strings."""
+    return msgspec.json.decode(b'"%b"' % b"".join(insides), type=str)
 
 
 def texts_in(payload: bytes) -> list[tuple[int, str]]:

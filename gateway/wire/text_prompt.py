@@ -27,7 +27,9 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
         counts = [len(p) if not isinstance(p, str) else estimate(len(p.encode())) for p in prompts]
         counts[0] += estimate(len((suffix or "").encode()))
         return Counted(asked, sum(counts), max(counts), False, _bound(asked))
-    _require_known_ids(prompts, tokenizer.tokenizer)
+    for at, prompt in enumerate(prompts):
+        if not isinstance(prompt, str):
+            tokenizer.tokenizer.require_known(prompt, f"prompt[{at}]" if len(prompts) > 1 else "prompt")
     assert suffix is None
     # before it takes a turn: what cannot fit need not wait
     texts = [text for text in prompts if isinstance(text, str)]
@@ -35,10 +37,8 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
         tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
     encoded = await tokenizer.run(organization_id, texts, lambda: _ids(asked, target, tokenizer.tokenizer))
     counts = [len(ids) for ids in encoded]
-    prompt = asked
-    if target.capabilities.token_prompts:
-        prompt = TextPrompt(tuple(encoded), echo=echo)
-    return Counted(prompt, sum(counts), max(counts), True, sum(counts))
+    sent = TextPrompt(tuple(encoded), echo=echo) if target.capabilities.token_prompts else asked
+    return Counted(sent, sum(counts), max(counts), True, sum(counts))
 
 
 def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
@@ -58,15 +58,6 @@ def _document_start(tokenizer: Tokenizer) -> tuple[int, ...]:
     if not tokenizer.end_ids:
         raise InvalidField("'prompt' is empty, and this model has no token that begins a text.", param="prompt")
     return (min(tokenizer.end_ids),)
-
-
-def _require_known_ids(prompts: tuple[str | tuple[int, ...], ...], tokenizer: Tokenizer) -> None:
-    for index, prompt in enumerate(prompts):
-        if not isinstance(prompt, str) and max(prompt, default=0) >= tokenizer.vocabulary_size:
-            raise InvalidField(
-                f"Token id {max(prompt)} is outside this model's vocabulary of {tokenizer.vocabulary_size}.",
-                param=f"prompt[{index}]" if len(prompts) > 1 else "prompt",
-            )
 
 
 def _bound(asked: TextPrompt) -> int:

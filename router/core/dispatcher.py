@@ -50,13 +50,13 @@ from router.core.fair_queue import account_of
 from router.core.fleet import Fleet
 from router.core.kv_mirror import UNREADABLE, KvMirror
 from router.core.placement import Placer
+from router.core.policy import Policy
 from router.core.pool import PoolState
 from router.core.reasons import Reason
 from router.core.record import RecordBook
 from router.core.replica import LEAST_COMPUTED_TOKENS, Health, Replica
 from router.core.split_costs import saw_pair
 from router.core.state import LiveLease, QueuedRequest, Session
-from router.policies.base import Policy
 
 OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0

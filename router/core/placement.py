@@ -21,6 +21,7 @@ from router.core.excess import in_excess
 from router.core.fair_queue import YIELDING_LENGTH, account_of
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
+from router.core.policy import Policy
 from router.core.pool import PoolState
 from router.core.reasons import FOR_PROMPTS, Reason
 from router.core.record import RecordBook
@@ -29,7 +30,6 @@ from router.core.shed_rate import ShedRates
 from router.core.split import SplitChoice
 from router.core.split_costs import costs_of
 from router.core.state import LiveLease, QueuedRequest, Session
-from router.policies.base import Policy
 
 NEVER = float("inf")
 SOON_S = 0.001

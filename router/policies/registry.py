@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contracts.errors import ConfigError
-from router.policies.base import Policy
+from router.core.policy import Policy
 from router.policies.consistent_hash import ConsistentHash
 from router.policies.least_load import LeastLoad
 from router.policies.prefix import Prefix

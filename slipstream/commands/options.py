@@ -90,13 +90,13 @@ def starting_settings(config_file: Path | None, data: str | None, **overrides: A
 
     Raises ConfigError.
     """
-    from slipstream import start_check
+    from slipstream import fleet_check
     from telemetry.log import starting_log
 
     with starting_log() as log:
         settings = load_settings(config_file, local__data=data, **overrides)
         log.config = settings.logging
-        start_check.check_fleet(settings)
+        fleet_check.check_fleet(settings)
         settings.data.make()
     return settings
 

@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 def gateway(config_file: Path | None, data: str | None, instance: str, **overrides: int | None) -> None:
     """Run one gateway instance."""
     from gateway.main import main
-    from slipstream import start_check
+    from slipstream import fleet_check
     from slipstream.composition import instance_of, surroundings
 
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
-    if (estimated := start_check.estimated(settings)) is not None:
+    if (estimated := fleet_check.estimated(settings)) is not None:
         logger.warning(estimated)
     place = instance_of(settings, instance)
     main(settings.gateway, place, surroundings(settings, place))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +26,7 @@ from slipstream.hints import command
 from slipstream.money import Money
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from contracts.desired_state import Model
     from control.api.call import AdminCall
@@ -36,6 +38,8 @@ REQUESTS_PER_MINUTE, MAX_CONCURRENCY = 600, 16
 CHECK_TIMEOUT_S = 10.0
 CHECK_EVERY_S = 0.2
 END_TIMEOUT_S = 10.0
+LIFETIME_S, RENEWAL_S, RETRY_S = 3_600.0, 1_200.0, 60.0
+"""A key expires an hour after this command was killed: the command renews it three times an hour."""
 
 
 class _Minted(msgspec.Struct, frozen=True):
@@ -87,9 +91,10 @@ def run(
     from slipstream.processes import public_url
 
     base = (url or settings.gateway.console.public_url or public_url(settings)).rstrip("/").removesuffix("/v1")
+    until = datetime.now(UTC) + timedelta(hours=hours)
     for number in (signal.SIGTERM, signal.SIGHUP):  # by default they would leave the key behind
         signal.signal(number, _leave)
-    minted = _minted(deployment, client, model, organization, project, hours, money_per_month)
+    minted = _minted(deployment, client, model, organization, project, until, money_per_month)
     try:
         require_served(chosen, base, minted.secret)
         served = Served(base, minted.secret, minted.model.name, minted.model.context_tokens)
@@ -98,7 +103,8 @@ def run(
             f"and expires in {hours:g} h",
             file=sys.stderr,
         )
-        code = _ended([program, *chosen.arguments(served), *arguments], environment_of(chosen, served, os.environ))
+        with _renewed(deployment, minted.key, until):
+            code = _ended([program, *chosen.arguments(served), *arguments], environment_of(chosen, served, os.environ))
     finally:
         _revoke(deployment, minted.key)
     sys.exit(code)
@@ -114,7 +120,7 @@ def _minted(
     model: str | None,
     organization: str,
     project: str,
-    hours: float,
+    until: datetime,
     money_micro: int | None,
 ) -> _Minted:
     from control.fleet.models import list_models
@@ -125,7 +131,6 @@ def _minted(
     from slipstream.administration import account, administer
     from slipstream.tenants import project_named
 
-    expires_at = datetime.now(UTC) + timedelta(hours=hours)
     limits = NewLimits(
         requests_per_minute=REQUESTS_PER_MINUTE, max_concurrency=MAX_CONCURRENCY, money_micro_per_month=money_micro
     )
@@ -134,7 +139,7 @@ def _minted(
         project_id: UUID = await project_named(call.connection, organization, project)
         chosen = _model((await list_models(call)).data, await get_project(call, project_id), model)
         made = await create_key(
-            call, project_id, NewKey(name=f"run {client} ({account()})"[:200], expires_at=expires_at)
+            call, project_id, NewKey(name=f"run {client} ({account()})"[:200], expires_at=_next_end(until))
         )
         await put_limits(call, made.key.id, ALL_TIERS, limits, level=Level.KEY)
         return _Minted(made.key, made.secret, chosen)
@@ -207,6 +212,39 @@ def _ended(arguments: list[str], environment: dict[str, str]) -> int:
             for number, handler in before.items():
                 signal.signal(number, handler)
     return code if code >= 0 else 128 - code
+
+
+def _next_end(until: datetime) -> datetime:
+    return min(until, datetime.now(UTC) + timedelta(seconds=LIFETIME_S))
+
+
+@contextlib.contextmanager
+def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None]:
+    """Move the key's end onward, `until` at most, as long as this runs: a killed command takes nothing back."""
+    from control.tenants.keys import KeyChanges, update_key
+    from slipstream.administration import administer
+
+    context, ended = click.get_current_context(), threading.Event()
+
+    async def work(call: AdminCall) -> Key:
+        return await update_key(call, key.id, KeyChanges(expires_at=_next_end(until)))
+
+    def renew() -> None:
+        end, pause_s = key.expires_at, RENEWAL_S
+        while end != until and not ended.wait(pause_s):
+            try:
+                with context.scope(cleanup=False):
+                    end, pause_s = administer(deployment, work).expires_at, RENEWAL_S
+            except SlipstreamError:
+                pause_s = RETRY_S  # the client is on the terminal; a key that has expired says so there
+
+    thread = threading.Thread(target=renew, name="renew key", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(END_TIMEOUT_S)
 
 
 def _revoke(deployment: Deployment, key: Key) -> None:

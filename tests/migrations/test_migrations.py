@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from hashlib import sha256
 from pathlib import Path
 
 import psycopg
@@ -33,6 +34,16 @@ SELECT 'index', indexname::text, indexdef FROM pg_indexes
  WHERE schemaname IN ('gateway', 'evals') AND tablename NOT LIKE 'usage\_events\_%'
 """
 """Without the partitions of usage_events, which are copies of it."""
+ROUTINES = """
+SELECT 'function', oid::regprocedure::text, prosecdef || coalesce(pg_get_function_sqlbody(oid), prosrc)
+  FROM pg_proc WHERE pronamespace = 'gateway'::regnamespace AND prolang <> 12
+UNION ALL
+SELECT 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL
+SELECT 'statistics', stxname::text, pg_get_statisticsobjdef(oid) FROM pg_statistic_ext
+"""
+RELEASE_0_1_0 = "d366728042bf8e239e85e8c1853920668576e72260a2d93126511ae50f00e798"
+"""Of the schema that release 0.1.0 made by 44 migrations, in PostgreSQL 18's words."""
 
 
 def rows(url: str, query: str) -> set[tuple[object, ...]]:
@@ -47,9 +58,7 @@ def head() -> str | None:
 
 def objects(url: str) -> set[tuple[object, ...]]:
     """Everything in the schema that a downgrade could forget, functions and triggers included."""
-    functions = "SELECT 'function', proname::text, '' FROM pg_proc WHERE pronamespace = 'gateway'::regnamespace"
-    triggers = "SELECT 'trigger', tgname::text, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal"
-    return rows(url, f"{CATALOG} UNION ALL {functions} UNION ALL {triggers}")
+    return rows(url, f"{CATALOG} UNION ALL {ROUTINES}")
 
 
 def test_up_down_and_up_again_leave_the_same_schema(empty_postgres_url: str) -> None:
@@ -58,7 +67,7 @@ def test_up_down_and_up_again_leave_the_same_schema(empty_postgres_url: str) -> 
     run.upgrade(url)
     first = objects(url)
     assert run.current(url) == head()
-    assert {row[0] for row in first} == {"column", "constraint", "index", "function", "trigger"}
+    assert {row[0] for row in first} == {"column", "constraint", "index", "function", "trigger", "statistics"}
 
     run.downgrade(url, "base")
     assert run.current(url) is None
@@ -66,6 +75,30 @@ def test_up_down_and_up_again_leave_the_same_schema(empty_postgres_url: str) -> 
 
     run.upgrade(url)
     assert objects(url) == first
+
+
+def test_a_database_of_release_0_1_0_is_upgraded_with_its_rows(empty_postgres_url: str) -> None:
+    url = empty_postgres_url
+    run.upgrade(url, "0044")
+    assert sha256(repr(sorted(objects(url))).encode()).hexdigest() == RELEASE_0_1_0
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro,"
+                           " cache_write_micro, output_micro) VALUES ('kept', now(), 1, 1, 1, 1)")  # fmt: skip
+    run.upgrade(url)
+    assert rows(url, "SELECT model, offline_percent FROM gateway.prices") == {("kept", 100)}
+
+
+@pytest.mark.parametrize(("revision", "advice"), [("0030", "of release 0.1.0 first"), ("9999", "run the release that")])
+def test_a_database_of_another_release_is_refused_with_the_way_on(
+    revision: str, advice: str, empty_postgres_url: str
+) -> None:
+    url = empty_postgres_url
+    run.upgrade(url, "0044")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE slipstream_version SET version_num = %s", (revision,))
+    with pytest.raises(ConfigError, match=f"at revision {revision}.*{advice}"):
+        run.upgrade(url)
+    assert run.current(url) == revision
 
 
 def test_upgrading_twice_changes_nothing_and_keeps_rows(empty_postgres_url: str) -> None:

@@ -171,6 +171,6 @@ def test_the_application_may_ask_whether_all_is_migrated_and_may_not_migrate(emp
     url, application = empty_postgres_url, application_url(empty_postgres_url)
     run.upgrade(url, application_url=application)
     run.upgrade(application, application_url=application)  # nothing is left to do
-    run.downgrade(url, "0006")
+    run.downgrade(url, "0044")
     with pytest.raises(ConfigError, match=r"local\.migration_database_url"):
         run.upgrade(application, application_url=application)

@@ -28,7 +28,7 @@ def test_the_newest_file_is_alembics_head() -> None:
 async def test_only_a_database_at_the_newest_revision_has_nothing_to_migrate(empty_postgres_url: str) -> None:
     url = empty_postgres_url
     assert not await revision.is_newest(url, application_url(url))
-    run.upgrade(url, "0042")
+    run.upgrade(url, "0044")
     assert not await revision.is_newest(url, application_url(url))
     run.upgrade(url)
     assert await revision.is_newest(url, application_url(url))

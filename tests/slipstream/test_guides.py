@@ -11,7 +11,7 @@ import yaml
 
 from contracts import settings
 from engines.drivers import registry
-from slipstream import start_check
+from slipstream import fleet_check
 from slipstream.settings import Settings
 from tests.deployment import ROOT
 from tests.prometheus import RULES, rules_in
@@ -28,7 +28,7 @@ def test_every_example_of_settings_is_valid(page: str, block: str, tmp_path: Pat
     file.write_text(block)
     read = settings.load(Settings, file, {})
     if read.models:
-        start_check.check_fleet(read)
+        fleet_check.check_fleet(read)
     for pool in read.pools:
         pool.check_api_key()
         registry.of_pool(pool)

@@ -10,10 +10,12 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import click
 import msgspec
 import pytest
 
@@ -23,6 +25,8 @@ from contracts.generation import Tier
 from gateway.desired.store import DesiredStateStore
 from infra.local.folders import DataFolder
 from slipstream.coding_clients import CLIENTS, Served, environment_of
+from slipstream.commands import run as run_command
+from slipstream.commands.options import Deployment
 from slipstream.commands.run import require_served
 from tests.desired_states import seed
 from tests.slipstream.shell import VARIABLE, Shell
@@ -155,7 +159,7 @@ async def test_a_client_runs_with_a_key_that_ends_with_it(
             " FROM gateway.api_keys k JOIN gateway.limits ON subject_id = k.id"
         )
         assert key["revoked_at"] is not None
-        assert round(key["life"].total_seconds() / 3_600) == 12
+        assert round(key["life"].total_seconds() / 3_600) == 1, "a killed command does not revoke it"
         assert (key["requests_per_minute"], key["max_concurrency"]) == (600, 16)
 
         waiting = await runner.start(*ours, "--url", url, "aider", "wait")
@@ -172,6 +176,31 @@ async def test_a_client_runs_with_a_key_that_ends_with_it(
     assert "project 'web' may use no chat model 'fill'; it may use: small, large" in said
     assert code != 0
     assert await connection.fetch(ROWS) == rows, "no key was made"
+
+
+async def test_a_running_command_moves_the_end_of_its_key_up_to_the_hours(
+    shell: Shell,
+    connection: asyncpg.Connection[Any],
+    fresh_postgres_url: str,
+    data_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, fresh_postgres_url)
+    monkeypatch.setattr(run_command, "RENEWAL_S", 0.0)
+    until = datetime.now(UTC) + timedelta(seconds=run_command.LIFETIME_S + 0.3)
+
+    def run() -> None:
+        deployment = Deployment(None, str(data_folder))
+        with click.Context(run_command.run, info_name="run"):
+            minted = run_command._minted(deployment, "aider", None, "acme", "web", until, None)
+            assert minted.key.expires_at is not None
+            assert minted.key.expires_at < until
+            with run_command._renewed(deployment, minted.key, until):
+                next(each for each in threading.enumerate() if each.name == "renew key").join(60)
+
+    await asyncio.to_thread(run)
+    assert await connection.fetchval("SELECT expires_at FROM gateway.api_keys") == until
+    assert await connection.fetchval("SELECT count(*) FROM gateway.audit_log WHERE action = 'key.update'") > 0
 
 
 async def test_a_client_that_is_not_installed_is_named_with_its_install_command(

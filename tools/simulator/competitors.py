@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contracts.errors import ConfigError
 from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
-from router.policies.base import Policy
+from router.core.policy import Policy
 from router.policies.registry import create
 from tools.simulator.baselines.dynamo_cost import DynamoCost, DynamoRejecting
 from tools.simulator.baselines.inside import MostCached, SmgInside

@@ -10,48 +10,30 @@ from typing import Any, Protocol
 
 import msgspec
 
-from contracts.errors import EngineFailed, SlipstreamError
+from contracts.errors import EngineFailed
 from contracts.generation import Generation
 from contracts.usage import Usage
-from engines.http.event_splitter import EventSplitter
 from gateway.wire.anthropic.prepare import AnswerDetails
-from gateway.wire.chunk import (
-    BROKEN_OFF,
-    CallChunk,
-    EventChoice,
-    EventDelta,
-    ReadError,
-    UnreadableEvent,
-    decoded,
-    error_in,
-    finish_of,
-    has_text,
-    require_asked,
-)
+from gateway.wire.chunk import BROKEN_OFF, CallChunk, EventDelta, ReadError, finish_of, text_of_insides
+from gateway.wire.event_reader import EventReader
 from gateway.wire.openai.tool_calls import Calls, openai_reason
 from gateway.wire.prepared import Prepared
 from gateway.wire.usage_tracker import UsageTracker
 
 SIGNATURE = "unsigned"
 """Stands where Anthropic signs a thought. Some clients drop a thought without a signature."""
+MEMBERS = {"content": "text", "reasoning_content": "thinking"}
+"""The block that grows by a member of an engine's event."""
 UNREAD = "INVALID_JSON"
 """The name by which Anthropic's documentation passes on arguments that are no JSON object."""
-_NULL = b"null"
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
-
-
-class _Event(msgspec.Struct, gc=False):
-    """The needed fields of a usual event."""
-
-    choices: list[EventChoice]
-    usage: msgspec.Raw = msgspec.Raw(_NULL)
-
-
-_decode = msgspec.json.Decoder(_Event).decode
 
 
 class Sink(Protocol):
     """Writes an answer."""
+
+    out: list[bytes]
+    """Bytes that may be sent."""
 
     def begin(self, usage: Usage) -> None:
         """The message begins. usage: known so far."""
@@ -69,8 +51,8 @@ class Sink(Protocol):
         """A block ends."""
         ...
 
-    def taken(self) -> bytes:
-        """The bytes that may be sent now."""
+    def extend(self, index: int, kind: str, insides: list[bytes]) -> None:
+        """A block grows, by the insides of JSON strings."""
         ...
 
     def end(self, ending: Ending, usage: Usage) -> bytes:
@@ -87,7 +69,7 @@ class Ending(msgspec.Struct, frozen=True):
     """See `AnswerDetails`."""
 
 
-class MessageReader:
+class MessageReader(EventReader):
     """State of one attempt's answer."""
 
     text = None
@@ -96,15 +78,14 @@ class MessageReader:
 
     def __init__(self, sink: Sink, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> None:
         """usage: gets every event. read_error: the dialect's `Driver.error`."""
+        super().__init__(usage, read_error)
         generation = prepared.generation
         self._sink = sink
+        self._out = sink.out
         self._details = prepared.details if isinstance(prepared.details, AnswerDetails) else AnswerDetails()
         self._stops = generation.sampling.stop
         self._prompt_tokens = prepared.prompt_tokens
         self._request_id = generation.request_id
-        self._usage = usage
-        self._read_error = read_error
-        self._splitter = EventSplitter()
         self._kind = ""
         """The open block's: `text`, `thinking` or `call`; "": none is open."""
         self._next = 0
@@ -125,36 +106,14 @@ class MessageReader:
         self._stop_sequence: str | None = None
         self._refused = False
         """The model has refused, in a text of its own."""
-        self.events = 0
-        self.text_seen = False
-        self.satisfied = False
-        self.error: SlipstreamError | None = None
 
     @property
     def finished(self) -> bool:
         return self._reason is not None
 
-    @property
-    def complete(self) -> bool:
-        return self.finished and self.error is None
-
-    def cut(self) -> None:
-        if not self.finished:
-            self.satisfied = True
-
-    def feed(self, data: bytes) -> bytes:
-        """Raises UnreadableEvent."""
-        try:
-            for payload in self._splitter.feed(data):
-                if payload != b"[DONE]" and not self._usual(payload):
-                    self._unusual(payload)
-        except EngineFailed as failure:
-            raise UnreadableEvent(failure, self._sink.taken()) from None
-        return self._sink.taken()
-
     def finish(self) -> bytes:
         if not self.events:
-            self._sink.begin(self._told())
+            self._begin({})
         for number in sorted(self._arguments.keys() - self._begun):
             self._take("call", call=number)
         for kind, text, number in self._deferred:
@@ -162,46 +121,23 @@ class MessageReader:
         self._close()
         return self._sink.end(self._ending(), self._told())
 
-    def _usual(self, payload: bytes) -> bool:
-        """Take an event that only extends the answer; False: it is another one, or written in another way."""
-        if not self.text_seen or self.finished or self.satisfied:
-            return False
-        try:
-            event = _decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        choices = event.choices
-        if len(choices) != 1 or choices[0].finish_reason is not None or choices[0].index:
-            return False
-        self.events += 1
-        usage = bytes(event.usage)
-        self._usage.passed(payload, None if usage == _NULL else usage)
-        if (delta := choices[0].delta) is not None:
-            self._grow(delta)
-        return True
+    def _begin(self, chunk: dict[str, Any]) -> None:
+        self._sink.begin(self._told())
 
-    def _unusual(self, payload: bytes) -> None:
-        """First, finishing, usage-only, error and oddly written events."""
-        chunk = decoded(payload)
-        error = error_in(chunk, self._read_error)
-        if error is not None:
-            self.error = self.error or error
+    def _add(self, choice: dict[str, Any]) -> None:
+        if choice.get("finish_reason") in BROKEN_OFF:
             return
-        require_asked(chunk, 1)
-        self._usage.chunk(chunk)
-        if self.satisfied:
-            return
-        if not self.events:
-            self._sink.begin(self._told())
-        self.events += 1
-        self.text_seen = self.text_seen or has_text(chunk)
-        for choice in chunk.get("choices") or ():
-            if self.finished or choice.get("finish_reason") in BROKEN_OFF:
-                return
-            self._grow(_delta(choice))
-            if (reason := finish_of(choice)) is not None:
-                self._reason = reason
-                self._stop_sequence = self._matched(choice)
+        self._grow(_delta(choice))
+        if (reason := finish_of(choice)) is not None:
+            self._reason = reason
+            self._stop_sequence = self._matched(choice)
+
+    def _extends(self, member: str) -> bool:
+        return bool(self._kind) and MEMBERS.get(member) == self._kind and not self._deferred
+
+    def _extend(self, insides: list[bytes]) -> None:
+        if self._kind == "text" or self._details.shows_thoughts:
+            self._sink.extend(self._next - 1, self._kind, insides)
 
     def _grow(self, delta: EventDelta) -> None:
         thought = delta.reasoning_content
@@ -301,7 +237,7 @@ class StreamSink:
     def __init__(self, message: dict[str, Any]) -> None:
         """message: the fields that every answer has."""
         self._message = message
-        self._out: list[bytes] = []
+        self.out: list[bytes] = []
 
     def begin(self, usage: Usage) -> None:
         message = {**self._message, "content": [], "stop_reason": None, "stop_sequence": None}
@@ -311,26 +247,26 @@ class StreamSink:
         self._event("content_block_start", index=index, content_block=block)
 
     def add(self, index: int, kind: str, text: str) -> None:
-        self._out.append(
+        self.extend(index, kind, [msgspec.json.encode(text)[1:-1]])
+
+    def extend(self, index: int, kind: str, insides: list[bytes]) -> None:
+        head = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b_delta",'
-            b'"%b":%b}}\n\n' % (index, _DELTAS[kind], kind.encode(), msgspec.json.encode(text))
+            b'"%b":"' % (index, _DELTAS[kind], kind.encode())
         )
+        self.out += [b'%b%b"}}\n\n' % (head, inside) for inside in insides]
 
     def stop(self, index: int) -> None:
         self._event("content_block_stop", index=index)
-
-    def taken(self) -> bytes:
-        taken, self._out = b"".join(self._out), []
-        return taken
 
     def end(self, ending: Ending, usage: Usage) -> bytes:
         delta = {"stop_reason": ending.reason, "stop_sequence": ending.stop_sequence}
         self._event("message_delta", delta=delta, usage=usage_json(usage), **_edits(ending))
         self._event("message_stop")
-        return self.taken()
+        return b"".join(self.out)
 
     def _event(self, kind: str, **fields: Any) -> None:
-        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode({"type": kind, **fields})))
+        self.out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode({"type": kind, **fields})))
 
 
 class WholeSink:
@@ -339,6 +275,7 @@ class WholeSink:
     def __init__(self, message: dict[str, Any]) -> None:
         """message: the fields that every answer has."""
         self._message = message
+        self.out: list[bytes] = []
         self._blocks: list[dict[str, Any]] = []
         self._texts: list[dict[str, bytearray]] = []
 
@@ -352,11 +289,11 @@ class WholeSink:
     def add(self, index: int, kind: str, text: str) -> None:
         self._texts[index].setdefault(kind, bytearray()).extend(text.encode())
 
+    def extend(self, index: int, kind: str, insides: list[bytes]) -> None:
+        self.add(index, kind, text_of_insides(insides))
+
     def stop(self, index: int) -> None:
         """Nothing is sent before the end."""
-
-    def taken(self) -> bytes:
-        return b""
 
     def end(self, ending: Ending, usage: Usage) -> bytes:
         for block, texts in zip(self._blocks, self._texts, strict=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from contracts.errors import SlipstreamError
@@ -17,25 +15,21 @@ from gateway.wire.anthropic.rate_headers import rate_headers
 from gateway.wire.anthropic.schema import CountTokensRequest, MessagesRequest
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
+from gateway.wire.endpoint_format import EndpointFormat
 from gateway.wire.errors import Headers
-from gateway.wire.format import EVENT_STREAM, Transcoder
-from gateway.wire.key_header import authorization_of
+from gateway.wire.format import Transcoder
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class _AnthropicFormat:
+class _AnthropicFormat(EndpointFormat):
     """The common part of both formats."""
 
-    stream_headers = EVENT_STREAM
     heartbeat = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def __init__(self, config: RequestConfig) -> None:
         self._decoder = BodyDecoder()
-
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
 
     async def prepare(
         self, asked: CountTokensRequest, request_id: str, caller: Caller, salt: str, target: Target
@@ -45,7 +39,7 @@ class _AnthropicFormat:
 
     def headers(self, request_id: str) -> Headers:
         """Anthropic's name for the id, and the one of all other APIs here."""
-        return [(b"request-id", request_id.encode()), (b"x-request-id", request_id.encode())]
+        return [(b"request-id", request_id.encode()), *super().headers(request_id)]
 
     def rate_headers(self, state: RateLimitStatus) -> Headers:
         return rate_headers(state)
@@ -66,7 +60,7 @@ class _AnthropicFormat:
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
         """No `message_stop` follows it."""
-        return b"event: error\ndata: " + error_body(error, request_id) + b"\n\n"
+        return b"event: error\n" + super().error_event(error, request_id)
 
 
 class MessagesFormat(_AnthropicFormat):

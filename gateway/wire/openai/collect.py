@@ -9,21 +9,13 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import InvalidField, SlipstreamError, UnsupportedField
+from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
-from engines.http.event_splitter import MAX_EVENT_BYTES, EventSplitter
-from gateway.wire.chunk import (
-    LESSONS,
-    ReadError,
-    created_of,
-    decoded,
-    error_in,
-    has_text,
-    learned,
-    require_asked,
-)
+from engines.http.event_splitter import MAX_EVENT_BYTES
+from gateway.wire.chunk import LESSONS, ReadError, created_of
+from gateway.wire.event_reader import EventReader
 from gateway.wire.openai.best_of import BestOf
 from gateway.wire.openai.whole_choice import WholeChoice
 from gateway.wire.usage_json import usage_json
@@ -62,7 +54,7 @@ def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
         )
 
 
-class Collector:
+class Collector(EventReader):
     """State of one attempt's whole answer."""
 
     def __init__(
@@ -81,33 +73,24 @@ class Collector:
     ) -> None:
         """best_of: None: all choices are returned. seen, read_error: see `Relay`. chat: the default until the engine's
         first event. service_tier: named in the response; None: left out. forced_call: see `openai_reason`."""
+        super().__init__(
+            seen or UsageTracker(choices, prompts),
+            read_error,
+            choices,
+            LESSONS if choices == 1 and best_of is None else 0,
+        )
         self._forced_call = forced_call
         self._service_tier = {} if service_tier is None else {"service_tier": service_tier}
-        self._read_error = read_error
         self._best_of = best_of
         self._id = response_id
         self._model = model
-        self._expected = choices
-        self._splitter = EventSplitter()
         self._choices: dict[int, WholeChoice] = {}
-        self._ended: set[int] = set()
+        self._ended_choices: set[int] = set()
         """Choices that have their finish_reason."""
         self._repeated_text = ""
         """The text that grows with each usual event."""
-        self._lessons = LESSONS if choices == 1 and best_of is None else 0
         self._chat = chat
         self._created = 0
-        self._usage = seen or UsageTracker(choices, prompts)
-        self.events = 0
-        self.text_seen = False
-        self.done = False
-        self.satisfied = False
-        """The response was cut: otherwise clients get all of the engine's output."""
-        self.error: SlipstreamError | None = None
-
-    def cut(self) -> None:
-        self.satisfied = not self.finished
-        self._splitter.repeated = None
 
     @property
     def characters(self) -> int | None:
@@ -124,43 +107,12 @@ class Collector:
     @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
-        return len(self._ended) >= self._expected
-
-    @property
-    def complete(self) -> bool:
-        """The engine ended as it should."""
-        return self.finished and self.error is None
+        return len(self._ended_choices) >= self._asked_choices
 
     @property
     def usage(self) -> Usage | None:
         """What the engine has reported so far, all choices together, or None."""
         return self._usage.total
-
-    def feed(self, data: bytes) -> bytes:
-        """Takes engine bytes; never has anything to send before the end."""
-        for payload in self._splitter.runs(data):
-            if isinstance(payload, list):
-                self.events += len(payload)
-                self._usage.texts(payload)
-                self._choices[0].extend(self._repeated_text, payload)
-            elif payload == b"[DONE]":
-                self.done = True
-                self._require_comparable()
-            else:
-                self._splitter.repeated = None
-                self._chunk(decoded(payload))
-                if self._lessons:
-                    self._learn_repeated(payload)
-        return b""
-
-    def _learn_repeated(self, payload: bytes) -> None:
-        """Have the splitter recognize the events that differ from this one in their text only, and only extend the
-        choice by it."""
-        if self.satisfied or self.error is not None or not self.text_seen or self.finished:
-            return
-        if (usual := learned(payload)) is not None:
-            self._lessons -= 1
-            self._repeated_text, self._splitter.repeated = usual
 
     def finish(self) -> bytes:
         """The whole answer as JSON."""
@@ -177,7 +129,7 @@ class Collector:
             }
         )
 
-    def _require_comparable(self) -> None:
+    def _ended(self) -> None:
         """Refuse engines without log probabilities: the choice among several would be arbitrary."""
         if self._best_of is not None and self.text_seen and not any(c.has_logprobs for c in self._choices.values()):
             self.error = self.error or UnsupportedField(
@@ -188,33 +140,31 @@ class Collector:
 
     def _answered(self) -> list[dict[str, Any]]:
         if self.satisfied:
-            for index in range(self._expected):
+            for index in range(self._asked_choices):
                 self._choice(index).end()
-                self._ended.add(index)
+                self._ended_choices.add(index)
         choices = {index: self._choices[index].json() for index in sorted(self._choices)}
         if self._best_of is None:
             return list(choices.values())
         return self._best_of.pick(choices, self._usage.output_tokens)
 
-    def _chunk(self, chunk: dict[str, Any]) -> None:
-        self.error = self.error or error_in(chunk, self._read_error)
-        if self.error is not None:
-            return
-        require_asked(chunk, self._expected)
-        if not self.events:
-            self._chat = chunk.get("object") != "text_completion"
-            self._created = created_of(chunk)
-        self.events += 1
-        self._usage.chunk(chunk)
-        if self.satisfied:
-            return
-        self.text_seen = self.text_seen or has_text(chunk)
-        for part in chunk.get("choices") or ():
-            index = int(part.get("index") or 0)
-            choice = self._choice(index)
-            choice.add(part)
-            if choice.finish_reason:
-                self._ended.add(index)
+    def _begin(self, chunk: dict[str, Any]) -> None:
+        self._chat = chunk.get("object") != "text_completion"
+        self._created = created_of(chunk)
+
+    def _add(self, choice: dict[str, Any]) -> None:
+        index = int(choice.get("index") or 0)
+        grown = self._choice(index)
+        grown.add(choice)
+        if grown.finish_reason:
+            self._ended_choices.add(index)
+
+    def _extends(self, member: str) -> bool:
+        self._repeated_text = member
+        return True
+
+    def _extend(self, insides: list[bytes]) -> None:
+        self._choices[0].extend(self._repeated_text, insides)
 
     def _choice(self, index: int) -> WholeChoice:
         if index not in self._choices:

@@ -219,12 +219,13 @@ class Relay:
         if self._counted is not None and (found := self._counted.cut(payload)) is not None:
             return self._passed(payload, *found)
         try:
-            choices = decode_event(payload).choices
+            event = decode_event(payload)
             if not payload.isascii():
                 payload.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._unusual(payload)
-        rewritten = self._rewrite(payload, choices)
+        choices = event.choices
+        rewritten = None if event.error else self._rewrite(payload, choices)
         if rewritten is None:
             return self._unusual(payload)
         self.events += 1
@@ -264,9 +265,7 @@ class Relay:
         if self._running is None:
             self._splitter.repeated = theirs
             return
-        after, usage, rest = theirs.after.rpartition(self._running)
-        if usage and after.endswith(b',"usage":'):
-            self._counted = CountedEvent(theirs.before, after, rest)
+        self._counted = CountedEvent.after(theirs, self._running)
 
     def _rewrite(self, payload: bytes, choices: list[EventChoice]) -> bytes | None:
         """Rewrite in place: our id, our model, no running usage. None if the layout is not the expected one, or the

@@ -121,10 +121,8 @@ async def _counted(texts: list[Named], target: Target, organization_id: str) -> 
         try:
             if not isinstance(one.value, str):
                 ids = len(one.value)
-                if ids <= limit_tokens and max(one.value) >= tokenizer.vocabulary_size:
-                    raise InvalidField(
-                        f"Token id {max(one.value)} is outside this model's vocabulary of {tokenizer.vocabulary_size}."
-                    )
+                if ids <= limit_tokens:
+                    tokenizer.require_known(one.value, one.param)
                 return Tokens(ids, ids + MARKS)
             ids = len(tokenizer.encode(one.value, limit_tokens))
         except SlipstreamError as error:

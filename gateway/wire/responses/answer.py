@@ -13,19 +13,8 @@ import msgspec
 
 from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
-from engines.http.event_splitter import EventSplitter
-from gateway.wire.chunk import (
-    LESSONS,
-    ReadError,
-    UnreadableEvent,
-    decoded,
-    error_in,
-    finish_of,
-    has_text,
-    learned,
-    require_asked,
-    with_one_thought,
-)
+from gateway.wire.chunk import ReadError, finish_of, with_one_thought
+from gateway.wire.event_reader import EventReader
 from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
 from gateway.wire.prepared import Prepared
 from gateway.wire.responses.envelope import settings, state
@@ -40,7 +29,7 @@ INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Reasons of incomplete responses, by finish reason."""
 
 
-class Answer:
+class Answer(EventReader):
     """State of one attempt's response. response: the finished object's JSON, once `finish` was called."""
 
     characters = None
@@ -49,6 +38,7 @@ class Answer:
     def __init__(
         self, response_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError, *, stream: bool
     ) -> None:
+        super().__init__(usage, read_error)
         details = prepared.details
         assert isinstance(details, Details)
         self._id = response_id
@@ -56,10 +46,7 @@ class Answer:
         self._prepared = prepared
         self._names = details.names
         self._encrypted = ENCRYPTED in (details.asked.request.include or ())
-        self._usage = usage
-        self._read_error = read_error
         self._stream = stream
-        self._splitter = EventSplitter()
         self._sequence = 0
         self._sent = 0
         """Number of the event that follows the last one before `finish`."""
@@ -70,69 +57,37 @@ class Answer:
         self._calls = Calls()
         self._made: list[GrowingCall] = []
         self._reason: str | None = None
-        self._lessons = LESSONS
         self._before = self._between = b""
         """The bytes of a usual event before its number, and between that and its text."""
         self.response = b""
-        self.events = 0
-        self.text_seen = False
-        self.satisfied = False
-        """The response was cut: otherwise clients get all of the engine's output."""
-        self.error: SlipstreamError | None = None
 
     @property
     def finished(self) -> bool:
         """The engine gave its finish reason."""
         return self._reason is not None
 
-    @property
-    def complete(self) -> bool:
-        """The engine ended as it should."""
-        return self.finished and self.error is None
-
-    def cut(self) -> None:
-        self.satisfied = not self.finished
-        self._splitter.repeated = None
-
-    def feed(self, data: bytes) -> bytes:
-        """Client bytes for the engine bytes; b"" when there is nothing to send yet. Raises UnreadableEvent."""
-        out: list[bytes] = []
-        try:
-            for payload in self._splitter.runs(data):
-                if isinstance(payload, list):
-                    self._run(payload, out)
-                elif payload != b"[DONE]":
-                    self._splitter.repeated = None
-                    self._chunk(decoded(payload), out)
-                    if self._lessons:
-                        self._learn(payload)
-        except EngineFailed as failure:
-            raise UnreadableEvent(failure, b"".join(out)) from None
-        return out[0] if len(out) == 1 else b"".join(out)
-
     def finish(self) -> bytes:
         """The end of a good response: the last events, or the whole body."""
-        out: list[bytes] = []
         if not self.events:
-            self._begin(out)
+            self._begin({})
         self._sent = self._sequence
         reason = INCOMPLETE.get(self._reason or "")
         status = "completed" if reason is None else "incomplete"
         if not self._items:
-            self._growing("message", out)
+            self._growing("message")
         for number in self._calls.without_arguments(self._reason):
-            self._grow_call(self._made[number], NO_ARGUMENTS, out)
+            self._grow_call(self._made[number], NO_ARGUMENTS)
         last = self._items[-1]
         for item in self._items:
-            self._close(item, status if item is last else "completed", out)
+            self._close(item, status if item is last else "completed")
         usage = self._usage.total or Usage()
         output = [self._json(item, status if item is last else "completed") for item in self._items]
         response = self._settings | state(status, output, usage, incomplete=reason, completed_at=int(time.time()))
         self.response = msgspec.json.encode(response)
         if not self._stream:
             return self.response
-        self._emit(f"response.{status}", out, response=msgspec.Raw(self.response))
-        return b"".join(out)
+        self._emit(f"response.{status}", response=msgspec.Raw(self.response))
+        return self._taken()
 
     def failed(self, error: SlipstreamError) -> bytes:
         """The event that ends a stream that has begun. What `finish` returned was not sent."""
@@ -143,112 +98,91 @@ class Answer:
         response = self._settings | state("failed", output, self._usage.total, error)
         return self._event("response.failed", response=response)
 
-    def _chunk(self, chunk: dict[str, Any], out: list[bytes]) -> None:
-        self.error = self.error or error_in(chunk, self._read_error)
-        if self.error is not None:
-            return
-        require_asked(chunk, 1)
-        if not self.events and not self.satisfied:
-            self._begin(out)
-        self.events += 1
-        self._usage.chunk(chunk)
-        if self.satisfied or self.finished:
-            return
-        self.text_seen = self.text_seen or has_text(chunk)
-        for choice in chunk.get("choices") or ():
-            self._grow(with_one_thought(choice.get("delta") or {}), out)
-            reason = finish_of(choice)
-            if reason is not None:
-                self._reason = openai_reason(reason, calls=bool(self._made))
+    def _begin(self, chunk: dict[str, Any]) -> None:
+        self._settings = settings(self._id, int(time.time()), self._prepared)
+        if self._stream:
+            begun = msgspec.Raw(msgspec.json.encode(self._settings | state("in_progress", [])))
+            self._emit("response.created", response=begun)
+            self._emit("response.in_progress", response=begun)
 
-    def _learn(self, payload: bytes) -> None:
-        """Have the splitter recognize the events that differ from this one in their text only, and only extend the item
-        that grows."""
+    def _add(self, choice: dict[str, Any]) -> None:
+        self._grow(with_one_thought(choice.get("delta") or {}))
+        reason = finish_of(choice)
+        if reason is not None:
+            self._reason = openai_reason(reason, calls=bool(self._made))
+
+    def _extends(self, member: str) -> bool:
         item = self._open
-        if item is None or item.refused or self.finished or self.satisfied or self.error is not None:
-            return
-        if (usual := learned(payload)) is None or MEMBERS[item.kind] != usual[0]:
-            return
-        self._lessons -= 1
-        self._splitter.repeated = usual[1]
+        if item is None or item.refused or MEMBERS[item.kind] != member:
+            return False
         kind = _delta_of(item).encode()
         self._before = b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind, kind)
         self._between = b',%b,"delta":"' % msgspec.json.encode(_place_of(item))[1:-1]
+        return True
 
-    def _run(self, insides: list[bytes], out: list[bytes]) -> None:
-        """Usual events, by their texts: the insides of JSON strings."""
+    def _extend(self, insides: list[bytes]) -> None:
         assert self._open is not None
-        self.events += len(insides)
-        self._usage.texts(insides)
         self._open.grow(insides)
         if self._stream:
             before, between, number = self._before, self._between, self._sequence
             self._sequence += len(insides)
-            out += [b'%b%d%b%b"}\n\n' % (before, at, between, text) for at, text in enumerate(insides, number)]
+            self._out += [b'%b%d%b%b"}\n\n' % (before, at, between, text) for at, text in enumerate(insides, number)]
 
-    def _begin(self, out: list[bytes]) -> None:
-        self._settings = settings(self._id, int(time.time()), self._prepared)
-        if self._stream:
-            begun = msgspec.Raw(msgspec.json.encode(self._settings | state("in_progress", [])))
-            self._emit("response.created", out, response=begun)
-            self._emit("response.in_progress", out, response=begun)
-
-    def _grow(self, delta: dict[str, Any], out: list[bytes]) -> None:
+    def _grow(self, delta: dict[str, Any]) -> None:
         if thought := delta.get("reasoning_content"):
-            self._grow_text(self._growing("reasoning", out), thought, out)
+            self._grow_text(self._growing("reasoning"), thought)
         if content := delta.get("content"):
-            self._grow_text(self._growing("message", out), content, out)
+            self._grow_text(self._growing("message"), content)
         if refusal := delta.get("refusal"):
-            self._grow_text(self._growing("message", out, refused=True), refusal, out)
+            self._grow_text(self._growing("message", refused=True), refusal)
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             arguments = function.get("arguments") or ""
             number = self._calls.add(call.get("index"), call.get("id"), function.get("name"), arguments)
             if number == len(self._made):
-                self._begin_call(number, out)
+                self._begin_call(number)
             if arguments:
-                self._grow_call(self._made[number], arguments, out)
+                self._grow_call(self._made[number], arguments)
 
-    def _growing(self, kind: Kind, out: list[bytes], *, refused: bool = False) -> Growing:
+    def _growing(self, kind: Kind, *, refused: bool = False) -> Growing:
         """The item of this kind that grows; a new one, unless the last is one."""
         item = self._open
         if item is not None and item.kind == kind and item.refused is refused:
             return item
-        self._close_open(out)
+        self._close_open()
         item = self._open = Growing(kind, len(self._items), self._item_id(ID_PREFIXES[kind]))
         item.refused = refused
         self._items.append(item)
-        self._emit("response.output_item.added", out, output_index=item.index, item=self._json(item, "in_progress"))
-        self._part("added", item, out)
+        self._emit("response.output_item.added", output_index=item.index, item=self._json(item, "in_progress"))
+        self._part("added", item)
         return item
 
-    def _begin_call(self, number: int, out: list[bytes]) -> None:
-        self._close_open(out)
+    def _begin_call(self, number: int) -> None:
+        self._close_open()
         begun = self._calls.begun[number]
         named = self._names.of(begun.name)
         item_id = self._item_id(CUSTOM_PREFIX if named.custom else ID_PREFIXES["call"])
         item = GrowingCall(len(self._items), item_id, begun.id or f"call_{self._key}_{number}", named)
         self._items.append(item)
         self._made.append(item)
-        self._emit("response.output_item.added", out, output_index=item.index, item=self._json(item, "in_progress"))
+        self._emit("response.output_item.added", output_index=item.index, item=self._json(item, "in_progress"))
 
-    def _grow_call(self, item: GrowingCall, arguments: str, out: list[bytes]) -> None:
+    def _grow_call(self, item: GrowingCall, arguments: str) -> None:
         item.grow(arguments)
         if not item.named.custom:  # a custom tool's text is known once its arguments are whole
             self._emit(
                 "response.function_call_arguments.delta",
-                out,
                 item_id=item.id,
                 output_index=item.index,
                 delta=arguments,
             )
 
-    def _close_open(self, out: list[bytes]) -> None:
+    def _close_open(self) -> None:
         if self._open is not None:
-            self._close(self._open, "completed", out)
+            self._close(self._open, "completed")
             self._open = None
 
-    def _close(self, item: Growing, status: str, out: list[bytes]) -> None:
+    def _close(self, item: Growing, status: str) -> None:
         """Say that the item is whole, or cut, once."""
         if item.closed:
             return
@@ -258,31 +192,31 @@ class Answer:
         told, text = {"item_id": item.id, "output_index": item.index}, item.text
         if not isinstance(item, GrowingCall):
             if item.kind == "reasoning":
-                self._emit("response.reasoning_text.done", out, **told, content_index=0, text=text)
+                self._emit("response.reasoning_text.done", **told, content_index=0, text=text)
             elif item.refused:
-                self._emit("response.refusal.done", out, **told, content_index=0, refusal=text)
+                self._emit("response.refusal.done", **told, content_index=0, refusal=text)
             else:
-                self._emit("response.output_text.done", out, **told, content_index=0, text=text, logprobs=[])
-            self._part("done", item, out)
+                self._emit("response.output_text.done", **told, content_index=0, text=text, logprobs=[])
+            self._part("done", item)
         elif item.named.custom:
             text = self._json(item, status)["input"]
-            self._emit("response.custom_tool_call_input.delta", out, **told, delta=text)
-            self._emit("response.custom_tool_call_input.done", out, **told, input=text)
+            self._emit("response.custom_tool_call_input.delta", **told, delta=text)
+            self._emit("response.custom_tool_call_input.done", **told, input=text)
         else:
             name = item.named.name
-            self._emit("response.function_call_arguments.done", out, **told, name=name, arguments=text)
-        self._emit("response.output_item.done", out, output_index=item.index, item=self._json(item, status))
+            self._emit("response.function_call_arguments.done", **told, name=name, arguments=text)
+        self._emit("response.output_item.done", output_index=item.index, item=self._json(item, status))
 
-    def _grow_text(self, item: Growing, text: object, out: list[bytes]) -> None:
+    def _grow_text(self, item: Growing, text: object) -> None:
         if not isinstance(text, str):
             raise EngineFailed("The engine sent a value that is not text where text belongs.")
         item.grow(text)
-        self._emit(_delta_of(item), out, **_place_of(item), delta=text)
+        self._emit(_delta_of(item), **_place_of(item), delta=text)
 
-    def _part(self, what: str, item: Growing, out: list[bytes]) -> None:
+    def _part(self, what: str, item: Growing) -> None:
         part = item.part("" if what == "added" else item.text)
         self._emit(
-            f"response.content_part.{what}", out, item_id=item.id, output_index=item.index, content_index=0, part=part
+            f"response.content_part.{what}", item_id=item.id, output_index=item.index, content_index=0, part=part
         )
 
     def _json(self, item: Growing, status: str) -> dict[str, Any]:
@@ -291,9 +225,9 @@ class Answer:
     def _item_id(self, prefix: str) -> str:
         return f"{prefix}{self._key}_{len(self._items)}"
 
-    def _emit(self, kind: str, out: list[bytes], **fields: Any) -> None:
+    def _emit(self, kind: str, **fields: Any) -> None:
         if self._stream:
-            out.append(self._event(kind, **fields))
+            self._out.append(self._event(kind, **fields))
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         number, self._sequence = self._sequence, self._sequence + 1

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
+from gateway.wire.chunk import text_of_insides
 from gateway.wire.responses.sealed import sealed
 from gateway.wire.responses.tools import Named, input_of
 
 Kind: TypeAlias = Literal["reasoning", "message", "call"]
-_decode_text = msgspec.json.Decoder(str).decode
 ID_PREFIXES: dict[Kind, str] = {"reasoning": "rs_", "message": "msg_", "call": "fc_"}
 CUSTOM_PREFIX = "ctc_"
 
@@ -32,9 +30,7 @@ class Growing:
     @property
     def text(self) -> str:
         """Its text so far."""
-        text = "".join(
-            [part if isinstance(part, str) else _decode_text(b'"%b"' % b"".join(part)) for part in self._text]
-        )
+        text = "".join([part if isinstance(part, str) else text_of_insides(part) for part in self._text])
         self._text = [text]
         return text
 

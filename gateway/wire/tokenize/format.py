@@ -96,12 +96,8 @@ class DetokenizeFormat(_TokenFormat):
     ) -> Prepared:
         """Raises a RequestError that names the field."""
         tokenizer, ids = _tokenizer_of(target), asked.tokens
-        size = tokenizer.tokenizer.vocabulary_size
-        unknown = next((at for at, id_ in enumerate(ids) if id_ >= size), None)
-        if unknown is not None:
-            raise InvalidField(
-                f"Token id {ids[unknown]} is outside this model's vocabulary of {size}.", param=f"tokens[{unknown}]"
-            )
+        if ids:
+            tokenizer.tokenizer.require_known(ids, f"tokens[{ids.index(max(ids))}]")
         text = await tokenizer.run(caller.organization_id, "", lambda: tokenizer.tokenizer.whole_text(ids))
         return _answered(Detokenized(text), request_id, caller, target, len(ids))
 

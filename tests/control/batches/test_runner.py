@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from contracts.dated_request_id import mint as mint_request
 from contracts.desired_state import Model, Pool
+from contracts.errors import BodyTooLarge
 from contracts.generation import Caller, Tier
 from contracts.usage import Usage
 from control.batches import batches, claims, files, line_runner
@@ -408,6 +409,18 @@ async def test_a_result_is_stored_and_billed_once_and_by_the_holder_of_the_lease
     assert (row["prompt_tokens"], row["completion_tokens"]) == (7, 3)
     await connection.execute("DELETE FROM gateway.batch_results WHERE batch_id = $1", batch_id)
     await connection.execute("DELETE FROM gateway.batches WHERE id = $1", batch_id)
+
+
+@pytest.mark.parametrize("bound", ["MOST_FILES", "ORGANIZATION_BYTES"])
+async def test_uploads_beyond_the_room_of_an_organization_are_refused(
+    world: World, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, _ = await world.tenant()
+    await world.file(owner, [asked(0)])
+    monkeypatch.setattr(files, bound, 1)
+    with pytest.raises(BodyTooLarge, match="at most 1 are kept"):
+        await world.file(owner, [asked(0)])
+    await files.begin(world.connection, f"{owner.organization_id}-output", owner, "batch_output", "out.jsonl", 9, 3600)
 
 
 async def test_files_whose_time_is_over_are_deleted_with_their_contents(world: World, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from contracts.errors import SlipstreamError
 from contracts.lease import Engine
@@ -96,11 +97,28 @@ async def test_a_client_that_leaves_ends_its_request_without_an_answer() -> None
     assert "answered" not in events
 
 
+async def test_an_observer_that_fails_is_counted_and_its_requests_go_on() -> None:
+    class Failing(Everything):
+        def _note(self, event: str) -> None:
+            raise ValueError(event)
+
+    async with harness() as platform:
+        platform.serving.observers.subscribe(Failing(platform))
+        observer, client = watched(platform), Client()
+        platform.engines[0].control(b'{"status":500,"tokens":4}')
+        await platform.serve(client, body(stream=True))
+        text = generate_latest(platform.registry).decode()
+    assert [event for event, _, _ in observer.seen][-1] == "ended: 200"
+    assert len(platform.journal.records) == len(platform.router.ends) == 2
+    for event, count in (("arrived", 1), ("placed", 2), ("failed", 1), ("attempted", 2), ("answered", 1), ("ended", 1)):
+        assert f'slipstream_observer_failures_total{{method="Everything.{event}"}} {count}.0' in text
+
+
 def test_an_event_without_a_subscriber_calls_nothing() -> None:
     class OnlyEnds(RequestObserver):
         def ended(self, request: Any, response: Any) -> None: ...
 
-    observers = Observers()
+    observers = Observers(pytest.fail)
     observers.subscribe(OnlyEnds(), RequestObserver(), OnlyEnds())
     counts = {event: len(subscribers) for event, subscribers in vars(observers).items()}
     assert {event: count for event, count in counts.items() if count} == {"ended": 2}
@@ -108,4 +126,4 @@ def test_an_event_without_a_subscriber_calls_nothing() -> None:
 
 def test_every_event_can_be_subscribed_to() -> None:
     events = {name for name in vars(RequestObserver) if not name.startswith("_")}
-    assert set(vars(Observers())) == events
+    assert set(vars(Observers(pytest.fail))) == events

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.drivers.error_bodies import engine_error
-from gateway.wire.chunk import UnreadableEvent
+from gateway.wire import event_reader
+from gateway.wire.chunk import UnreadableEvent, decoded
 from gateway.wire.prepared import Prepared
 from gateway.wire.usage_tracker import UsageTracker
 from tests.gateway.wire.anthropic.asking import (
@@ -268,10 +269,39 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 PIECES = st.lists(st.tuples(st.sampled_from(["content", "reasoning_content", "first", "second"]), TEXTS), max_size=12)
 
 
-@given(pieces=PIECES, cuts=st.lists(st.integers(0, 4_000), max_size=6), finish=st.sampled_from(["stop", "length"]))
+def counting(event: bytes, tokens: int) -> bytes:
+    """The event with the usage so far."""
+    data = msgspec.json.decode(event.removeprefix(b"data: "))
+    usage = {"prompt_tokens": 30, "completion_tokens": tokens, "total_tokens": 30 + tokens}
+    return b"data: " + msgspec.json.encode({**data, "usage": usage}) + b"\n\n"
+
+
+@pytest.mark.parametrize("counts", [False, True])
+async def test_events_that_only_extend_a_text_are_not_decoded(counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    def noted(payload: bytes) -> dict[str, Any]:
+        seen.append(payload)
+        return decoded(payload)
+
+    monkeypatch.setattr(event_reader, "decoded", noted)
+    words = ["plain", *(f"{at} \n\u00e9" for at in range(50))]
+    texts = [chunk({kind: word}) for kind in ("reasoning_content", "content") for word in words]
+    events = [counting(text, at) for at, text in enumerate(texts)] if counts else texts
+    thinking, text = both(await prepare(), ROLE, *events, chunk({}, "stop"), USAGE)["content"]
+    assert (thinking["thinking"], text["text"]) == ("".join(words), "".join(words))
+    assert len(seen) == 2 * 5  # of a stream and of a whole answer: the role, the first of each kind, the end, the usage
+
+
+@given(
+    pieces=PIECES,
+    cuts=st.lists(st.integers(0, 4_000), max_size=6),
+    finish=st.sampled_from(["stop", "length"]),
+    counts=st.booleans(),
+)
 @settings(max_examples=60, deadline=None)
 def test_whatever_an_engine_writes_a_stream_and_a_whole_answer_agree(
-    pieces: list[Piece], cuts: list[int], finish: str
+    pieces: list[Piece], cuts: list[int], finish: str, counts: bool
 ) -> None:
     """And nothing of it is lost or doubled, wherever its bytes are cut. `first` and `second` are two calls."""
     prepared = prepared_once()
@@ -285,6 +315,8 @@ def test_whatever_an_engine_writes_a_stream_and_a_whole_answer_agree(
         elif kind not in calls:
             calls[kind] = len(calls)
             events.append(chunk(call(calls[kind], msgspec.json.encode({"at": words}).decode(), kind, "look")))
+    if counts:
+        events = [counting(event, at) for at, event in enumerate(events)]
     data = b"".join((*events, chunk({}, finish), USAGE))
     places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
     parts = [data[start:end] for start, end in itertools.pairwise(places)]

@@ -204,10 +204,11 @@ def test_what_an_engine_aborts_is_not_complete_and_is_not_passed_on(kind: Any, c
     assert state.usage.completion_tokens == 3
 
 
-def test_an_error_event_is_not_passed_on() -> None:
+@pytest.mark.parametrize("more", [{}, chunk("a")])
+def test_an_error_event_is_not_passed_on(more: dict[str, Any]) -> None:
     relay = Relay(OURS, MODEL, 1, include_usage=False)
-    assert relay.feed(sse(chunk("a"))) != b""
-    assert relay.feed(sse({"error": {"message": "secret path /engine/x", "code": 500}})) == b""
+    assert relay.feed(sse(chunk("a"), chunk("a"))) != b""
+    assert relay.feed(sse({**more, "error": {"message": "secret path /engine/x", "code": 500}})) == b""
     assert isinstance(relay.error, EngineFailed)
     assert "secret" not in relay.error.message
     assert not relay.complete

@@ -1,4 +1,4 @@
-"""The interface of a placement policy. One policy, one file; `registry.py` names them."""
+"""The interface of a placement policy, which the core calls: each is a file in `router/policies/`."""
 
 from __future__ import annotations
 

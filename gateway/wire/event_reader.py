@@ -1,0 +1,127 @@
+"""Reads the events of one attempt for answers that are made anew: a whole chat, a response, a message.
+
+Usual events, which only extend a text, are recognized by their bytes; all others are decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contracts.errors import EngineFailed, SlipstreamError
+from engines.http.event_splitter import EventSplitter
+from engines.http.repeated_event import CountedEvent
+from gateway.wire.chunk import LESSONS, ReadError, UnreadableEvent, decoded, error_in, has_text, learned, require_asked
+from gateway.wire.usage_tracker import UsageTracker
+
+
+class EventReader:
+    """State of one attempt. A subclass makes the answer from choices and from the texts of usual events."""
+
+    def __init__(self, usage: UsageTracker, read_error: ReadError, choices: int = 1, lessons: int = LESSONS) -> None:
+        """usage: gets every event. read_error: the dialect's `Driver.error`. lessons: how often a usual event may be
+        learned; 0 for answers that need more of each event than its text."""
+        self._usage = usage
+        self._read_error = read_error
+        self._asked_choices = choices
+        self._lessons = lessons
+        self._splitter = EventSplitter()
+        self._counted: CountedEvent | None = None
+        """The usual event, if it carries the usage so far; the splitter knows one that does not."""
+        self._out: list[bytes] = []
+        """Client bytes that may be sent."""
+        self.events = 0
+        self.text_seen = False
+        self.done = False
+        """The engine said [DONE]."""
+        self.satisfied = False
+        """The response was cut: otherwise clients get all of the engine's output."""
+        self.error: SlipstreamError | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Every choice has its finish_reason."""
+        raise NotImplementedError
+
+    @property
+    def complete(self) -> bool:
+        """The engine ended as it should."""
+        return self.finished and self.error is None
+
+    def cut(self) -> None:
+        self.satisfied = not self.finished
+        self._forget()
+
+    def feed(self, data: bytes) -> bytes:
+        """Client bytes for the engine bytes; b"" when there is nothing to send yet. Raises UnreadableEvent."""
+        try:
+            for payload in self._splitter.runs(data):
+                if isinstance(payload, list):
+                    self.events += len(payload)
+                    self._usage.texts(payload)
+                    self._extend(payload)
+                elif payload == b"[DONE]":
+                    self.done = True
+                    self._ended()
+                elif self._counted is not None and (found := self._counted.cut(payload)) is not None:
+                    self.events += 1
+                    self._usage.passed(payload, found[1])
+                    self._extend([found[0]])
+                else:
+                    self._unusual(payload)
+        except EngineFailed as failure:
+            raise UnreadableEvent(failure, self._taken()) from None
+        return self._taken() if self._out else b""
+
+    def _unusual(self, payload: bytes) -> None:
+        self._forget()
+        chunk = decoded(payload)
+        self.error = self.error or error_in(chunk, self._read_error)
+        if self.error is not None:
+            return
+        require_asked(chunk, self._asked_choices)
+        self._usage.chunk(chunk)
+        if not self.events:
+            self._begin(chunk)
+        self.events += 1
+        if self.satisfied or self.finished:
+            return
+        self.text_seen = self.text_seen or has_text(chunk)
+        for choice in chunk.get("choices") or ():
+            self._add(choice)
+        if self._lessons and self.text_seen and not self.finished:
+            self._learn(payload)
+
+    def _learn(self, payload: bytes) -> None:
+        """Recognize from now on the events that differ from this one in their text only, and in the usage so far."""
+        if (usual := learned(payload)) is None or not self._extends(usual[0]):
+            return
+        self._lessons -= 1
+        if isinstance(usual[1], CountedEvent):
+            self._counted = usual[1]
+        else:
+            self._splitter.repeated = usual[1]
+
+    def _forget(self) -> None:
+        self._splitter.repeated = self._counted = None
+
+    def _taken(self) -> bytes:
+        taken, self._out[:] = b"".join(self._out), ()
+        return taken
+
+    def _begin(self, chunk: dict[str, Any]) -> None:
+        """The first event has come."""
+
+    def _add(self, choice: dict[str, Any]) -> None:
+        """A choice's part of an event. Raises EngineFailed."""
+        raise NotImplementedError
+
+    def _extends(self, member: str) -> bool:
+        """Whether events that only hold this member extend the text that grows; `_extend` follows for each."""
+        raise NotImplementedError
+
+    def _extend(self, insides: list[bytes]) -> None:
+        """Add to the text that grows: the insides of JSON strings."""
+        raise NotImplementedError
+
+    def _ended(self) -> None:
+        """The engine said [DONE]."""
