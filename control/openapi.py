@@ -18,6 +18,7 @@ from control.api.events.topics import Topic
 from control.api.examples import example_of
 from control.api.operation import Operation
 from control.api.route_handlers import REFUSALS, Documented
+from control.moved_paths import with_former
 from control.openai_organization.operations import OPENAI_OPERATIONS, OPENAI_PREFIX, openai_operations
 from control.operations import OPERATIONS, PREFIX, admin_operations
 from gateway.wire.config import RequestConfig
@@ -92,7 +93,7 @@ def admin_document() -> bytes:
     for prefix, operations in ((PREFIX, OPERATIONS), (OPENAI_PREFIX, OPENAI_OPERATIONS)):
         for operation in operations:
             _illustrate(document["paths"][prefix + operation.path][operation.method.lower()], operation)
-    document["paths"][PREFIX + EVENTS.path] = {"get": _events()}
+    document["paths"] = {**with_former(document["paths"]), PREFIX + EVENTS.path: {"get": _events()}}
     return msgspec.json.encode(document)
 
 

@@ -74,7 +74,7 @@ def create(
                 raise NotFound(f"{error.message}; with --create-missing a name that is new is made") from None
         made: KeyWithSecret = await create_key(call, project_id, body)
         if limits != NewLimits():
-            await put_limits(call, made.key.id, ALL_TIERS, limits, level=Level.KEY)
+            await put_limits(call, Level.KEY, made.key.id, ALL_TIERS, limits)
         return made.secret, notes
 
     secret, notes = administer(deployment, work)

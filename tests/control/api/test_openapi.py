@@ -15,6 +15,7 @@ import pytest
 from control.api.events.route import EVENTS
 from control.console.routes import OPERATIONS as CONSOLE_OPERATIONS
 from control.console.routes import PREFIX as CONSOLE
+from control.moved_paths import MOVED
 from control.openai_organization.operations import OPENAI_OPERATIONS, OPENAI_PREFIX
 from control.operations import OPERATIONS, PREFIX
 from storage.roles import Role
@@ -39,9 +40,13 @@ async def fetch(url: str) -> dict[str, Any]:
 
 
 async def fetch_admin(people: People) -> dict[str, Any]:
-    """The admin API's document without the console's own routes."""
+    """The admin API's document without the console's own routes and former paths."""
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
-    own = {path: operations for path, operations in document["paths"].items() if not path.startswith(CONSOLE)}
+    own = {
+        path: operations
+        for path, operations in document["paths"].items()
+        if not path.startswith(CONSOLE) and path.removeprefix(PREFIX) not in MOVED
+    }
     return {**document, "paths": own}
 
 
@@ -55,7 +60,14 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
     of_console = {(each.method, CONSOLE + each.path, each.name) for each in CONSOLE_OPERATIONS}
     own = {(each.method, PREFIX + each.path, each.name) for each in (*OPERATIONS, EVENTS)}
     of_openai = {(each.method, OPENAI_PREFIX + each.path, each.name) for each in OPENAI_OPERATIONS}
-    assert listed == own | of_console | of_openai
+    former = {
+        (each.method, PREFIX + old, document["paths"][PREFIX + old][each.method.lower()]["operationId"])
+        for old, new in MOVED.items()
+        for each in OPERATIONS
+        if each.path == new
+    }
+    assert listed == own | of_console | of_openai | former
+    assert all(document["paths"][path][method.lower()]["deprecated"] for method, path, _ in former)
     for operations in document["paths"].values():
         for operation in operations.values():
             assert operation["summary"]
