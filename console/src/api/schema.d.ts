@@ -7086,10 +7086,6 @@ export interface operations {
     hear_events: {
         parameters: {
             query: {
-                /**
-                 * @description Names with commas between them, of `usage`, `requests`, `fleet`, `slo`, `diagnosis`, `prefixes`, `completions`, `releases`, `evals`, `reviews`, `reconciliations`.
-                 * @example usage,requests
-                 */
                 topics: string;
             };
             header?: {
