@@ -13,16 +13,17 @@ from litestar.openapi.spec import Components, Schema, SecurityScheme
 from litestar.plugins import OpenAPISchemaPlugin
 from litestar.typing import FieldDefinition
 
+from control.api.document import TEMPLATE, header, parameters, refusals, without_null
 from control.api.events.route import EVENTS
-from control.api.events.topics import Topic
 from control.api.examples import example_of
 from control.api.operation import Operation
 from control.api.route_handlers import REFUSALS, Documented
+from control.moved_paths import with_former
 from control.openai_organization.operations import OPENAI_OPERATIONS, OPENAI_PREFIX, openai_operations
 from control.operations import OPERATIONS, PREFIX, admin_operations
 from gateway.wire.config import RequestConfig
 
-TEMPLATE = "#/components/schemas/{name}"
+ANSWERED = {"x-request-id": header()}
 DESCRIPTION = """Organizations, projects, keys, members, limits, usage, prices, webhooks, the fleet and the audit log.
 
 Send an admin key as `Authorization: Bearer sk-slip-admin-…`. A page of the console sends its session's cookie instead,
@@ -68,7 +69,7 @@ class MsgspecSchemas(OpenAPISchemaPlugin):
         kinds = [kind for kind, _, _ in self._kinds]
         documents, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
         for (_, documented, given_out), document in zip(self._kinds, documents, strict=True):
-            given_out.update(document if documented is None else _without_null(document))
+            given_out.update(document if documented is None else without_null(document))
             if documented is not None and documented.default is not None:
                 given_out["default"] = msgspec.to_builtins(documented.default)
         return components
@@ -92,61 +93,30 @@ def admin_document() -> bytes:
     for prefix, operations in ((PREFIX, OPERATIONS), (OPENAI_PREFIX, OPENAI_OPERATIONS)):
         for operation in operations:
             _illustrate(document["paths"][prefix + operation.path][operation.method.lower()], operation)
-    document["paths"][PREFIX + EVENTS.path] = {"get": _events()}
+    document["paths"] = {**with_former(document["paths"]), PREFIX + EVENTS.path: {"get": _events()}}
     return msgspec.json.encode(document)
 
 
 def _events() -> dict[str, Any]:
     """The one operation whose answer is a stream."""
-    errors = {
-        str(status): {
-            "description": text,
-            "content": {"application/json": {"schema": {"$ref": TEMPLATE.format(name="ErrorBody")}}},
-        }
-        for status, text in REFUSALS.items()
-    }
     example = 'id: 5f1f6f0a-7\nevent: news\ndata: {"topic":"usage"}\n\n'
-    names = ", ".join(f"`{topic}`" for topic in Topic)
-    one = f"({'|'.join(Topic)})"
+    done = {"description": "Done.", "headers": ANSWERED, "content": {"text/event-stream": {"example": example}}}
+    last = {"name": "Last-Event-ID", "in": "header", "required": False, **header()}
     return {
         "operationId": EVENTS.name,
         "tags": ["events"],
         "summary": EVENTS.summary,
         "description": f"{EVENTS.description}\n\nEach topic needs the permission of its own endpoints.",
-        "parameters": [
-            {
-                "name": "topics",
-                "in": "query",
-                "required": True,
-                "description": f"Names with commas between them, of {names}.",
-                "schema": {"type": "string", "maxLength": 200, "pattern": f"^{one}(,{one})*$"},
-                "example": "usage,requests",
-            },
-            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
-        ],
-        "responses": {
-            "200": {
-                "description": "Done.",
-                "headers": {"x-request-id": {"schema": {"type": "string"}}},
-                "content": {"text/event-stream": {"example": example}},
-            },
-            **errors,
-        },
+        "parameters": [*parameters(EVENTS.path, {}, EVENTS.query), last],
+        "responses": {"200": done, **refusals(REFUSALS)},
     }
 
 
 def _illustrate(documented: dict[str, Any], operation: Operation) -> None:
     """Add an example of the answer and of the body, and the answer's header."""
     answer = documented["responses"][str(operation.status)]
-    answer["headers"] = {"x-request-id": {"schema": {"type": "string"}}}
+    answer["headers"] = ANSWERED
     answer["content"]["application/json"]["examples"] = {"example": {"value": example_of(operation.returns)}}
     if operation.body is not None:
         body = documented["requestBody"]["content"]["application/json"]
         body["examples"] = {"example": {"value": example_of(operation.body)}}
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
-    if not options:
-        return schema
-    return options[0] if len(options) == 1 else {"anyOf": options}

@@ -3,7 +3,7 @@ its domain."""
 
 from __future__ import annotations
 
-from litestar import Controller, Router
+from litestar import Router
 from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 
@@ -43,33 +43,10 @@ from control.tenants import (
 from control.tenants import service_accounts as accounts
 from control.webhooks import webhook_deliveries as deliveries
 from control.webhooks import webhooks
-from gateway.limits.levels import Level
 from gateway.wire.config import RequestConfig
 from storage.roles import Permission as Can
 
 PREFIX = "/admin/v1"
-
-
-def limits_at(path: str, level: Level, of: str, *, operator_only: bool = False) -> type[Controller]:
-    """Limits of one level. of: the owner's name, in the documents; operator_only: only operators set them."""
-    return controller(
-        path,
-        get(limits.get_limits, Can.LIMITS_READ, level=level, of=of),
-        get(limits.get_counters, Can.LIMITS_READ, "/counters", level=level, of=of),
-        put(limits.put_limits, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
-        delete(limits.delete_limits, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
-    )
-
-
-def priorities_at(path: str, level: Level, of: str, *, operator_only: bool = False) -> type[Controller]:
-    """Classes and shares of one level. Parameters: see `limits_at`."""
-    put_it, delete_it = priorities.put_priorities, priorities.delete_priorities
-    return controller(
-        path,
-        get(priorities.get_priorities, Can.LIMITS_READ, level=level, of=of),
-        put(put_it, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
-        delete(delete_it, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
-    )
 
 
 CONTROLLERS = (
@@ -153,14 +130,19 @@ CONTROLLERS = (
     controller(
         "/organizations/{organization_id}/limits/preview", report(limits_preview.get_preview, Can.REQUESTS_READ)
     ),
-    limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", operator_only=True),
-    limits_at("/projects/{project_id}/limits", Level.PROJECT, "a project's"),
-    limits_at("/keys/{key_id}/limits", Level.KEY, "a key's own"),
-    priorities_at(
-        "/organizations/{organization_id}/priorities", Level.ORGANIZATION, "an organization's", operator_only=True
+    controller(
+        "/limits/{level}/{subject_id}",
+        get(limits.get_limits, Can.LIMITS_READ),
+        get(limits.get_counters, Can.LIMITS_READ, "/counters"),
+        put(limits.put_limits, Can.LIMITS_WRITE, "/{tier_name}"),
+        delete(limits.delete_limits, Can.LIMITS_WRITE, "/{tier_name}"),
     ),
-    priorities_at("/projects/{project_id}/priorities", Level.PROJECT, "a project's"),
-    priorities_at("/keys/{key_id}/priorities", Level.KEY, "a key's own"),
+    controller(
+        "/priorities/{level}/{subject_id}",
+        get(priorities.get_priorities, Can.LIMITS_READ),
+        put(priorities.put_priorities, Can.LIMITS_WRITE, "/{tier_name}"),
+        delete(priorities.delete_priorities, Can.LIMITS_WRITE, "/{tier_name}"),
+    ),
     controller("/organizations/{organization_id}/requests", report(requests.list_requests, Can.REQUESTS_READ)),
     controller(
         "/organizations/{organization_id}/sessions/{session_name}", report(session.get_session, Can.REQUESTS_READ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from litestar.datastructures import State
 from litestar.types import ControllerRouterHandler
@@ -15,6 +16,7 @@ from control.console.console import Console
 from control.console.openapi import with_console
 from control.console.pages import DIST, Pages, pages_route
 from control.console.routes import console_routes
+from control.moved_paths import announcing, present
 from control.openai_organization.operations import OPENAI_PREFIX, openai_operations, plain_names
 from control.openapi import admin_document
 from control.operations import OPERATIONS, PREFIX, admin_operations
@@ -68,6 +70,9 @@ class ControlRoutes:
         """Serve one request."""
         if scope.get("path", "").startswith(OPENAI_PREFIX):
             scope["query_string"] = plain_names(scope["query_string"])
+        elif (path := present(scope.get("path", ""))) is not None:
+            scope.update(path=path, raw_path=quote(path).encode())
+            send = announcing(send, path)
         await self._app(scope, receive, send)
 
     async def start(self) -> None:

@@ -12,14 +12,16 @@ from control.api.events.route import EVENTS, EventsQuery
 from control.api.events.topics import OF_TENANTS, Topic
 from control.api.events.topics import PERMISSIONS as TOPIC_PERMISSIONS
 from control.api.operation import Operation
+from control.moved_paths import MOVED
 from control.operations import OPERATIONS, PREFIX
 from storage.roles import PERMISSIONS, Permission, Role
 
 ROLES = """# Roles of the admin API
 
 A role holds in the organization its member or service account belongs to. A principal of the operating organization
-has its role's permissions in every organization; endpoints marked *deployment* are for those alone. No principal can
-give, change or take a role with more permissions than its own, nor create an admin key for a member who has one.
+has its role's permissions in every organization; endpoints marked *deployment* are for those alone, and so are changes
+of an organization's own limits and priorities. No principal can give, change or take a role with more permissions
+than its own, nor create an admin key for a member who has one.
 
 ## Permissions
 
@@ -43,6 +45,14 @@ second request while the first is running.
 Answers about the fleet (models, aliases, pools, fleet) carry its version as `ETag`. A change of it with `If-Match` is
 refused with 412 when the fleet is at another version by then; with `?dry_run=true` it says what would differ and does
 nothing ([how to](../guides/fleet.md)).
+"""
+FORMER = """
+## Former paths
+
+They are answered like the present ones, with `Deprecation` and `Link` in the response.
+
+| former | present |
+|---|---|
 """
 
 
@@ -80,6 +90,7 @@ def api_page() -> str:
         for operation in operations:
             parts += _described(operation)
     parts.append(_events())
+    parts += [FORMER, *(f"| `{PREFIX}{old}` | `{PREFIX}{new}` |\n" for old, new in MOVED.items())]
     return "".join(parts)
 
 

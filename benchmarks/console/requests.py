@@ -106,8 +106,8 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         return of(ask(f"{own}/{kind}", limit=100, **query), search=search)
 
     def rules(level: str, kind: str = "limits") -> tuple[Ask, ...]:
-        counters = (ask(f"{level}/{kind}/counters"),) if kind == "limits" else ()
-        return ask(f"{level}/{kind}"), *counters
+        path = f"/{kind}/{level}/{ids[f'{level}Id']}"
+        return ask(path), *((ask(f"{path}/counters"),) if kind == "limits" else ())
 
     day = period_of("24h", now)
     audit: dict[str, Any] = {"organization_id": ids["organizationId"], "limit": 100}
@@ -115,9 +115,12 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     active = ask(f"{project}/keys", every_page=True, limit=100, state="active")
     within = ask(f"{own}/limits/within", limit=100)
     within_project = ask(f"{own}/limits/within", limit=100, project_id=ids["projectId"])
-    of_one = (*rules(own), *rules(project), active)
-    subjects = ((*rules(own), within), (*of_one, within_project), (*of_one, *rules(key)))
-    priorities = (rules(own, "priorities"), (*rules(own, "priorities"), *rules(project, "priorities"), active))
+    of_one = (*rules("organization"), *rules("project"), active)
+    subjects = ((*rules("organization"), within), (*of_one, within_project), (*of_one, *rules("key")))
+    priorities = (
+        rules("organization", "priorities"),
+        (*rules("organization", "priorities"), *rules("project", "priorities"), active),
+    )
     requests = f"{own}/requests"
     of_project, of_key = {"project_id": ids["projectId"]}, {"key_id": ids["keyId"]}
     return {
@@ -135,7 +138,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         f"{base}/projects": [listed("projects"), listed("projects", name="project 09")],
         f"{base}/projects/$projectId": [of(ask(project), ask(f"{project}/keys", limit=100))],
         f"{base}/projects/$projectId/keys/$keyId": [
-            of(ask(key, then=rules(key))),
+            of(ask(key, then=rules("key"))),
         ],
         f"{base}/settings": [of()],
         f"{base}/members": [listed("members")],

@@ -9,4 +9,4 @@ trap 'rm -f "$DOCUMENT"' EXIT
 "${PYTHON:-.venv/bin/python}" console/openapi/document.py > "$DOCUMENT"
 cd console/openapi
 [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund
-node_modules/.bin/openapi-typescript "$DOCUMENT" --default-non-nullable=false --output "$OUTPUT"
+node_modules/.bin/openapi-typescript "$DOCUMENT" --exclude-deprecated --default-non-nullable=false --output "$OUTPUT"

@@ -27,7 +27,6 @@ import msgspec
 from contracts.errors import InvalidField
 from control.api.call import AdminCall
 from control.api.moments import require_utc
-from gateway.limits.levels import Level
 from gateway.wire.decode import validation_error
 from storage.roles import Permission
 
@@ -56,8 +55,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     expensive: bool
     """Adds up rows of a stretch of time: it may take PostgreSQL seconds, so few run at once (read_places.py)."""
     service: Service
-    fixed: dict[str, Any]
-    """Arguments of the service that the path decides."""
     positional: tuple[type, ...]
     """Types of the service's parameters after the call; the first are the path's, in order."""
     body: type | None
@@ -85,7 +82,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self, call: AdminCall, arguments: dict[str, Any]) -> Any:
         """Call the service. arguments: by the names of `_signature`."""
         path = [arguments[name].lstrip("/") if name in WITH_SLASHES else arguments[name] for name in self.parameters]
-        named = dict(self.fixed)
+        named: dict[str, Any] = {}
         if self.body is not None:
             named["body"] = arguments["data"]
         if self.query is not None:
@@ -103,18 +100,12 @@ def operation(
     versioned: bool = False,
     expensive: bool = False,
     status: int = 200,
-    level: Level | None = None,
-    of: str = "",
 ) -> Operation:
-    """A service as an operation of a controller. below: its path, below the controller's.
-
-    level: for a service of every level, the one of this path; of: whose, where such a service's docstring says
-    `a subject's`.
-    """
+    """A service as an operation of a controller. below: its path, below the controller's."""
     hints = get_type_hints(service, include_extras=True)
     summary, _, description = inspect.cleandoc(service.__doc__ or "").partition("\n\n")
     return Operation(
-        name=service.__name__ if level is None else service.__name__.replace("_", f"_{level}_"),
+        name=service.__name__,
         method=method,
         path=below,
         permission=permission,
@@ -122,13 +113,12 @@ def operation(
         versioned=versioned,
         expensive=expensive,
         service=service,
-        fixed={} if level is None else {"level": level},
         positional=tuple(hints[name] for name in list(inspect.signature(service).parameters)[1:]),
         body=hints.get("body"),
         query=hints.get("query"),
         returns=hints["return"],
         status=status,
-        summary=summary.replace("\n", " ").replace("a subject's", of).replace("A subject's", of[:1].upper() + of[1:]),
+        summary=summary.replace("\n", " "),
         description=description,
     )
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, get_type_hints
-from uuid import UUID
 
 import msgspec
 from litestar import Controller, Response
@@ -140,7 +139,7 @@ def _signature(operation: Operation) -> Iterator[inspect.Parameter]:
     yield parameter("request", BoundedRequest)
     yield parameter("admin", NamedDependency[AdminApi])
     for name, kind in operation.parameters.items():
-        documented = Documented(UUID if kind is UUID else TEXT)
+        documented = Documented(TEXT if kind is str else kind)
         yield parameter(name, Annotated[kind, PathParameter(), documented])
     if operation.query is not None:
         hints = get_type_hints(operation.query, include_extras=True)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from control.batches.objects import BatchObject, DeletedFile, FileObject, Listed, NewBatch
+from control.api.document import TEMPLATE, parameters, refusals, schema
+from control.batches.objects import (
+    BATCH_ID,
+    FILE_ID,
+    BatchObject,
+    DeletedFile,
+    ExpiresAfter,
+    FileObject,
+    Listed,
+    NewBatch,
+)
 from control.batches.query import BatchQuery, FileQuery
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 
-TEMPLATE = "#/components/schemas/{name}"
+IDS = {
+    f"{name}_id": Annotated[str, msgspec.Meta(pattern=f"^{start}[0-9a-f]{{24}}$")]
+    for name, start in (("file", FILE_ID), ("batch", BATCH_ID))
+}
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request cannot be understood: `error.param` names the field.",
@@ -22,17 +35,6 @@ REFUSALS = {
     429: "The organization has too many batches, or the address too many connections.",
     503: "The database or the store of files cannot be reached; try again.",
 }
-UPLOAD = {
-    "type": "object",
-    "required": ["file", "purpose"],
-    "additionalProperties": False,
-    "properties": {
-        "file": {"type": "string", "format": "binary", "description": "JSON lines, at most 200 MB."},
-        "purpose": {"enum": ["batch"]},
-        "expires_after[anchor]": {"enum": ["created_at"]},
-        "expires_after[seconds]": {"type": "integer", "minimum": 3_600, "maximum": 2_592_000},
-    },
-}
 CREATE = """Run the requests of a file within 24 hours.
 
 They run in the class `offline`, and cost what it costs. The batch's files hold one result for each line."""
@@ -40,73 +42,72 @@ They run in the class `offline`, and cost what it costs. The batch's files hold 
 
 def with_batches(document: bytes) -> bytes:
     """The document as JSON, with these paths and their schemas."""
-    types = (FileObject, BatchObject, DeletedFile, NewBatch, Listed[FileObject], Listed[BatchObject], ErrorBody)
-    (file, batch, deleted, new, files, batches, error), components = msgspec.json.schema_components(
-        types, ref_template=TEMPLATE
+    _, components = msgspec.json.schema_components(
+        [FileObject, BatchObject, DeletedFile, NewBatch, Listed[FileObject], Listed[BatchObject], ErrorBody],
+        ref_template=TEMPLATE,
     )
-    of_file, of_batch = _path("file_id", "^file-[0-9a-f]{24}$"), _path("batch_id", "^batch_[0-9a-f]{24}$")
     whole = msgspec.json.decode(document)
     whole["components"]["schemas"].update(components)
-
-    def operation(name: str, summary: str, answer: Any, **more: Any) -> dict[str, Any]:
-        return _operation(name, summary, {"application/json": {"schema": answer}}, error, more)
-
+    file, batch = "/v1/files/{file_id}", "/v1/batches/{batch_id}"
     whole["paths"] |= {
         "/v1/files": {
-            "post": operation(
-                "create_file", "Upload a file for a batch.", file, requestBody=_body(UPLOAD, "multipart/form-data")
+            "post": _operation(
+                "create_file", "Upload a file for a batch.", FileObject, body=_body(_upload(), "multipart/form-data")
             ),
-            "get": operation("list_files", "The project's files.", files, parameters=_query(FileQuery)),
+            "get": _operation("list_files", "The project's files.", Listed[FileObject], query=FileQuery),
         },
-        "/v1/files/{file_id}": {
-            "get": operation("get_file", "One file.", file, parameters=[of_file]),
-            "delete": operation("delete_file", "Delete a file.", deleted, parameters=[of_file]),
+        file: {
+            "get": _operation("get_file", "One file.", FileObject, file),
+            "delete": _operation("delete_file", "Delete a file.", DeletedFile, file),
         },
-        "/v1/files/{file_id}/content": {
-            "get": _operation(
-                "get_file_content",
-                "A file's content.",
-                {"application/octet-stream": {}},
-                error,
-                {"parameters": [of_file]},
-            )
-        },
+        f"{file}/content": {"get": _operation("get_file_content", "A file's content.", None, file)},
         "/v1/batches": {
-            "post": operation("create_batch", CREATE, batch, requestBody=_body(new, "application/json")),
-            "get": operation("list_batches", "The project's batches.", batches, parameters=_query(BatchQuery)),
+            "post": _operation("create_batch", CREATE, BatchObject, body=_body(schema(NewBatch))),
+            "get": _operation("list_batches", "The project's batches.", Listed[BatchObject], query=BatchQuery),
         },
-        "/v1/batches/{batch_id}": {"get": operation("get_batch", "One batch.", batch, parameters=[of_batch])},
-        "/v1/batches/{batch_id}/cancel": {
-            "post": operation("cancel_batch", "Start no more lines of a batch.", batch, parameters=[of_batch])
+        batch: {"get": _operation("get_batch", "One batch.", BatchObject, batch)},
+        f"{batch}/cancel": {
+            "post": _operation("cancel_batch", "Start no more lines of a batch.", BatchObject, batch),
         },
     }
     return msgspec.json.encode(whole)
 
 
-def _path(name: str, pattern: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
+def _upload() -> dict[str, Any]:
+    """The form of an upload: its file, its purpose, and how long it is kept."""
+    kept = msgspec.json.schema(ExpiresAfter)["$defs"]["ExpiresAfter"]["properties"]
+    return {
+        "type": "object",
+        "required": ["file", "purpose"],
+        "additionalProperties": False,
+        "properties": {
+            "file": {"type": "string", "format": "binary", "description": "JSON lines, at most 200 MB."},
+            "purpose": schema(Literal["batch"]),
+            **{f"expires_after[{name}]": found for name, found in kept.items()},
+        },
+    }
 
 
-def _query(kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
-    hints = get_type_hints(kind, include_extras=True)
-    return [
-        {"name": field.name, "in": "query", "required": False, "schema": msgspec.json.schema(hints[field.name])}
-        for field in msgspec.structs.fields(kind)
-    ]
-
-
-def _body(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    return {"required": True, "content": {kind: {"schema": schema}}}
+def _body(found: dict[str, Any], kind: str = "application/json") -> dict[str, Any]:
+    return {"required": True, "content": {kind: {"schema": found}}}
 
 
 def _operation(
-    name: str, summary: str, answer: dict[str, Any], error: dict[str, Any], more: dict[str, Any]
+    name: str,
+    summary: str,
+    answer: Any,
+    path: str = "",
+    query: type[msgspec.Struct] | None = None,
+    body: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """answer: its type; None: a file's content."""
     first, _, described = summary.partition("\n\n")
-    refusals = {
-        str(code): {"description": text, "content": {"application/json": {"schema": error}}}
-        for code, text in REFUSALS.items()
+    content = {"application/octet-stream": {}} if answer is None else {"application/json": {"schema": schema(answer)}}
+    return {
+        "operationId": name,
+        "summary": first,
+        **({"description": described} if described else {}),
+        **({"parameters": found} if (found := parameters(path, IDS, query)) else {}),
+        **({} if body is None else {"requestBody": body}),
+        "responses": {"200": {"description": "Done.", "content": content}, **refusals(REFUSALS)},
     }
-    description = {"description": described} if described else {}
-    responses = {"200": {"description": "Done.", "content": answer}, **refusals}
-    return {"operationId": name, "summary": first, **description, "responses": responses, **more}

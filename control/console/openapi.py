@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from control.api.document import TEMPLATE, header, parameters, refusals, schema
 from control.api.examples import example_of
 from control.console.routes import OPERATIONS, PREFIX, ConsoleOperation
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 
-TEMPLATE = "#/components/schemas/{name}"
 TAG = "console"
 REFUSALS = {
     **EVERY_OPERATION,
@@ -29,7 +28,7 @@ CSRF = {
     "in": "header",
     "required": True,
     "description": "`csrf_token` of the newest ConsoleSession.",
-    "schema": {"type": "string", "minLength": 1},
+    **header(Annotated[str, msgspec.Meta(min_length=1)]),
 }
 
 
@@ -38,8 +37,8 @@ def with_console(document: bytes) -> bytes:
     kinds = [kind for each in OPERATIONS for kind in (each.body, each.returns) if kind not in (None, str)]
     _, components = msgspec.json.schema_components([*kinds, ErrorBody], ref_template=TEMPLATE)
     whole = msgspec.json.decode(document)
-    for name, schema in components.items():
-        if whole["components"]["schemas"].setdefault(name, schema) != schema:
+    for name, found in components.items():
+        if whole["components"]["schemas"].setdefault(name, found) != found:
             raise ValueError(f"two structs of the API are called {name}")
     for each in OPERATIONS:
         whole["paths"].setdefault(PREFIX + each.path, {})[each.method.lower()] = _documented(each)
@@ -47,55 +46,27 @@ def with_console(document: bytes) -> bytes:
 
 
 def _documented(each: ConsoleOperation) -> dict[str, Any]:
-    parameters = [_path_parameter(name) for name in re.findall(r"{(\w+)}", each.path)]
-    if each.query is not None:
-        parameters += [_query_parameter(field) for field in msgspec.structs.fields(each.query)]
+    found = parameters(each.path, get_type_hints(each.service), each.query)
     if each.signed_in and each.method != "GET":
-        parameters.append(CSRF)
-    done: dict[str, Any] = {"description": "Go there.", "headers": {"location": {"schema": {"type": "string"}}}}
+        found.append(CSRF)
+    done: dict[str, Any] = {"description": "Go there.", "headers": {"location": header()}}
     if not each.redirects:
-        done = {
-            "description": "Done.",
-            "headers": {"x-request-id": {"schema": {"type": "string"}}},
-            "content": _content(each.returns),
-        }
+        done = {"description": "Done.", "headers": {"x-request-id": header()}, "content": _content(each.returns)}
     documented: dict[str, Any] = {
         "operationId": each.name,
         "tags": [TAG],
         "summary": each.summary,
         "security": [],
-        "responses": {
-            "302" if each.redirects else "200": done,
-            **{
-                str(status): {"description": text, "content": {"application/json": {"schema": _schema(ErrorBody)}}}
-                for status, text in REFUSALS.items()
-            },
-        },
+        "responses": {"302" if each.redirects else "200": done, **refusals(REFUSALS)},
     }
     if each.description:
         documented["description"] = each.description
-    if parameters:
-        documented["parameters"] = parameters
+    if found:
+        documented["parameters"] = found
     if each.body is not None:
         documented["requestBody"] = {"required": True, "content": _content(each.body)}
     return documented
 
 
 def _content(kind: Any) -> dict[str, Any]:
-    media = {"schema": _schema(kind), "examples": {"example": {"value": example_of(kind)}}}
-    return {"application/json": media}
-
-
-def _schema(kind: Any) -> dict[str, Any]:
-    (schema,), _ = msgspec.json.schema_components([kind], ref_template=TEMPLATE)
-    return dict(schema)
-
-
-def _path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
-
-
-def _query_parameter(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
-    schema = _schema(field.type)
-    options = [each for each in schema.get("anyOf", [schema]) if each != {"type": "null"}]
-    return {"name": field.encode_name, "in": "query", "required": False, "schema": options[0]}
+    return {"application/json": {"schema": schema(kind), "examples": {"example": {"value": example_of(kind)}}}}

@@ -1,6 +1,6 @@
 """Limits of an organization, a project or a key: for all tiers together, or for one. And what is left of them now.
 
-An organization's own limits are the deployment's business; within them its administrators divide.
+Only the operating organization sets an organization's own limits; within them its administrators divide.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     money_counted: bool
 
 
-async def get_limits(call: AdminCall, subject_id: UUID, *, level: Level) -> LimitRules:
-    """A subject's limits."""
+async def get_limits(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:
+    """The limits of an organization, a project or a key."""
     await organization_of(call, level, subject_id)
     return await _rules(call, level, subject_id)
 
 
-async def get_counters(call: AdminCall, subject_id: UUID, *, level: Level) -> Counters:
-    """What is left of a subject's limits."""
+async def get_counters(call: AdminCall, level: Level, subject_id: UUID) -> Counters:
+    """The rest of the limits of an organization, a project or a key."""
     organization_id = await organization_of(call, level, subject_id)
     rules = await limit_store.rules_of(call.connection, level, subject_id)
     if not rules:
@@ -66,9 +66,12 @@ async def get_counters(call: AdminCall, subject_id: UUID, *, level: Level) -> Co
     return Counters(data=standings, money_counted=counted)
 
 
-async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: NewLimits, *, level: Level) -> LimitRule:
-    """Set a subject's limits for a tier, or for `all` together."""
-    organization_id = await organization_of(call, level, subject_id)
+async def put_limits(call: AdminCall, level: Level, subject_id: UUID, tier_name: str, body: NewLimits) -> LimitRule:
+    """Set limits for a tier, or for `all` together.
+
+    Only the operating organization sets an organization's own.
+    """
+    organization_id = await changed_organization(call, level, subject_id)
     tier = tier_named(tier_name)
     before = await _before(call, level, subject_id, tier)
     limits = Limits(*msgspec.structs.astuple(body))
@@ -77,9 +80,12 @@ async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: Ne
     return after
 
 
-async def delete_limits(call: AdminCall, subject_id: UUID, tier_name: str, *, level: Level) -> LimitRules:
-    """Lift a subject's limits for a tier, or those for `all` together. Answers what is left."""
-    organization_id = await organization_of(call, level, subject_id)
+async def delete_limits(call: AdminCall, level: Level, subject_id: UUID, tier_name: str) -> LimitRules:
+    """Lift limits for a tier, or those for `all` together. Answers the other limits of the subject.
+
+    Only the operating organization lifts an organization's own.
+    """
+    organization_id = await changed_organization(call, level, subject_id)
     tier = tier_named(tier_name)
     before = await _before(call, level, subject_id, tier)
     await limit_store.delete_rule(call.connection, level, subject_id, tier)
@@ -97,6 +103,12 @@ async def organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UU
             return await call.organization_of_project(subject_id)
         case Level.KEY:
             return await call.organization_of_key(subject_id)
+
+
+async def changed_organization(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
+    """The same for a change. Raises PermissionDenied too: only the operating organization changes an organization's."""
+    call.principal.require(None, operator_only=level is Level.ORGANIZATION)
+    return await organization_of(call, level, subject_id)
 
 
 async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:

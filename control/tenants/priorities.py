@@ -1,7 +1,7 @@
 """Class and share of an organization, a project or a key: for all tiers, or for one.
 
-An organization's are the deployment's business; within its class its administrators say who of theirs yields, and
-divide what they are given among their projects. The rule: `gateway.limits.priorities`.
+Only the operating organization sets an organization's own; within its class its administrators choose which of their
+requests yield, and divide its share among their projects. The rule: `gateway.limits.priorities`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contracts.service_class import ServiceClass, lowest
 from control.api.call import AdminCall
 from control.api.schemas import Body
 from control.tenants import priority_store
-from control.tenants.limits import organization_of, tier_named
+from control.tenants.limits import changed_organization, organization_of, tier_named
 from gateway.limits.levels import Level
 from gateway.limits.priorities import PriorityRule, Share, resolved
 
@@ -46,17 +46,20 @@ class PriorityRules(msgspec.Struct, frozen=True, kw_only=True):
     data: list[Priority]
 
 
-async def get_priorities(call: AdminCall, subject_id: UUID, *, level: Level) -> PriorityRules:
-    """A subject's class and share."""
+async def get_priorities(call: AdminCall, level: Level, subject_id: UUID) -> PriorityRules:
+    """Class and share of an organization, a project or a key."""
     await organization_of(call, level, subject_id)
     return await _rules(call, level, subject_id)
 
 
 async def put_priorities(
-    call: AdminCall, subject_id: UUID, tier_name: str, body: NewPriority, *, level: Level
+    call: AdminCall, level: Level, subject_id: UUID, tier_name: str, body: NewPriority
 ) -> Priority:
-    """Set a subject's class and share for a tier, or for `all`."""
-    organization_id = await organization_of(call, level, subject_id)
+    """Set class and share for a tier, or for `all`.
+
+    Only the operating organization sets an organization's own.
+    """
+    organization_id = await changed_organization(call, level, subject_id)
     rule = PriorityRule(level, str(subject_id), tier_named(tier_name), body.service_class, body.share)
     if level is Level.KEY and rule.share is not None:
         raise InvalidField("share: a key has none; give its project one, or the organization.", param="share")
@@ -69,9 +72,12 @@ async def put_priorities(
     return after
 
 
-async def delete_priorities(call: AdminCall, subject_id: UUID, tier_name: str, *, level: Level) -> PriorityRules:
-    """Take away a subject's class and share for a tier, or those for `all`. Answers what is left."""
-    organization_id = await organization_of(call, level, subject_id)
+async def delete_priorities(call: AdminCall, level: Level, subject_id: UUID, tier_name: str) -> PriorityRules:
+    """Remove class and share for a tier, or those for `all`. Answers the other rules of the subject.
+
+    Only the operating organization removes an organization's own.
+    """
+    organization_id = await changed_organization(call, level, subject_id)
     tier = tier_named(tier_name)
     before = await _before(call, level, subject_id, tier)
     await priority_store.delete_rule(call.connection, level, subject_id, tier)

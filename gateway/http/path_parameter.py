@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import EnumType
 from typing import Any
 
 from litestar import Request
@@ -17,7 +18,9 @@ def noun(parameter: str) -> str:
 
 
 def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> NotFound:
-    """Litestar's error as ours. It converts only ids in a path: an invalid UUID names no resource."""
+    """Litestar's error as ours. It converts ids and enumerations in a path: another value names no resource."""
     problems: Any = error.extra
     name = problems[0]["key"]
-    return NotFound(f"There is no {noun(name)} {shortened(request.path_params[name])!r}: ids are UUIDs.")
+    kind: Any = request.route_handler.parsed_fn_signature.parameters[name].annotation
+    known = f"there are: {', '.join(kind)}" if isinstance(kind, EnumType) else "ids are UUIDs"
+    return NotFound(f"There is no {noun(name)} {shortened(request.path_params[name])!r}: {known}.")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from slipstream.commands.options import Deployment, deployment_options
 from slipstream.commands.projects import none_in, organization_option
-from slipstream.listing import json_option, show
+from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, Finder, listed, operated
+
+if TYPE_CHECKING:
+    from control.api.call import AdminCall
+    from control.api.schemas import Deleted
+    from control.tenants.adapters import Adapter
 
 
 @click.group()
@@ -23,69 +27,47 @@ def adapters() -> None:
     """
 
 
-@adapters.command(name="list")
-@deployment_options
-@organization_option
-@json_option
-def list_command(deployment: Deployment, organization: str, as_json: bool) -> None:
-    """List an organization's adapters, newest first."""
-    from control.api.call import AdminCall
-    from control.api.schemas import Page
-    from control.tenants.adapters import Adapter, AdapterQuery, list_adapters
-    from slipstream.administration import administer
-    from slipstream.tenants import organization_named
-
-    async def work(call: AdminCall) -> Page[Adapter]:
-        found = await organization_named(call.connection, organization)
-        return await list_adapters(call, found, AdapterQuery(limit=100))
-
-    page = administer(deployment, work)
-    columns: dict[str, Callable[[Adapter], object]] = {
-        "id": lambda each: each.id,
+@listed(
+    adapters,
+    AdminOperation("tenants.adapters.list_adapters", ORGANIZATION, limit=MOST_LISTED),
+    {
+        "id": "id",
         "model": lambda each: f"{each.model}:{each.name}",
         "project": lambda each: each.project_id or "all",
-        "path": lambda each: each.path,
-    }
-    more = "/organizations/{organization_id}/adapters" if page.has_more else ""
-    show(page.data, columns, as_json=as_json, empty=none_in(organization), more=more)
+        "path": "path",
+    },
+    none_in,
+)
+@organization_option
+def list_command() -> None:
+    """List an organization's adapters, newest first."""
 
 
-@adapters.command()
-@deployment_options
+async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
+    from slipstream.tenants import project_named
+
+    project = given.pop("project")
+    if project is not None:
+        given["project_id"] = await project_named(call.connection, given["organization"], project)
+    return await AdminOperation("tenants.adapters.create_adapter", ORGANIZATION)(call, given)
+
+
+@operated(adapters, _add)
 @organization_option
 @click.option("--project", help="The one project that may use it: id or name. Default: all of the organization's.")
 @click.argument("model")
 @click.argument("name")
 @click.argument("path")
-def add(deployment: Deployment, organization: str, project: str | None, model: str, name: str, path: str) -> None:
+def add(made: Adapter) -> object:
     """Add the adapter in the folder PATH, as the engines reach it, to MODEL under NAME, and print its id."""
-    from control.api.call import AdminCall
-    from control.tenants.adapters import Adapter, NewAdapter, create_adapter
-    from slipstream.administration import administer, converted
-    from slipstream.tenants import organization_named, project_named
-
-    async def work(call: AdminCall) -> Adapter:
-        found = await organization_named(call.connection, organization)
-        project_id = None if project is None else await project_named(call.connection, organization, project)
-        body = converted({"model": model, "name": name, "path": path, "project_id": project_id}, NewAdapter)
-        return await create_adapter(call, found, body)
-
-    print(administer(deployment, work).id)
+    return made.id
 
 
-@adapters.command()
-@deployment_options
+@operated(
+    adapters, AdminOperation("tenants.adapters.delete_adapter", Finder("adapter_named", ("organization", "which")))
+)
 @organization_option
 @click.argument("which")
-def remove(deployment: Deployment, organization: str, which: str) -> None:
+def remove(removed: Deleted) -> str:
     """Remove the adapter WHICH, an id or MODEL:NAME: requests for it are refused from then on."""
-    from control.api.call import AdminCall
-    from control.api.schemas import Deleted
-    from control.tenants.adapters import delete_adapter
-    from slipstream.administration import administer
-    from slipstream.tenants import adapter_named
-
-    async def work(call: AdminCall) -> Deleted:
-        return await delete_adapter(call, await adapter_named(call.connection, organization, which))
-
-    print(f"{administer(deployment, work).id}: removed")
+    return f"{removed.id}: removed"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from slipstream.commands.members import ROLES
-from slipstream.commands.options import Deployment, deployment_options
-from slipstream.listing import json_option, show
+from slipstream.commands.members import ROLES, administered_option
+from slipstream.operated import ADMINISTERED, MOST_LISTED, AdminOperation, Finder, listed, operated
+
+if TYPE_CHECKING:
+    from control.api.call import AdminCall
+    from control.tenants.admin_keys import AdminKey, AdminKeyWithSecret
 
 
 @click.group(name="admin-keys")
@@ -16,86 +19,64 @@ def admin_keys() -> None:
     """Make, list and revoke keys for the admin API."""
 
 
-@admin_keys.command()
-@deployment_options
-@click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
+async def _create(call: AdminCall, given: dict[str, Any]) -> AdminKeyWithSecret:
+    from control.tenants.admin_keys import NewAdminKey, create_admin_key
+    from control.tenants.members import NewMember, create_member
+    from slipstream.administration import converted
+    from slipstream.tenants import ensure_operating_organization, organization_named
+
+    organization, email = given["organization"], given["email"]
+    member = converted({"email": email, "name": email, "role": given["role"]}, NewMember)
+    if organization is None:
+        organization_id = await ensure_operating_organization(call)
+    else:
+        organization_id = await organization_named(call.connection, organization)
+    principal_id = await call.connection.fetchval(
+        "SELECT id FROM gateway.principals WHERE organization_id = $1 AND lower(email) = lower($2)",
+        organization_id,
+        email,
+    )
+    if principal_id is None:
+        principal_id = (await create_member(call, organization_id, member)).id
+    body = converted({"principal_id": principal_id, "name": given["name"]}, NewAdminKey)
+    return await create_admin_key(call, organization_id, body)
+
+
+@operated(admin_keys, _create)
+@administered_option
 @click.option("--email", default="owner@localhost", show_default=True, help="Whose key; added as a member when new.")
 @click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Of a new member.")
 @click.option("--name", default="command line", show_default=True, help="What lists show.")
-def create(deployment: Deployment, organization: str | None, email: str, role: str, name: str) -> None:
+def create(made: AdminKeyWithSecret) -> str:
     """Make an admin key and print it: the only time it is shown."""
-    from control.api.call import AdminCall
-    from control.tenants.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
-    from control.tenants.members import NewMember, create_member
-    from slipstream.administration import administer, converted
-    from slipstream.tenants import ensure_operating_organization, organization_named
-
-    member = converted({"email": email, "name": email, "role": role}, NewMember)
-
-    async def work(call: AdminCall) -> AdminKeyWithSecret:
-        connection = call.connection
-        if organization is None:
-            organization_id = await ensure_operating_organization(call)
-        else:
-            organization_id = await organization_named(connection, organization)
-        principal_id = await connection.fetchval(
-            "SELECT id FROM gateway.principals WHERE organization_id = $1 AND lower(email) = lower($2)",
-            organization_id,
-            email,
-        )
-        if principal_id is None:
-            principal_id = (await create_member(call, organization_id, member)).id
-        body = converted({"principal_id": principal_id, "name": name}, NewAdminKey)
-        return await create_admin_key(call, organization_id, body)
-
-    print(administer(deployment, work).secret)
+    return made.secret
 
 
-@admin_keys.command(name="list")
-@deployment_options
-@click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
-@json_option
-def list_command(deployment: Deployment, organization: str | None, as_json: bool) -> None:
+LIST = AdminOperation("tenants.admin_keys.list_admin_keys", ADMINISTERED, limit=MOST_LISTED)
+
+
+async def _list(call: AdminCall, given: dict[str, Any]) -> Any:
+    """An empty list where no organization operates the deployment yet."""
+    from slipstream.tenants import operating_organization
+
+    if given["organization"] is None and await operating_organization(call.connection) is None:
+        return []
+    return await LIST(call, given)
+
+
+@listed(
+    admin_keys,
+    _list,
+    {"id": "id", "key": "display", "state": "state", "role": "role", "owner": "principal_id", "name": "name"},
+    more="/organizations/{organization_id}/admin-keys",
+)
+@administered_option
+def list_command() -> None:
     """List an organization's admin keys, newest first; never their secrets."""
-    from control.api.call import AdminCall
-    from control.api.schemas import Page
-    from control.tenants.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
-    from slipstream.administration import administer
-    from slipstream.tenants import operating_organization, organization_named
-
-    async def work(call: AdminCall) -> list[AdminKey]:
-        if organization is None:
-            organization_id = await operating_organization(call.connection)
-        else:
-            organization_id = await organization_named(call.connection, organization)
-        if organization_id is None:
-            return []
-        page: Page[AdminKey] = await list_admin_keys(call, organization_id, AdminKeyQuery(limit=100))
-        return page.data
-
-    columns: dict[str, Callable[[AdminKey], object]] = {
-        "id": lambda each: each.id,
-        "key": lambda each: each.display,
-        "state": lambda each: each.state.value,
-        "role": lambda each: each.role.value,
-        "owner": lambda each: each.principal_id,
-        "name": lambda each: each.name,
-    }
-    show(administer(deployment, work), columns, as_json=as_json)
 
 
-@admin_keys.command()
-@deployment_options
+@operated(admin_keys, AdminOperation("tenants.admin_keys.revoke_admin_key", Finder("admin_key_named", ("which",))))
 @click.argument("which", metavar="KEY")
-def revoke(deployment: Deployment, which: str) -> None:
+def revoke(key: AdminKey) -> str:
     """Revoke the admin key WHICH (its id, its sk-slip-admin-… as in the list, or its name), for good and at once."""
-    from control.api.call import AdminCall
-    from control.tenants.admin_keys import AdminKey, revoke_admin_key
-    from slipstream.administration import administer
-    from slipstream.tenants import admin_key_named
-
-    async def work(call: AdminCall) -> AdminKey:
-        return await revoke_admin_key(call, await admin_key_named(call.connection, which))
-
-    key = administer(deployment, work)
-    print(f"revoked {key.display} ({key.name})")
+    return f"revoked {key.display} ({key.name})"

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options, running_settings
-from slipstream.table import table
+from slipstream.operated import AdminOperation, listed
 
 if TYPE_CHECKING:
     from control.audit.audit_log import AuditEntry
@@ -24,34 +23,28 @@ def audit() -> None:
     """Read and verify the log of administrative changes."""
 
 
-@audit.command(name="list")
-@deployment_options
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with ids, before and after.")
-def list_command(deployment: Deployment, limit: int, as_json: bool) -> None:
-    """List changes, newest first: their subjects by name, or by id where they have none."""
-    from control.audit.audit_log import AuditQuery, list_audit
-    from slipstream.administration import administer
-
-    query = AuditQuery(limit=limit)
-    page = administer(deployment, lambda call: list_audit(call, query))
-    if as_json:
-        for entry in page.data:
-            print(msgspec.json.encode(entry).decode())
-        return
-    rows = [
-        (str(entry.id), f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.actor_name, entry.action, _subject(entry))
-        for entry in page.data
-    ]
-    print("\n".join(table(("row", "time (UTC)", "who", "what", "which"), rows)))
-
-
 def _subject(entry: AuditEntry) -> str:
     """Its name after the change, or before it; else its id."""
     for state in (entry.after, entry.before):
         if isinstance(state, dict) and (name := state.get("name")):
             return str(name)
     return entry.subject_id
+
+
+@listed(
+    audit,
+    AdminOperation("audit.audit_log.list_audit"),
+    {
+        "row": "id",
+        "time (UTC)": lambda each: f"{each.at:%Y-%m-%d %H:%M:%S}",
+        "who": "actor_name",
+        "what": "action",
+        "which": _subject,
+    },
+)
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+def list_command() -> None:
+    """List changes, newest first: their subjects by name, or by id where they have none."""
 
 
 @audit.command()

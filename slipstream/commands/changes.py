@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
-import msgspec
 
 from contracts.errors import ConfigError
-from slipstream.commands.options import Deployment, deployment_options
 from slipstream.moment import SPAN, span
+from slipstream.operated import MOST_LISTED, AdminOperation, Finder, operated
 from slipstream.table import table
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
+    from control.api.schemas import Deleted
     from control.diagnosis.changes import ExpectedChange
 
 FEW = "too few"
 HEAD = ("made at (UTC)", "change", "number", "expected", "expected so far", "before", "after", "did", "kept", "id")
+CHANGE = Finder(None, ("change_id",))
+
+
+class ChangeId(click.ParamType[UUID]):
+    """A change's id."""
+
+    name = "change_id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> UUID:
+        try:
+            return UUID(value)
+        except ValueError:
+            raise ConfigError(f"{value!r} is no change's id; `slipstream diagnose changes list` shows them") from None
 
 
 @click.group()
@@ -35,8 +48,14 @@ def changes() -> None:
     """
 
 
-@changes.command()
-@deployment_options
+async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
+    at, window = given.pop("at"), given.pop("window")
+    made_at = None if at is None else at.replace(tzinfo=UTC)
+    values = {**given, "made_at": made_at, "window_s": round(window.total_seconds())}
+    return await AdminOperation("diagnosis.changes.create_change")(call, values)
+
+
+@operated(changes, _add)
 @click.argument("name")
 @click.option("--metric", type=click.Choice(["ttft", "tpot", "longest_gap"]), default="ttft", show_default=True)
 @click.option("--statistic", type=click.Choice(["p50", "p95", "p99"]), default="p95", show_default=True)
@@ -52,81 +71,52 @@ def changes() -> None:
     metavar="SPAN",
     help=f"Measured before and after it: {SPAN}.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def add(deployment: Deployment, at: datetime | None, window: timedelta, as_json: bool, **given: Any) -> None:
+def add(made: ExpectedChange) -> str:
     """Note the change NAME and what is expected of it, best before it is made."""
-    from control.diagnosis.changes import LEAST, NewChange, create_change
-    from slipstream.administration import administer, converted
+    from control.diagnosis.changes import LEAST
 
-    made_at = None if at is None else at.replace(tzinfo=UTC)
-    body = converted({**given, "made_at": made_at, "window_s": round(window.total_seconds())}, NewChange)
-    made = administer(deployment, lambda call: create_change(call, body))
-    _print([made], as_json)
     if (made.before_requests or 0) < (least := LEAST[made.statistic]):
         print(
             f"only {made.before_requests or 0:,} requests were measured before it so far; with fewer than {least} "
             "the effect may be chance: give a longer --window",
             file=sys.stderr,
         )
+    return _table([made])
 
 
-@changes.command(name="list")
-@deployment_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_command(deployment: Deployment, as_json: bool) -> None:
+async def _list(call: AdminCall, _: dict[str, Any]) -> list[ExpectedChange]:
+    page = await AdminOperation("diagnosis.changes.list_changes", limit=MOST_LISTED)(call, {})
+    found: list[ExpectedChange] = page.data
+    return found[::-1]
+
+
+@operated(changes, _list, "list")
+def list_command(found: list[ExpectedChange]) -> str:
     """Print the ledger: the last hundred changes, the oldest first.
 
     `expected so far` begins with what was measured before the first change of a number, and adds what is expected of
     each. An effect is marked `too few` where it may be chance: either side has too few requests for the statistic. One
     that is not kept is computed now; `changes measure` keeps it before traces are forgotten.
     """
-    from control.api.schemas import PageQuery
-    from control.diagnosis.changes import list_changes
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> list[ExpectedChange]:
-        found: list[ExpectedChange] = (await list_changes(call, PageQuery(limit=100))).data
-        return found[::-1]
-
-    _print(administer(deployment, work), as_json)
+    return _table(found) if found else "no change is noted"
 
 
-@changes.command()
-@deployment_options
-@click.argument("change_id")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def measure(deployment: Deployment, change_id: str, as_json: bool) -> None:
+@operated(changes, AdminOperation("diagnosis.changes.measure_change", CHANGE))
+@click.argument("change_id", type=ChangeId())
+def measure(measured: ExpectedChange) -> str:
     """Measure what CHANGE_ID did and keep it, once the time after it has passed."""
-    from control.diagnosis.changes import measure_change
-    from slipstream.administration import administer
-
-    _print([administer(deployment, lambda call: measure_change(call, _id(change_id)))], as_json)
+    return _table([measured])
 
 
-@changes.command()
-@deployment_options
-@click.argument("change_id")
-def remove(deployment: Deployment, change_id: str) -> None:
+@operated(changes, AdminOperation("diagnosis.changes.delete_change", CHANGE))
+@click.argument("change_id", type=ChangeId())
+def remove(removed: Deleted) -> str:
     """Forget CHANGE_ID, which was never made."""
-    from control.diagnosis.changes import delete_change
-    from slipstream.administration import administer
-
-    print(f"forgotten: {administer(deployment, lambda call: delete_change(call, _id(change_id))).id}")
+    return f"forgotten: {removed.id}"
 
 
-def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is no change's id; `slipstream diagnose changes list` shows them") from None
-
-
-def _print(found: Sequence[ExpectedChange], as_json: bool) -> None:
-    if as_json:
-        for each in found:
-            print(msgspec.json.encode(each).decode())
-        return
-    print("\n".join(table(HEAD, rows_of(found))) if found else "no change is noted")
+def _table(found: Sequence[ExpectedChange]) -> str:
+    return "\n".join(table(HEAD, rows_of(found)))
 
 
 def rows_of(found: Sequence[ExpectedChange]) -> Iterator[tuple[str, ...]]:

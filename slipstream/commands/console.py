@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,11 @@ import click
 from slipstream.command_table import Group
 from slipstream.commands.members import ROLES
 from slipstream.commands.options import Deployment, deployment_options, running_settings
-from slipstream.listing import STATES, json_option, show
+from slipstream.listing import STATES
+from slipstream.operated import ORGANIZATION, listed
 
 if TYPE_CHECKING:
+    from control.api.call import AdminCall
     from control.console.console_links import ConsoleLink
 
 ACCOUNTS = """
@@ -52,7 +54,6 @@ def console() -> None:
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Start a browser, or print the address.")
 def open_command(deployment: Deployment, browser: bool) -> None:
     """Open the console. Without any account, by a one-time link that creates the first owner's."""
-    from control.api.call import AdminCall
     from control.console.console_links import first_link
     from slipstream.administration import administer
     from slipstream.tenants import ensure_operating_organization
@@ -79,7 +80,6 @@ def link(deployment: Deployment, organization: str | None, role: str, name: str 
 
     Without EMAIL and without any account: print the link of the first start again.
     """
-    from control.api.call import AdminCall
     from control.console.console_links import create_console_link, first_link
     from control.tenants.members import NewMember, create_member
     from slipstream.administration import administer, converted
@@ -113,37 +113,31 @@ def accounts() -> None:
     """List accounts of the console, and mend them."""
 
 
-@accounts.command(name="list")
-@deployment_options
-@click.option("--organization", help="Id or name. Default: all.")
-@json_option
-def list_command(deployment: Deployment, organization: str | None, as_json: bool) -> None:
-    """List accounts, newest first."""
-    import asyncpg
+def _ways(account: dict[str, Any]) -> str:
+    ways = {"password": "password", "totp": "authenticator", "oidc": "provider"}
+    return ", ".join(way for name, way in ways.items() if account[name])
 
-    from control.api.call import AdminCall
-    from slipstream.administration import administer
-    from slipstream.tenants import organization_named
 
-    async def work(call: AdminCall) -> list[asyncpg.Record]:
-        found = None if organization is None else await organization_named(call.connection, organization)
-        rows: list[asyncpg.Record] = await call.connection.fetch(ACCOUNTS, found)
-        return rows
+async def _accounts(call: AdminCall, given: dict[str, Any]) -> list[dict[str, Any]]:
+    found = None if given["organization"] is None else await ORGANIZATION.find(call, given)
+    return [dict(each) for each in await call.connection.fetch(ACCOUNTS, found)]
 
-    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+
+@listed(
+    accounts,
+    _accounts,
+    {
         "e-mail": itemgetter("email"),
         "organization": itemgetter("organization"),
         "role": itemgetter("role"),
         "signs in by": _ways,
         "state": lambda each: STATES[not each["disabled"]],
         "last seen": lambda each: f"{each['last_seen_at']:%Y-%m-%dT%H:%M%z}" if each["last_seen_at"] else "-",
-    }
-    show([dict(each) for each in administer(deployment, work)], columns, as_json=as_json)
-
-
-def _ways(account: dict[str, Any]) -> str:
-    ways = {"password": "password", "totp": "authenticator", "oidc": "provider"}
-    return ", ".join(way for name, way in ways.items() if account[name])
+    },
+)
+@click.option("--organization", help="Id or name. Default: all.")
+def list_command() -> None:
+    """List accounts, newest first."""
 
 
 @accounts.command()
@@ -153,7 +147,6 @@ def _ways(account: dict[str, Any]) -> str:
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
     """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link to a new password."""
-    from control.api.call import AdminCall
     from control.console.console_links import reset_account
     from slipstream.administration import administer
     from slipstream.tenants import account_named, member_named, organization_named

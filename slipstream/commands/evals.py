@@ -18,6 +18,7 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 from slipstream.eval_progress import Telling, plan_of
 from slipstream.exit_codes import GATE_EXIT
 from slipstream.hints import command
+from slipstream.operated import AdminOperation, listed
 from slipstream.slice_names import slice_margins, slice_names, slice_names_for
 from slipstream.table import table
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from control.evals.evals import NewComparison, RunInFull
     from control.evals.store import Comparison, Run, SliceProgress
 
-LISTED = ("slice", "tier", "goal", "items", "asks")
 RUNS = ("queued (UTC)", "what", "model", "pools", "status", "items answered", "id")
 SLICES = ("slice", "what", "right", "95 % interval", "items answered", "goal")
 VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
@@ -171,29 +171,20 @@ def compare(
         sys.exit(1 if found.decision is None else GATE_EXIT[found.decision])
 
 
-@evals.command(name="slices")
-@deployment_options
-@json_option
-def slices_command(deployment: Deployment, as_json: bool) -> None:
+@listed(
+    evals,
+    AdminOperation("evals.eval_slices.list_eval_slices"),
+    {
+        "slice": "name",
+        "tier": "tier",
+        "goal": lambda each: f"{each.goal:.0%}" if each.goal else "-",
+        "items": lambda each: f"{each.items:,}" if each.items else "any",
+        "asks": "about",
+    },
+    name="slices",
+)
+def slices_command() -> None:
     """List the slices there are: what each asks, of models of which tier, and how right it is to be."""
-    from control.evals.eval_slices import list_eval_slices
-    from slipstream.administration import administer
-
-    found = administer(deployment, list_eval_slices).data
-    if as_json:
-        print("\n".join(msgspec.json.encode(each).decode() for each in found))
-        return
-    rows = [
-        (
-            each.name,
-            each.tier.value,
-            f"{each.goal:.0%}" if each.goal else "-",
-            f"{each.items:,}" if each.items else "any",
-            each.about,
-        )
-        for each in found
-    ]
-    print("\n".join(table(LISTED, rows)))
 
 
 @evals.command(name="list")

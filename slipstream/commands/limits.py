@@ -189,11 +189,11 @@ def set_command(
         level, subject_id = await _subject(call.connection, organization, project, key)
         limit = priority = None
         if changes.keys() & UNITS.keys():
-            limits = [one.limits for one in (await get_limits(call, subject_id, level=level)).data if _is_of(one, tier)]
-            limit = await put_limits(call, subject_id, tier, body_of(limits, UNITS, NewLimits), level=level)
+            limits = [one.limits for one in (await get_limits(call, level, subject_id)).data if _is_of(one, tier)]
+            limit = await put_limits(call, level, subject_id, tier, body_of(limits, UNITS, NewLimits))
         if changes.keys() & PRIORITY.keys():
-            rules = [one for one in (await get_priorities(call, subject_id, level=level)).data if _is_of(one, tier)]
-            priority = await put_priorities(call, subject_id, tier, body_of(rules, PRIORITY, NewPriority), level=level)
+            rules = [one for one in (await get_priorities(call, level, subject_id)).data if _is_of(one, tier)]
+            priority = await put_priorities(call, level, subject_id, tier, body_of(rules, PRIORITY, NewPriority))
         return limit, priority
 
     limit, priority = administer(deployment, work)
@@ -269,8 +269,8 @@ def remove(deployment: Deployment, organization: str, project: str | None, key: 
 
     async def work(call: AdminCall) -> LimitRules:
         level, subject_id = await _subject(call.connection, organization, project, key)
-        await delete_priorities(call, subject_id, tier, level=level)
-        return await delete_limits(call, subject_id, tier, level=level)
+        await delete_priorities(call, level, subject_id, tier)
+        return await delete_limits(call, level, subject_id, tier)
 
     left = administer(deployment, work).data
     others = ", ".join(_tier(rule.tier or "all") for rule in left)

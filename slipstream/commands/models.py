@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from contracts.errors import InvalidField, NotFound
-from slipstream.commands.options import Deployment, deployment_options
 from slipstream.fleet_edit import How, edit, edit_options, fields_of
+from slipstream.operated import AdminOperation, Finder, operated
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -37,41 +37,22 @@ def models() -> None:
     """
 
 
-@models.command(name="list")
-@deployment_options
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def list_command(deployment: Deployment, as_json: bool) -> None:
+@operated(models, AdminOperation("fleet.models.list_models"), "list")
+def list_command(found: FleetModels) -> str:
     """List the models of the version in force."""
-    from control.fleet.models import list_models
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> FleetModels:
-        return await list_models(call)
-
-    found = administer(deployment, work)
-    if as_json:
-        print(msgspec.json.encode(found).decode())
-        return
     print(f"fleet version {found.version}", file=sys.stderr)
     rows = [
         (each.name, each.tier, each.pool, f"{each.context_tokens:,}", ", ".join(each.aliases) or "-", _also_on(each))
         for each in found.data
     ]
-    print("\n".join(table(HEAD, rows)))
+    return "\n".join(table(HEAD, rows))
 
 
-@models.command()
-@deployment_options
+@operated(models, AdminOperation("fleet.models.get_model", Finder(None, ("name",))))
 @click.argument("name")
-def show(deployment: Deployment, name: str) -> None:
+def show(found: Model) -> str:
     """Show the model NAME as JSON, as `set --file` takes it; what is not there is at its default."""
-    from control.fleet.models import get_model
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> Model:
-        return await get_model(call, name)
-
-    print(msgspec.json.format(msgspec.json.encode(administer(deployment, work)).decode()))
+    return msgspec.json.format(msgspec.json.encode(found).decode())
 
 
 @models.command(name="set")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from slipstream.commands.options import Deployment, deployment_options
-from slipstream.listing import json_option, show, state_of
+from slipstream.listing import state_of
+from slipstream.operated import MOST_LISTED, AdminOperation, Finder, listed, operated
 
 if TYPE_CHECKING:
-    from control.tenants.organizations import Organization, OrganizationChanges
+    from control.tenants.organizations import Organization
+
+UPDATE, WHICH = "tenants.organizations.update_organization", Finder("organization_named", ("which",))
 
 
 @click.group()
@@ -19,45 +20,28 @@ def organizations() -> None:
     """Make, list, change, disable and enable organizations."""
 
 
-@organizations.command(name="list")
-@deployment_options
-@json_option
-def list_command(deployment: Deployment, as_json: bool) -> None:
-    """List organizations, newest first."""
-    from control.tenants.organizations import OrganizationQuery, list_organizations
-    from slipstream.administration import administer
-
-    query = OrganizationQuery(limit=100)
-    page = administer(deployment, lambda call: list_organizations(call, query))
-    columns: dict[str, Callable[[Organization], object]] = {
-        "id": lambda each: each.id,
-        "state": state_of,
-        "name": lambda each: each.name,
-        "notes": _notes,
-    }
-    more = "/organizations" if page.has_more else ""
-    show(page.data, columns, as_json=as_json, more=more)
-
-
 def _notes(each: Organization) -> str:
     notes = ("operates the deployment" if each.operator else "", "stores prompts" if each.store_prompts else "")
     return ", ".join(filter(None, notes))
 
 
-@organizations.command()
-@deployment_options
+@listed(
+    organizations,
+    AdminOperation("tenants.organizations.list_organizations", limit=MOST_LISTED),
+    {"id": "id", "state": state_of, "name": "name", "notes": _notes},
+)
+def list_command() -> None:
+    """List organizations, newest first."""
+
+
+@operated(organizations, AdminOperation("tenants.organizations.create_organization"))
 @click.argument("name")
-def create(deployment: Deployment, name: str) -> None:
+def create(made: Organization) -> object:
     """Make an organization and print its id."""
-    from control.tenants.organizations import NewOrganization, create_organization
-    from slipstream.administration import administer, converted
-
-    body = converted({"name": name}, NewOrganization)
-    print(administer(deployment, lambda call: create_organization(call, body)).id)
+    return made.id
 
 
-@organizations.command()
-@deployment_options
+@operated(organizations, AdminOperation(UPDATE, WHICH))
 @click.argument("which")
 @click.option(
     "--store-prompts/--no-store-prompts",
@@ -65,45 +49,20 @@ def create(deployment: Deployment, name: str) -> None:
     help="Whether what its people ask at gaps, and are answered, and where its prompts differ from those before, is"
     " kept for its own administrators. Off deletes it.",
 )
-def update(deployment: Deployment, which: str, store_prompts: bool) -> None:
+def update(after: Organization) -> str:
     """Change the organization WHICH (id or name)."""
-    from control.tenants.organizations import OrganizationChanges
-
-    after = _updated(deployment, which, OrganizationChanges(store_prompts=store_prompts))
-    print(f"{after.name}: prompts are {'stored' if after.store_prompts else 'not stored'}")
+    return f"{after.name}: prompts are {'stored' if after.store_prompts else 'not stored'}"
 
 
-@organizations.command()
-@deployment_options
+@operated(organizations, AdminOperation(UPDATE, WHICH, disabled=True))
 @click.argument("which")
-def disable(deployment: Deployment, which: str) -> None:
+def disable(after: Organization) -> str:
     """Refuse all keys of the organization WHICH (id or name), everywhere within a second."""
-    _switch(deployment, which, disabled=True)
+    return f"disabled {after.name}"
 
 
-@organizations.command()
-@deployment_options
+@operated(organizations, AdminOperation(UPDATE, WHICH, disabled=False))
 @click.argument("which")
-def enable(deployment: Deployment, which: str) -> None:
+def enable(after: Organization) -> str:
     """Let the organization WHICH (id or name) in again."""
-    _switch(deployment, which, disabled=False)
-
-
-def _switch(deployment: Deployment, which: str, *, disabled: bool) -> None:
-    from control.tenants.organizations import OrganizationChanges
-
-    after = _updated(deployment, which, OrganizationChanges(disabled=disabled))
-    print(f"{'disabled' if after.disabled_at else 'enabled'} {after.name}")
-
-
-def _updated(deployment: Deployment, which: str, changes: OrganizationChanges) -> Organization:
-    from control.api.call import AdminCall
-    from control.tenants.organizations import update_organization
-    from slipstream.administration import administer
-    from slipstream.tenants import organization_named
-
-    async def work(call: AdminCall) -> Organization:
-        found = await organization_named(call.connection, which)
-        return await update_organization(call, found, changes)
-
-    return administer(deployment, work)
+    return f"enabled {after.name}"

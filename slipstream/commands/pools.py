@@ -10,9 +10,10 @@ import msgspec
 
 from contracts.errors import InvalidField, NotFound
 from slipstream.commands.models import FILE
-from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.commands.options import running_settings
 from slipstream.fleet_edit import How, edit, edit_options, fields_of
 from slipstream.hints import command
+from slipstream.operated import AdminOperation, Finder, operated
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -39,38 +40,18 @@ def pools() -> None:
     """
 
 
-@pools.command(name="list")
-@deployment_options
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def list_command(deployment: Deployment, as_json: bool) -> None:
+@operated(pools, AdminOperation("fleet.pools.list_pools"), "list")
+def list_command(found: FleetPools) -> str:
     """List the pools of the version in force, with their replicas."""
-    from control.fleet.pools import list_pools
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> FleetPools:
-        return await list_pools(call)
-
-    found = administer(deployment, work)
-    if as_json:
-        print(msgspec.json.encode(found).decode())
-        return
     print(f"fleet version {found.version}", file=sys.stderr)
-    rows = [row for pool in found.data for row in _rows(pool)]
-    print("\n".join(table(HEAD, rows)))
+    return "\n".join(table(HEAD, [row for pool in found.data for row in _rows(pool)]))
 
 
-@pools.command()
-@deployment_options
+@operated(pools, AdminOperation("fleet.pools.get_pool", Finder(None, ("name",))))
 @click.argument("name")
-def show(deployment: Deployment, name: str) -> None:
+def show(found: Pool) -> str:
     """Show the pool NAME as JSON, as `set --file` takes it; what is not there is at its default."""
-    from control.fleet.pools import get_pool
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> Pool:
-        return await get_pool(call, name)
-
-    print(msgspec.json.format(msgspec.json.encode(administer(deployment, work)).decode()))
+    return msgspec.json.format(msgspec.json.encode(found).decode())
 
 
 @pools.command(name="set")

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from contracts.errors import InvalidField, NotFound
-from slipstream.commands.options import Deployment, deployment_options
 from slipstream.hints import command
-from slipstream.listing import json_option, show
 from slipstream.money import Money, told
+from slipstream.operated import MOST_LISTED, AdminOperation, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
+    from control.api.schemas import Page
     from control.billing.prices import CreatedPrice, ModelPrice
 
-MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+FREE = "slipstream.prices.free"
+"""Models without a price, in click's context."""
+
+
+class Utc(click.DateTime):
+    """A moment without a zone, which is UTC's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(value, param, ctx).replace(tzinfo=UTC)
+
+
+MOMENT = Utc(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
 
 @click.group()
@@ -37,24 +47,22 @@ def prices() -> None:
     """
 
 
-@prices.command(name="list")
-@deployment_options
-@click.option("--model", help="Only this model's.")
-@json_option
-def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
-    """List prices, past and coming ones too, the newest first; and which models have none."""
-    from slipstream.administration import administer
+async def _listed(call: AdminCall, given: dict[str, Any]) -> Page[ModelPrice]:
+    model = given["model"]
+    found = await _prices(call, model)
+    served = {each.name for each in call.fleet.models if model in (None, each.name)}
+    priced = {each.model for each in found.data if _state(each) == "in force"}
+    click.get_current_context().meta[FREE] = [] if found.has_more else sorted(served - priced)
+    return found
 
-    async def work(call: AdminCall) -> tuple[list[ModelPrice], bool, list[str]]:
-        found, more = await _prices(call, model)
-        served = {each.name for each in call.fleet.models if model in (None, each.name)}
-        return found, more, sorted(served - {each.model for each in found if _state(each) == "in force"})
 
-    found, more, free = administer(deployment, work)
-    columns: dict[str, Callable[[ModelPrice], object]] = {
-        "version": lambda each: each.version,
+@listed(
+    prices,
+    _listed,
+    {
+        "version": "version",
         "model": lambda each: each.model + ("" if each.served else " (not served)"),
-        "state": _state,
+        "state": lambda each: _state(each),
         "from (UTC)": lambda each: _moment(each.valid_from),
         "until (UTC)": lambda each: "-" if each.valid_until is None else _moment(each.valid_until),
         "input": lambda each: told(each.input_micro, each.currency),
@@ -62,14 +70,17 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
         "cache write": lambda each: told(each.cache_write_micro, each.currency),
         "output": lambda each: told(each.output_micro, each.currency),
         "offline": lambda each: f"{each.offline_percent} %",
-    }
-    show(found, columns, as_json=as_json, more="/prices" if more else "")
-    if free and not more:
+    },
+    more="/prices",
+)
+@click.option("--model", help="Only this model's.")
+def list_command() -> None:
+    """List prices, past and coming ones too, the newest first; and which models have none."""
+    if free := click.get_current_context().meta[FREE]:
         print(f"without a price now, so free: {', '.join(free)}", file=sys.stderr)
 
 
-@prices.command(name="set")
-@deployment_options
+@operated(prices, AdminOperation("billing.prices.create_price"), "set")
 @click.option("--input", "input_micro", type=Money(), required=True, help="For a million prompt tokens.")
 @click.option("--output", "output_micro", type=Money(), required=True, help="For a million generated tokens.")
 @click.option(
@@ -95,57 +106,39 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
 )
 @click.option("--until", "valid_until", type=MOMENT, metavar="DATE", help="UTC. Default: until another price is set.")
 @click.argument("model")
-def set_command(deployment: Deployment, model: str, **given: int | datetime | None) -> None:
+def set_command(price: CreatedPrice) -> str:
     """Set the price of MODEL from a moment on; the price before ends there."""
-    from control.billing.prices import NewPrice, create_price
-    from slipstream.administration import administer, converted
-
-    fields = {name: _utc(value) if isinstance(value, datetime) else value for name, value in given.items()}
-    body = converted({"model": model, **fields}, NewPrice)
-
-    async def work(call: AdminCall) -> CreatedPrice:
-        return await create_price(call, body)
-
-    price = administer(deployment, work)
-    print(f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})")
     if price.warning is not None:
-        print(
-            f"warning: {price.warning} Take it back: {command(f'customers prices end {price.version}')}",
-            file=sys.stderr,
-        )
+        taken_back_by = command(f"customers prices end {price.version}")
+        print(f"warning: {price.warning} Take it back: {taken_back_by}", file=sys.stderr)
+    return f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})"
 
 
-@prices.command()
-@deployment_options
+async def _end(call: AdminCall, given: dict[str, Any]) -> ModelPrice:
+    from control.billing.prices import NOTICE, PriceChanges, delete_price, update_price
+
+    price = await _named(call, given["which"])
+    if _state(price) == "coming":
+        return await delete_price(call, str(price.version))
+    until = given["at"] or datetime.now(UTC) + NOTICE + timedelta(seconds=1)
+    return await update_price(call, str(price.version), PriceChanges(valid_until=until))
+
+
+@operated(prices, _end)
 @click.option("--at", type=MOMENT, metavar="DATE", help="UTC. Default: in a minute, the earliest there is.")
 @click.argument("which")
-def end(deployment: Deployment, at: datetime | None, which: str) -> None:
+def end(price: ModelPrice) -> str:
     """End the price WHICH, a model or a version; one that has not begun is taken back, and the one before goes on."""
-    from control.billing.prices import NOTICE, PriceChanges, delete_price, update_price
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> tuple[ModelPrice, bool]:
-        price = await _named(call, which)
-        if _state(price) == "coming":
-            taken_back: ModelPrice = await delete_price(call, str(price.version))
-            return taken_back, True
-        until = datetime.now(UTC) + NOTICE + timedelta(seconds=1) if at is None else _utc(at)
-        ended: ModelPrice = await update_price(call, str(price.version), PriceChanges(valid_until=until))
-        return ended, False
-
-    price, taken_back = administer(deployment, work)
-    if taken_back:
-        print(f"taken back, before it began: {_spoken(price)}")
-    else:
-        assert price.valid_until is not None
-        print(f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free until priced again")
+    if _state(price) == "coming":
+        return f"taken back, before it began: {_spoken(price)}"
+    assert price.valid_until is not None
+    return f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free until priced again"
 
 
-async def _prices(call: AdminCall, model: str | None) -> tuple[list[ModelPrice], bool]:
+async def _prices(call: AdminCall, model: str | None) -> Page[ModelPrice]:
     from control.billing.prices import PriceQuery, list_prices
 
-    page = await list_prices(call, PriceQuery(limit=100, model=model))
-    return page.data, page.has_more
+    return await list_prices(call, PriceQuery(limit=MOST_LISTED, model=model))
 
 
 async def _named(call: AdminCall, which: str) -> ModelPrice:
@@ -154,7 +147,7 @@ async def _named(call: AdminCall, which: str) -> ModelPrice:
 
     if which.isdecimal():
         return await find_price(call, which)
-    found = [each for each in (await _prices(call, which))[0] if _state(each) != "ended"]
+    found = [each for each in (await _prices(call, which)).data if _state(each) != "ended"]
     if not found:
         raise NotFound(f"price {which!r}: no model of this name has a price in force or coming")
     if len(found) > 1:
@@ -177,10 +170,6 @@ def _state(price: ModelPrice) -> str:
     if price.valid_from > now:
         return "coming"
     return "in force" if price.valid_until is None or price.valid_until > now else "ended"
-
-
-def _utc(value: datetime) -> datetime:
-    return value.replace(tzinfo=UTC)
 
 
 def _moment(value: datetime) -> str:

@@ -141,7 +141,7 @@ def _minted(
         made = await create_key(
             call, project_id, NewKey(name=f"run {client} ({account()})"[:200], expires_at=_next_end(until))
         )
-        await put_limits(call, made.key.id, ALL_TIERS, limits, level=Level.KEY)
+        await put_limits(call, Level.KEY, made.key.id, ALL_TIERS, limits)
         return _Minted(made.key, made.secret, chosen)
 
     return administer(deployment, work)

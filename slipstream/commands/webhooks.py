@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,7 +14,8 @@ from slipstream.administration import administration
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.hints import command
-from slipstream.listing import json_option, names, show, state_of
+from slipstream.listing import names, state_of
+from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, Finder, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -39,64 +39,41 @@ def webhooks() -> None:
     """
 
 
-@webhooks.command(name="list")
-@deployment_options
+@listed(
+    webhooks,
+    AdminOperation("webhooks.webhooks.list_webhooks", ORGANIZATION, limit=MOST_LISTED),
+    {"id": "id", "state": state_of, "events": lambda each: names(each.events), "url": "url"},
+    none_in,
+)
 @organization_option
-@json_option
-def list_command(deployment: Deployment, organization: str, as_json: bool) -> None:
+def list_command() -> None:
     """List an organization's webhooks, newest first; never their secrets."""
-    from slipstream.administration import administer
-    from slipstream.tenants import organization_named
-
-    async def work(call: AdminCall) -> list[Webhook]:
-        return await _webhooks(call, await organization_named(call.connection, organization))
-
-    columns: dict[str, Callable[[Webhook], object]] = {
-        "id": lambda each: each.id,
-        "state": state_of,
-        "events": lambda each: names(each.events),
-        "url": lambda each: each.url,
-    }
-    show(administer(deployment, work), columns, as_json=as_json, empty=none_in(organization))
 
 
-@webhooks.command()
-@deployment_options
+@operated(webhooks, AdminOperation("webhooks.webhooks.create_webhook", ORGANIZATION))
 @organization_option
 @click.option("--event", "events", multiple=True, help="A type of event it gets; repeat. Default: all.")
 @click.option("--description", default="")
 @click.argument("url")
-def create(deployment: Deployment, organization: str, events: tuple[str, ...], description: str, url: str) -> None:
+def create(made: WebhookWithSecret) -> str:
     """Send an organization's events to URL. Prints the id, and the secret of the signatures: the only time."""
-    from control.webhooks.webhooks import NewWebhook, create_webhook
-    from slipstream.administration import administer, converted
-    from slipstream.tenants import organization_named
-
-    body = converted({"url": url, "description": description, "events": list(events) or None}, NewWebhook)
-
-    async def work(call: AdminCall) -> WebhookWithSecret:
-        found = await organization_named(call.connection, organization)
-        return await create_webhook(call, found, body)
-
-    made = administer(deployment, work)
-    print(f"id      {made.webhook.id}\nsecret  {made.secret}")
+    return f"id      {made.webhook.id}\nsecret  {made.secret}"
 
 
-@webhooks.command()
-@deployment_options
+async def _remove(call: AdminCall, given: dict[str, Any]) -> Webhook:
+    from control.webhooks.webhooks import delete_webhook
+
+    webhook = await _named(call, given["organization"], given["which"])
+    await delete_webhook(call, webhook.id)
+    return webhook
+
+
+@operated(webhooks, _remove)
 @organization_option
 @click.argument("which")
-def remove(deployment: Deployment, organization: str, which: str) -> None:
+def remove(webhook: Webhook) -> str:
     """Remove the webhook WHICH (id or URL) and the log of its deliveries."""
-    from control.webhooks.webhooks import delete_webhook
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> Webhook:
-        webhook = await _named(call, organization, which)
-        await delete_webhook(call, webhook.id)
-        return webhook
-
-    print(f"removed {administer(deployment, work).url}")
+    return f"removed {webhook.url}"
 
 
 @webhooks.command()
@@ -136,28 +113,19 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
     sys.exit(1)
 
 
-@webhooks.command()
-@deployment_options
-@organization_option
-@click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only these.")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
-@click.argument("which")
-@json_option
-def deliveries(
-    deployment: Deployment, organization: str, state: str | None, limit: int, which: str, as_json: bool
-) -> None:
-    """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
+async def _deliveries(call: AdminCall, given: dict[str, Any]) -> list[tuple[Delivery, DeliveryAttempt | None]]:
     from control.webhooks.webhook_deliveries import DeliveryQuery, list_deliveries
-    from slipstream.administration import administer, converted
+    from slipstream.administration import converted
 
-    query = converted({"limit": limit, "state": state}, DeliveryQuery)
+    webhook = await _named(call, given.pop("organization"), given.pop("which"))
+    page = await list_deliveries(call, webhook.id, converted(given, DeliveryQuery))
+    return [(each, await _last_attempt(call, each.id)) for each in page.data]
 
-    async def work(call: AdminCall) -> list[tuple[Delivery, DeliveryAttempt | None]]:
-        webhook = await _named(call, organization, which)
-        page = await list_deliveries(call, webhook.id, query)
-        return [(each, await _last_attempt(call, each.id)) for each in page.data]
 
-    columns: dict[str, Callable[[tuple[Delivery, DeliveryAttempt | None]], object]] = {
+@listed(
+    webhooks,
+    _deliveries,
+    {
         "id": lambda each: each[0].id,
         "event": lambda each: each[0].type,
         "state": lambda each: each[0].state.value,
@@ -167,21 +135,23 @@ def deliveries(
             f"{each[0].next_attempt_at:%Y-%m-%d %H:%M:%S}" if each[0].state.value == "pending" else "-"
         ),
         "last outcome": lambda each: _outcome(each[1]),
-    }
-    show(administer(deployment, work), columns, as_json=as_json)
+    },
+    name="deliveries",
+)
+@organization_option
+@click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only these.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.argument("which")
+def deliveries() -> None:
+    """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
 
 
-@webhooks.command()
-@deployment_options
+@operated(webhooks, AdminOperation("webhooks.webhook_deliveries.retry_delivery", Finder(None, ("delivery_id",))))
 @click.argument("delivery_id", type=click.UUID)
-def retry(deployment: Deployment, delivery_id: UUID) -> None:
+def retry(delivery: Delivery) -> str:
     """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""
-    from control.webhooks.webhook_deliveries import retry_delivery
-    from slipstream.administration import administer
-
-    delivery = administer(deployment, lambda call: retry_delivery(call, delivery_id))
     shown_by = command(f"customers webhooks deliveries {delivery.webhook_id}")
-    print(f"{delivery.type} is sent again; `{shown_by}` shows how it goes")
+    return f"{delivery.type} is sent again; `{shown_by}` shows how it goes"
 
 
 async def _tried(
@@ -209,25 +179,19 @@ async def _last_attempt(call: AdminCall, delivery_id: UUID) -> DeliveryAttempt |
     return attempts[-1] if attempts else None
 
 
-async def _webhooks(call: AdminCall, organization_id: UUID) -> list[Webhook]:
-    from control.api.schemas import PageQuery
-    from control.webhooks.webhooks import list_webhooks
-
-    found: list[Webhook] = (await list_webhooks(call, organization_id, PageQuery(limit=100))).data
-    return found
-
-
 async def _named(call: AdminCall, organization: str, which: str) -> Webhook:
     """By id, of any organization; or by URL in this one. Raises NotFound, and InvalidField for an URL of several."""
     from contracts.errors import NotFound
-    from control.webhooks.webhooks import WEBHOOKS
+    from control.api.schemas import PageQuery
+    from control.webhooks.webhooks import WEBHOOKS, list_webhooks
     from slipstream.tenants import only, organization_named
 
     try:
         return await WEBHOOKS.find(call, UUID(which))
     except ValueError:
         pass
-    known = await _webhooks(call, await organization_named(call.connection, organization))
+    owner = await organization_named(call.connection, organization)
+    known = (await list_webhooks(call, owner, PageQuery(limit=MOST_LISTED))).data
     found = [each for each in known if each.url == which]
     if not found:
         raise NotFound(f"webhook {which!r}: {organization} has none with this id or URL")

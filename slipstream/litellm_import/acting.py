@@ -142,6 +142,6 @@ class Import:
         there = next((rule.limits for rule in rules if rule.tier is None), None)
         if self._add("limits", f"{level.value} {name}", there is None):
             values: dict[str, Any] = msgspec.structs.asdict(limits)
-            await put_limits(self._call, subject_id, ALL_TIERS, NewLimits(**values), level=level)
+            await put_limits(self._call, level, subject_id, ALL_TIERS, NewLimits(**values))
         elif there != limits:
             self._kept(f"limits of {level.value} {name}", "other limits are set")

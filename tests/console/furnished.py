@@ -72,7 +72,7 @@ async def _administered(owner: Console, deployed: Deployment, organization: str,
     hook = {"url": "https://example.com/hooks/slipstream", "description": "budgets"}
     webhook = (await made(owner, f"{base}/webhooks", hook))["webhook"]["id"]
     await made(owner, f"{base}/priorities/chat", {"service_class": "interactive", "share": 300}, "PUT")
-    await made(owner, f"/projects/{project}/priorities/autocomplete", {"service_class": "standard", "share": 50}, "PUT")
+    await made(owner, f"/priorities/project/{project}/autocomplete", {"service_class": "standard", "share": 50}, "PUT")
     await made(owner, "/changes", {"name": "chunked prefill", "metric": "ttft", "expected_ms": -350})
     key = await made(owner, f"/projects/{project}/keys", {"name": "website"})
     return {"webhookId": webhook, "keyId": key["key"]["id"], "secret": key["secret"]}
@@ -82,9 +82,9 @@ async def _prices_and_limits(owner: Console, ids: dict[str, str]) -> None:
     for model in ("fake-chat", "fake-code"):
         await made(owner, "/prices", {"model": model, "input_micro": 2_500_000, "output_micro": 10_000_000})
     money = {"money_micro_per_month": 50_000_000, "tokens_per_minute": 1_000_000}
-    await made(owner, f"/organizations/{ids['organizationId']}/limits/all", money, "PUT")
-    await made(owner, f"/projects/{ids['projectId']}/limits/chat", {"tokens_per_day": 2_000_000}, "PUT")
-    await made(owner, f"/keys/{ids['keyId']}/limits/all", {"requests_per_minute": 6}, "PUT")
+    await made(owner, f"/limits/organization/{ids['organizationId']}/all", money, "PUT")
+    await made(owner, f"/limits/project/{ids['projectId']}/chat", {"tokens_per_day": 2_000_000}, "PUT")
+    await made(owner, f"/limits/key/{ids['keyId']}/all", {"requests_per_minute": 6}, "PUT")
 
 
 async def _completions(database: asyncpg.Connection, deployed: Deployment, organization: UUID, project: UUID) -> None:

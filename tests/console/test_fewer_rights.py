@@ -59,7 +59,7 @@ async def test_an_administrator_presses_once_to_make_a_project_and_sees_what_lim
 
         key = await made(console, f"/projects/{project}/keys", {"name": "production"})
         limits = {"requests_per_minute": 60, "money_micro_per_month": 12_500_000}
-        await made(console, f"/keys/{key['key']['id']}/limits/all", limits, "PUT")
+        await made(console, f"/limits/key/{key['key']['id']}/all", limits, "PUT")
         await console.go(f"/org/{organization}/limits")
         within = page.get_by_role("table", name="Limits within").locator("tbody tr")
         await expect(within).to_have_count(1)

@@ -105,7 +105,7 @@ async def test_a_limit_refuses_and_the_request_tells_why(
     dialog = owner.page.get_by_role("dialog")
     await dialog.get_by_label("Requests per minute").fill("1")
     await dialog.get_by_role("button", name="Save").click()
-    await owner.page.get_by_text("The limit holds now").wait_for()
+    await owner.page.get_by_text("It holds now").wait_for()
     statuses = [await asked(http, owner.url, key) for _ in range(3)]
     refused = next(request_id for status, request_id in statuses if status == 429)
     await owner.go(f"/org/{acme}/requests")
@@ -157,7 +157,7 @@ async def test_limits_counters_equal_the_ledger(owner: Console, deployed: Deploy
     price = {"model": "pair", "input_micro": 2_500_000, "output_micro": 10_000_000}
     await made(owner, "/prices", price)
     limits = {"tokens_per_day": 1_000_000, "money_micro_per_month": 5_000_000}
-    await made(owner, f"/projects/{project}/limits/all", limits, "PUT")
+    await made(owner, f"/limits/project/{project}/all", limits, "PUT")
     body = {"model": "pair", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
     ids = []
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key['secret']}"}) as http:

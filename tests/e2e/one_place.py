@@ -51,7 +51,7 @@ class OnePlace:
         ) as http:
             listed = (await http.get("/organizations")).json()["data"]
             (id_,) = (one["id"] for one in listed if one["name"] == organization)
-            answer = await http.put(f"/organizations/{id_}/priorities/chat", json={"share": share})
+            answer = await http.put(f"/priorities/organization/{id_}/chat", json={"share": share})
             assert answer.status_code == 200, answer.text
 
     async def answers(self, key: str) -> None:

@@ -27,6 +27,7 @@ from gateway.wire.session import body_name
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from slipstream.money import told
+from slipstream.operated import AdminOperation
 from tests.control.api.receiver import Receiver, receiver
 from tests.desired_states import seed
 from tests.slipstream.shell import Shell
@@ -415,7 +416,7 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")
 
 
-async def test_each_list_is_also_json_a_line(shell: Shell) -> None:
+async def test_each_list_and_each_change_is_also_json_a_line(shell: Shell) -> None:
     await shell.must("keys", "create", "--create-missing", "--organization", "acme", "--project", "web", "--name", "ci")
     await shell.must("customers", "limits", "set", "--organization", "acme", "--max-concurrency", "3")
     for command, field, value in (
@@ -436,3 +437,7 @@ async def test_each_list_is_also_json_a_line(shell: Shell) -> None:
         assert "{" not in await shell.must("customers", name, "list", *given, "--json")
     for words in (("console", "admin-keys"), ("console", "accounts")):
         assert await shell.must(*words, "list", "--json") == ""
+    made = msgspec.json.decode(await shell.must("customers", "organizations", "create", "beta", "--json"))
+    after = msgspec.json.decode(await shell.must("customers", "organizations", "disable", "beta", "--json"))
+    assert (made["id"], made["disabled_at"], after["disabled_at"] is None) == (after["id"], None, False)
+    assert AdminOperation("tenants.members.list_members").url() == "/organizations/{organization_id}/members"

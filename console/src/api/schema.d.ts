@@ -674,11 +674,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * A key's own limits.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_key_limits"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -694,11 +690,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * What is left of a key's own limits.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_key_counters"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -715,17 +707,9 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /**
-         * Set a key's own limits for a tier, or for `all` together.
-         * @description Needs `limits.write`.
-         */
-        put: operations["put_key_limits"];
+        put?: never;
         post?: never;
-        /**
-         * Lift a key's own limits for a tier, or those for `all` together. Answers what is left.
-         * @description Needs `limits.write`.
-         */
-        delete: operations["delete_key_limits"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -738,11 +722,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * A key's own class and share.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_key_priorities"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -759,17 +739,9 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /**
-         * Set a key's own class and share for a tier, or for `all`.
-         * @description Needs `limits.write`.
-         */
-        put: operations["put_key_priorities"];
+        put?: never;
         post?: never;
-        /**
-         * Take away a key's own class and share for a tier, or those for `all`. Answers what is left.
-         * @description Needs `limits.write`.
-         */
-        delete: operations["delete_key_priorities"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -810,6 +782,74 @@ export interface paths {
          */
         post: operations["rotate_key"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/limits/{level}/{subject_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The limits of an organization, a project or a key.
+         * @description Needs `limits.read`.
+         */
+        get: operations["get_limits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/limits/{level}/{subject_id}/counters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The rest of the limits of an organization, a project or a key.
+         * @description Needs `limits.read`.
+         */
+        get: operations["get_counters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/limits/{level}/{subject_id}/{tier_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set limits for a tier, or for `all` together.
+         * @description Only the operating organization sets an organization's own.
+         *
+         *     Needs `limits.write`.
+         */
+        put: operations["put_limits"];
+        post?: never;
+        /**
+         * Lift limits for a tier, or those for `all` together. Answers the other limits of the subject.
+         * @description Only the operating organization lifts an organization's own.
+         *
+         *     Needs `limits.write`.
+         */
+        delete: operations["delete_limits"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1148,11 +1188,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * An organization's limits.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_organization_limits"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -1168,11 +1204,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * What is left of an organization's limits.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_organization_counters"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -1234,17 +1266,9 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /**
-         * Set an organization's limits for a tier, or for `all` together.
-         * @description Needs `limits.write`. Only for the operating organization.
-         */
-        put: operations["put_organization_limits"];
+        put?: never;
         post?: never;
-        /**
-         * Lift an organization's limits for a tier, or those for `all` together. Answers what is left.
-         * @description Needs `limits.write`. Only for the operating organization.
-         */
-        delete: operations["delete_organization_limits"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1363,11 +1387,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * An organization's class and share.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_organization_priorities"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -1384,17 +1404,9 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /**
-         * Set an organization's class and share for a tier, or for `all`.
-         * @description Needs `limits.write`. Only for the operating organization.
-         */
-        put: operations["put_organization_priorities"];
+        put?: never;
         post?: never;
-        /**
-         * Take away an organization's class and share for a tier, or those for `all`. Answers what is left.
-         * @description Needs `limits.write`. Only for the operating organization.
-         */
-        delete: operations["delete_organization_priorities"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1753,6 +1765,54 @@ export interface paths {
         patch: operations["update_price"];
         trace?: never;
     };
+    "/admin/v1/priorities/{level}/{subject_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Class and share of an organization, a project or a key.
+         * @description Needs `limits.read`.
+         */
+        get: operations["get_priorities"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/priorities/{level}/{subject_id}/{tier_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set class and share for a tier, or for `all`.
+         * @description Only the operating organization sets an organization's own.
+         *
+         *     Needs `limits.write`.
+         */
+        put: operations["put_priorities"];
+        post?: never;
+        /**
+         * Remove class and share for a tier, or those for `all`. Answers the other rules of the subject.
+         * @description Only the operating organization removes an organization's own.
+         *
+         *     Needs `limits.write`.
+         */
+        delete: operations["delete_priorities"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/projects/{project_id}": {
         parameters: {
             query?: never;
@@ -1811,11 +1871,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * A project's limits.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_project_limits"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -1831,11 +1887,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * What is left of a project's limits.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_project_counters"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -1852,17 +1904,9 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /**
-         * Set a project's limits for a tier, or for `all` together.
-         * @description Needs `limits.write`.
-         */
-        put: operations["put_project_limits"];
+        put?: never;
         post?: never;
-        /**
-         * Lift a project's limits for a tier, or those for `all` together. Answers what is left.
-         * @description Needs `limits.write`.
-         */
-        delete: operations["delete_project_limits"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1875,11 +1919,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * A project's class and share.
-         * @description Needs `limits.read`.
-         */
-        get: operations["get_project_priorities"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
@@ -1896,17 +1936,9 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /**
-         * Set a project's class and share for a tier, or for `all`.
-         * @description Needs `limits.write`.
-         */
-        put: operations["put_project_priorities"];
+        put?: never;
         post?: never;
-        /**
-         * Take away a project's class and share for a tier, or those for `all`. Answers what is left.
-         * @description Needs `limits.write`.
-         */
-        delete: operations["delete_project_priorities"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -7068,10 +7100,6 @@ export interface operations {
     hear_events: {
         parameters: {
             query: {
-                /**
-                 * @description Names with commas between them, of `usage`, `requests`, `fleet`, `slo`, `diagnosis`, `prefixes`, `completions`, `releases`, `evals`, `reviews`, `reconciliations`.
-                 * @example usage,requests
-                 */
                 topics: string;
             };
             header?: {
@@ -7266,172 +7294,6 @@ export interface operations {
             };
         };
     };
-    get_key_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRules"];
-                };
-            };
-        };
-    };
-    get_key_counters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Counters"];
-                };
-            };
-        };
-    };
-    put_key_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewLimits"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRule"];
-                };
-            };
-        };
-    };
-    delete_key_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRules"];
-                };
-            };
-        };
-    };
-    get_key_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PriorityRules"];
-                };
-            };
-        };
-    };
-    put_key_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPriority"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Priority"];
-                };
-            };
-        };
-    };
-    delete_key_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PriorityRules"];
-                };
-            };
-        };
-    };
     revoke_key: {
         parameters: {
             query?: never;
@@ -7482,6 +7344,104 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["KeyWithSecret"];
+                };
+            };
+        };
+    };
+    get_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                level: components["schemas"]["Level"];
+                subject_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitRules"];
+                };
+            };
+        };
+    };
+    get_counters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                level: components["schemas"]["Level"];
+                subject_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Counters"];
+                };
+            };
+        };
+    };
+    put_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                level: components["schemas"]["Level"];
+                subject_id: string;
+                tier_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewLimits"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitRule"];
+                };
+            };
+        };
+    };
+    delete_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                level: components["schemas"]["Level"];
+                subject_id: string;
+                tier_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitRules"];
                 };
             };
         };
@@ -8059,50 +8019,6 @@ export interface operations {
             };
         };
     };
-    get_organization_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                organization_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRules"];
-                };
-            };
-        };
-    };
-    get_organization_counters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                organization_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Counters"];
-                };
-            };
-        };
-    };
     get_preview: {
         parameters: {
             query?: {
@@ -8153,56 +8069,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_LimitWithin_"];
-                };
-            };
-        };
-    };
-    put_organization_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                organization_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewLimits"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRule"];
-                };
-            };
-        };
-    };
-    delete_organization_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                organization_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRules"];
                 };
             };
         };
@@ -8372,78 +8238,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_PrefixTotals_"];
-                };
-            };
-        };
-    };
-    get_organization_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                organization_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PriorityRules"];
-                };
-            };
-        };
-    };
-    put_organization_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                organization_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPriority"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Priority"];
-                };
-            };
-        };
-    };
-    delete_organization_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                organization_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PriorityRules"];
                 };
             };
         };
@@ -9152,6 +8946,81 @@ export interface operations {
             };
         };
     };
+    get_priorities: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                level: components["schemas"]["Level"];
+                subject_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriorityRules"];
+                };
+            };
+        };
+    };
+    put_priorities: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                level: components["schemas"]["Level"];
+                subject_id: string;
+                tier_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPriority"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Priority"];
+                };
+            };
+        };
+    };
+    delete_priorities: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                level: components["schemas"]["Level"];
+                subject_id: string;
+                tier_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriorityRules"];
+                };
+            };
+        };
+    };
     get_project: {
         parameters: {
             query?: never;
@@ -9252,172 +9121,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["KeyWithSecret"];
-                };
-            };
-        };
-    };
-    get_project_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                project_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRules"];
-                };
-            };
-        };
-    };
-    get_project_counters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                project_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Counters"];
-                };
-            };
-        };
-    };
-    put_project_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                project_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewLimits"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRule"];
-                };
-            };
-        };
-    };
-    delete_project_limits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                project_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitRules"];
-                };
-            };
-        };
-    };
-    get_project_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                project_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PriorityRules"];
-                };
-            };
-        };
-    };
-    put_project_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                project_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPriority"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Priority"];
-                };
-            };
-        };
-    };
-    delete_project_priorities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                project_id: string;
-                tier_name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PriorityRules"];
                 };
             };
         };

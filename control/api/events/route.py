@@ -29,13 +29,24 @@ RETRY_MS = 3_000
 LEAVING_S = 0.5
 """Interval at which a quiet stream checks for the gateway's shutdown."""
 BEAT = b": beat\n\n"
+ONE = f"({'|'.join(Topic)})"
 
 
 class EventsQuery(Query, frozen=True, kw_only=True):
     """Topics of a stream."""
 
-    topics: Annotated[str, Meta(max_length=200)]
-    """Names, with commas between them."""
+    topics: Annotated[
+        str,
+        Meta(
+            max_length=200,
+            extra_json_schema={
+                "pattern": f"^{ONE}(,{ONE})*$",
+                "description": f"Names with commas between them, of {', '.join(f'`{topic}`' for topic in Topic)}.",
+                "examples": ["usage,requests"],
+            },
+        ),
+    ]
+    """Names, with commas between them; `_topics` refuses an unknown one by name."""
 
 
 async def hear_events(call: object, query: EventsQuery) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -23,6 +23,7 @@ from control.releases.machine import Event
 from control.webhooks.delivery import use_of
 from control.webhooks.signature import new_secret
 from gateway.auth.keys import ADMIN_PREFIX, mint
+from gateway.limits.levels import Level
 from storage.audit_log import Actor
 from storage.roles import Role
 from tests.control.api.people import People
@@ -47,12 +48,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_adapter": {"model": "wide", "name": "{}", "path": "/srv/adapters/one"},
     "update_key": {"scopes": ["chat"]},
     "rotate_key": {},
-    "put_organization_limits": {"max_concurrency": 1_000},
-    "put_project_limits": {"tokens_per_minute": 1_000_000},
-    "put_key_limits": {"money_micro_per_month": 5_000_000},
-    "put_organization_priorities": {"service_class": "interactive", "share": 300},
-    "put_project_priorities": {"service_class": "standard", "share": 50},
-    "put_key_priorities": {"service_class": "offline"},
+    "put_limits": {"max_concurrency": 1_000},
+    "put_priorities": {"service_class": "offline"},
     "create_webhook": {"url": "https://example.com/hook"},
     "update_webhook": {"events": ["budget.exhausted"]},
     "rotate_webhook_secret": {},
@@ -78,6 +75,22 @@ BODIES: dict[str, dict[str, Any]] = {
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An operation without a body needs none."""
+
+
+def at_every_level(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """The operations; one with a level in its path is several, each with the id of that level's own things."""
+    for each in operations:
+        if "{level}" not in each.path:
+            yield each
+            continue
+        for level in Level:
+            yield msgspec.structs.replace(
+                each,
+                name=each.name.replace("_", f"_{level}_"),
+                path=each.path.replace("{level}", level).replace("{subject_id}", f"{{{level}_id}}"),
+                positional=each.positional[1:],
+                operator_only=level is Level.ORGANIZATION and each.method != "GET",
+            )
 
 
 async def body_for(people: People, operation: Operation, organization: str) -> dict[str, Any] | None:
@@ -106,8 +119,9 @@ async def body_for(people: People, operation: Operation, organization: str) -> d
         return {"comparison": str(await passed_comparison(people))}
     if operation.name == "resume_release":
         await people.database.execute("UPDATE gateway.releases SET state = 'held' WHERE state = 'running'")
-    assert operation.name in BODIES, f"tests/control/api/examples.py: an example body for {operation.name}, please"
-    filled: dict[str, Any] = _filled(BODIES[operation.name], uuid4().hex)
+    name = operation.service.__name__
+    assert name in BODIES, f"tests/control/api/examples.py: an example body for {name}, please"
+    filled: dict[str, Any] = _filled(BODIES[name], uuid4().hex)
     return filled
 
 
@@ -182,6 +196,8 @@ async def things_of(
         "organization_id": owner_of,
         "project_id": project,
         "key_id": key,
+        "level": "key",
+        "subject_id": key,
         "member_id": member,
         "service_account_id": account,
         "admin_key_id": admin_key,

@@ -17,12 +17,11 @@ import pytest
 from control.api.events.route import EVENTS
 from control.api.events.topics import Topic
 from control.api.operation import Operation
-from control.operations import OPERATIONS
 from storage.roles import Role
 from tests.control.api.allowed import FILE, LETTERS, Cell, Row, line_of, listed
 from tests.control.api.examples import ALL, SPARE_PARTS, body_for, things_of
 from tests.control.api.people import Client, Credential, People
-from tests.control.api.test_every_endpoint import ask, ask_wrongly
+from tests.control.api.test_every_endpoint import EACH, ask, ask_wrongly
 
 OWNED = frozenset({
     "organization_id", "project_id", "key_id", "member_id", "service_account_id", "admin_key_id", "webhook_id",
@@ -126,7 +125,7 @@ def test_every_role_has_a_letter() -> None:
 def test_every_operation_is_listed_once_and_nothing_else_is() -> None:
     lines = [line for line in FILE.read_text().splitlines() if line.startswith("/")]
     places = [" ".join(line.partition("|")[0].split()) for line in lines]
-    assert places == sorted([*(f"{each.path} {each.method}" for each in OPERATIONS), *map(events_place, Topic)])
+    assert places == sorted([*(f"{each.path} {each.method}" for each in EACH), *map(events_place, Topic)])
 
 
 def events_place(topic: Topic) -> str:
@@ -161,7 +160,7 @@ async def test_who_hears_which_news_is_what_is_listed(organization: str, people:
 async def test_what_happens_is_what_is_listed(organization: str, every_credential: bool, people: People) -> None:
     """In the gate one credential a request, by turns: each operation meets every credential, role and owner."""
     rows, odd, wrong = listed(), [], []
-    for number, operation in enumerate(OPERATIONS):
+    for number, operation in enumerate(EACH):
         found: dict[str, Cell | None] = {}
         for column, owners in COLUMNS[organization].items():
             cells = set()
@@ -192,6 +191,6 @@ def test_a_tenant_does_nothing_to_anothers_things() -> None:
 @pytest.mark.parametrize("credential", Credential)
 async def test_nobody_of_a_disabled_organization_does_anything(credential: Credential, people: People) -> None:
     owner = await people.as_(Role.OWNER, "disabled", credential)
-    for operation in OPERATIONS:
+    for operation in EACH:
         answer = await ask_wrongly(owner, operation, await things_of(people, "disabled"))
         assert (answer.status, answer.body["error"]["code"]) == (403, "tenant_disabled"), operation.name

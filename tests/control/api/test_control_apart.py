@@ -55,7 +55,7 @@ async def test_money_is_counted_and_no_gateway_waits_for_this_process(
 ) -> None:
     owner = Client(people.session, apart, (await people.as_(Role.OWNER)).secret)
     project = await owner.make(f"/organizations/{people.organizations['ours']}/projects", {"name": uuid4().hex})
-    path = f"/projects/{project['id']}/limits"
+    path = f"/limits/project/{project['id']}"
     assert (await owner.ask("PUT", f"{path}/all", {"money_micro_per_month": 7_000_000})).status == 200
     counters = await owner.get(f"{path}/counters")
     assert (counters["money_counted"], [each["remaining"] for each in counters["data"]]) == (True, [7_000_000])

@@ -22,12 +22,13 @@ from gateway.auth.keys import mint
 from gateway.wire.config import RequestConfig
 from storage.roles import Role
 from tests.audited import all_audited
-from tests.control.api.examples import body_for, things_of
+from tests.control.api.examples import at_every_level, body_for, things_of
 from tests.control.api.people import Client, Credential, People
 
 NO_MOMENTS = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
 """Well-formed, and outside the years that UTC and the database's driver have."""
-BY_NAME = {operation.name: operation for operation in OPERATIONS}
+EACH = tuple(at_every_level(OPERATIONS))
+BY_NAME = {operation.name: operation for operation in EACH}
 
 
 def path_of(operation: Operation, values: dict[str, object]) -> str:
@@ -59,7 +60,7 @@ def test_routes_are_the_operations() -> None:
     }
     declared = {(operation.method, _litestar_path(operation)) for operation in (*OPERATIONS, EVENTS)}
     assert routed == declared
-    assert len(BY_NAME) == len(OPERATIONS)
+    assert len(BY_NAME) == len(EACH)
 
 
 def _litestar_path(operation: Operation) -> str:
@@ -82,7 +83,7 @@ async def test_lists_hold_nothing_of_others(people: People) -> None:
             assert not [one for one in theirs if one in text], operation.name
 
 
-CHANGES = [operation.name for operation in OPERATIONS if operation.method != "GET"]
+CHANGES = [operation.name for operation in EACH if operation.method != "GET"]
 
 
 @pytest.mark.parametrize(

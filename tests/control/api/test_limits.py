@@ -24,26 +24,27 @@ async def test_limits_are_put_read_and_deleted_at_each_level_and_tier(people: Pe
     key = (await made_key(people))["key"]
     owner, operator = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "operator")
     places = [
-        (operator, f"/organizations/{people.organizations['ours']}", "organization"),
-        (owner, f"/projects/{key['project_id']}", "project"),
-        (owner, f"/keys/{key['id']}", "key"),
+        (operator, "organization", people.organizations["ours"]),
+        (owner, "project", key["project_id"]),
+        (owner, "key", key["id"]),
     ]
-    for client, path, level in places:
+    for client, level, subject in places:
+        path = f"/limits/{level}/{subject}"
         for tier in ("all", "chat", "autocomplete"):
-            answer = await client.ask("PUT", f"{path}/limits/{tier}", {"tokens_per_day": 1_000_000_000})
+            answer = await client.ask("PUT", f"{path}/{tier}", {"tokens_per_day": 1_000_000_000})
             assert answer.status == 200, answer
             assert (answer.body["level"], answer.body["tier"]) == (level, None if tier == "all" else tier)
             assert answer.body["limits"]["tokens_per_day"] == 1_000_000_000
             assert answer.body["limits"]["max_concurrency"] is None
-        rules = (await client.get(f"{path}/limits"))["data"]
+        rules = (await client.get(path))["data"]
         assert [rule["tier"] for rule in rules] == [None, "autocomplete", "chat"]
-        counters = await client.get(f"{path}/limits/counters")
+        counters = await client.get(f"{path}/counters")
         assert counters["money_counted"] is True
         assert {counter["remaining"] for counter in counters["data"]} == {1_000_000_000}
         for tier in ("all", "chat", "autocomplete"):
-            answer = await client.ask("DELETE", f"{path}/limits/{tier}")
+            answer = await client.ask("DELETE", f"{path}/{tier}")
             assert answer.status == 200, answer
-        assert (await client.get(f"{path}/limits"))["data"] == []
+        assert (await client.get(path))["data"] == []
 
 
 async def test_everything_that_is_limited_within_an_organization_is_in_one_list(people: People) -> None:
@@ -52,11 +53,11 @@ async def test_everything_that_is_limited_within_an_organization_is_in_one_list(
     ours = f"/organizations/{people.organizations['ours']}"
     owner, operator = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "operator")
     for client, path, limits in (
-        (operator, f"{ours}/limits/all", {"max_concurrency": 1}),
-        (owner, f"/projects/{keys[0]['project_id']}/limits/chat", {"tokens_per_day": 2}),
-        (owner, f"/keys/{keys[0]['id']}/limits/all", {"money_micro_per_month": 3}),
-        (owner, f"/keys/{keys[1]['id']}/limits/autocomplete", {"requests_per_minute": 4}),
-        (operator, f"/keys/{theirs['id']}/limits/all", {"requests_per_minute": 5}),
+        (operator, f"/limits/organization/{people.organizations['ours']}/all", {"max_concurrency": 1}),
+        (owner, f"/limits/project/{keys[0]['project_id']}/chat", {"tokens_per_day": 2}),
+        (owner, f"/limits/key/{keys[0]['id']}/all", {"money_micro_per_month": 3}),
+        (owner, f"/limits/key/{keys[1]['id']}/autocomplete", {"requests_per_minute": 4}),
+        (operator, f"/limits/key/{theirs['id']}/all", {"requests_per_minute": 5}),
     ):
         assert (await client.ask("PUT", path, limits)).status == 200
     own = {
@@ -99,12 +100,12 @@ async def test_everything_that_is_limited_within_an_organization_is_in_one_list(
     assert (await owner.ask("POST", f"/keys/{keys[1]['id']}/revoke")).status == 200
     left = (await owner.get(f"{ours}/limits/within"))["data"]
     assert keys[1]["id"] not in {rule["subject_id"] for rule in left}, "it opens nothing any more"
-    assert (await operator.ask("DELETE", f"{ours}/limits/all")).status == 200
+    assert (await operator.ask("DELETE", f"/limits/organization/{people.organizations['ours']}/all")).status == 200
 
 
 async def test_an_organization_does_not_lift_its_own_limits(people: People) -> None:
     owner = await people.as_(Role.OWNER)
-    path = f"/organizations/{people.organizations['ours']}/limits/all"
+    path = f"/limits/organization/{people.organizations['ours']}/all"
     assert (await owner.ask("PUT", path, {"tokens_per_minute": 10**9})).status == 403
     assert (await owner.ask("DELETE", path)).status == 403
 
@@ -121,15 +122,20 @@ async def test_an_organization_does_not_lift_its_own_limits(people: People) -> N
 async def test_what_is_out_of_range_or_unknown_is_named(people: People, body: dict[str, int], param: str) -> None:
     key = (await made_key(people))["key"]
     owner = await people.as_(Role.OWNER)
-    answer = await owner.ask("PUT", f"/keys/{key['id']}/limits/all", body)
+    answer = await owner.ask("PUT", f"/limits/key/{key['id']}/all", body)
     assert answer.status == 400
     assert answer.body["error"]["param"] == param
-    assert (await owner.ask("PUT", f"/keys/{key['id']}/limits/nightly", {})).status == 404
+    assert (await owner.ask("PUT", f"/limits/key/{key['id']}/nightly", {})).status == 404
+    wrong = await owner.ask("PUT", f"/limits/team/{key['id']}/all", {})
+    assert (wrong.status, wrong.body["error"]["message"]) == (
+        404,
+        "There is no level 'team': there are: organization, project, key.",
+    )
 
 
 async def test_a_new_limit_holds_within_a_second_and_names_itself(people: People) -> None:
     made = await made_key(people)
-    owner, path = await people.as_(Role.OWNER), f"/keys/{made['key']['id']}/limits"
+    owner, path = await people.as_(Role.OWNER), f"/limits/key/{made['key']['id']}"
 
     async def ask() -> tuple[int, Any]:
         async with people.session.post(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import uuid4
 
 import aiohttp
@@ -12,9 +12,11 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from control.api.document import without_null
 from control.api.events.route import EVENTS
 from control.console.routes import OPERATIONS as CONSOLE_OPERATIONS
 from control.console.routes import PREFIX as CONSOLE
+from control.moved_paths import MOVED
 from control.openai_organization.operations import OPENAI_OPERATIONS, OPENAI_PREFIX
 from control.operations import OPERATIONS, PREFIX
 from storage.roles import Role
@@ -39,9 +41,13 @@ async def fetch(url: str) -> dict[str, Any]:
 
 
 async def fetch_admin(people: People) -> dict[str, Any]:
-    """The admin API's document without the console's own routes."""
+    """The admin API's document without the console's own routes and former paths."""
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
-    own = {path: operations for path, operations in document["paths"].items() if not path.startswith(CONSOLE)}
+    own = {
+        path: operations
+        for path, operations in document["paths"].items()
+        if not path.startswith(CONSOLE) and path.removeprefix(PREFIX) not in MOVED
+    }
     return {**document, "paths": own}
 
 
@@ -55,14 +61,72 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
     of_console = {(each.method, CONSOLE + each.path, each.name) for each in CONSOLE_OPERATIONS}
     own = {(each.method, PREFIX + each.path, each.name) for each in (*OPERATIONS, EVENTS)}
     of_openai = {(each.method, OPENAI_PREFIX + each.path, each.name) for each in OPENAI_OPERATIONS}
-    assert listed == own | of_console | of_openai
+    former = {
+        (each.method, PREFIX + old, document["paths"][PREFIX + old][each.method.lower()]["operationId"])
+        for old, new in MOVED.items()
+        for each in OPERATIONS
+        if each.path == new
+    }
+    assert listed == own | of_console | of_openai | former
+    assert all(document["paths"][path][method.lower()]["deprecated"] for method, path, _ in former)
     for operations in document["paths"].values():
         for operation in operations.values():
             assert operation["summary"]
-            if "requestBody" in operation:
-                reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-                schema = document["components"]["schemas"][reference.rpartition("/")[2]]
-                assert schema["additionalProperties"] is False
+
+
+async def test_the_admin_document_is_what_the_code_decodes_and_answers(people: People) -> None:
+    """Bodies, parameters and answers, with everything that they refer to."""
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+
+    def whole(found: Any, named: dict[str, Any]) -> Any:
+        """A schema with its references in place; of a recursive type one turn."""
+        if isinstance(found, list):
+            return [whole(each, named) for each in found]
+        if not isinstance(found, dict):
+            return found
+        if "$ref" in found:
+            name = found["$ref"].rpartition("/")[2]
+            rest = {other: each for other, each in named.items() if other != name}
+            return whole(named[name], rest) if name in named else "recursive"
+        return {name: whole(each, named) for name, each in found.items()}
+
+    def decoded(kind: Any) -> Any:
+        (found,), components = msgspec.json.schema_components([kind])
+        return whole(*msgspec.json.decode(msgspec.json.encode((found, components))))
+
+    compared = 0
+    for prefix, operations in ((PREFIX, (*OPERATIONS, EVENTS)), (CONSOLE, CONSOLE_OPERATIONS)):
+        for each in operations:
+            found = whole(
+                {
+                    name: part
+                    for name, part in document["paths"][prefix + each.path][each.method.lower()].items()
+                    if name in ("parameters", "requestBody", "responses")
+                },
+                document["components"]["schemas"],
+            )
+            given = {one["name"]: one for one in found.get("parameters", ()) if one["in"] == "query"}
+            fields = {} if each.query is None else {one.encode_name: one for one in msgspec.structs.fields(each.query)}
+            types = {} if each.query is None else get_type_hints(each.query, include_extras=True)
+            assert set(given) == set(fields), each.name
+            for name, field in fields.items():
+                schema = {key: value for key, value in given[name]["schema"].items() if key != "default"}
+                assert schema == without_null(decoded(types[field.name])), (each.name, name)
+                assert given[name].get("required", False) == field.required, (each.name, name)
+            of_path = {one["name"]: one["schema"] for one in found.get("parameters", ()) if one["in"] == "path"}
+            hints = getattr(each, "parameters", None) or get_type_hints(each.service)
+            for name, schema in of_path.items():
+                assert {**decoded(hints[name]), "minLength": 1} == {**schema, "minLength": 1}, (each.name, name)
+            assert ("requestBody" in found) == (each.body is not None), each.name
+            contents = [] if each.body is None else [(found["requestBody"], each.body)]
+            if each is not EVENTS and not getattr(each, "redirects", False):
+                contents.append((found["responses"][str(getattr(each, "status", 200))], each.returns))
+            for part, kind in contents:
+                assert part["content"]["application/json"]["schema"] == decoded(kind), each.name
+                compared += 1
+            if each.body is not None:
+                assert found["requestBody"]["content"]["application/json"]["schema"]["additionalProperties"] is False
+    assert compared > len(OPERATIONS)
 
 
 async def test_every_operation_has_examples_that_its_schemas_take(people: People) -> None:

@@ -13,6 +13,7 @@ from tests.waiting import eventually
 
 
 async def test_class_and_share_are_put_read_and_deleted_at_each_level_and_tier(people: People) -> None:
+    """At the former paths, whose answers name the present ones."""
     key = (await made_key(people))["key"]
     owner, operator = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "operator")
     places = [
@@ -25,6 +26,9 @@ async def test_class_and_share_are_put_read_and_deleted_at_each_level_and_tier(p
             answer = await client.ask("PUT", f"{path}/priorities/{tier}", {"service_class": "offline", "share": share})
             assert answer.status == 200, answer
             assert answer.body["level"] == level
+            present = f"/admin/v1/priorities/{level}/{answer.body['subject_id']}/{tier}"
+            assert answer.headers["link"] == f'<{present}>; rel="successor-version"'
+            assert answer.headers["deprecation"].startswith("@")
             assert (answer.body["service_class"], answer.body["share"]) == ("offline", share)
         rules = (await client.get(f"{path}/priorities"))["data"]
         assert [rule["tier"] for rule in rules] == [None, "autocomplete", "chat"]
@@ -33,7 +37,7 @@ async def test_class_and_share_are_put_read_and_deleted_at_each_level_and_tier(p
         assert [rule["tier"] for rule in left] == [None, "autocomplete"], "a rule that says nothing is none"
         for tier in ("all", "autocomplete"):
             assert (await client.ask("DELETE", f"{path}/priorities/{tier}")).status == 200
-        assert (await client.get(f"{path}/priorities"))["data"] == []
+        assert (await client.get(f"/priorities/{level}/{path.rpartition('/')[2]}"))["data"] == []
 
 
 async def test_an_organizations_own_class_is_the_deployments_and_within_it_its_owners_lower_theirs(
@@ -41,10 +45,10 @@ async def test_an_organizations_own_class_is_the_deployments_and_within_it_its_o
 ) -> None:
     key = (await made_key(people))["key"]
     owner, operator = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "operator")
-    organization = f"/organizations/{people.organizations['ours']}/priorities"
+    organization = f"/priorities/organization/{people.organizations['ours']}"
     assert (await owner.ask("PUT", f"{organization}/all", {"service_class": "interactive"})).status == 403
     assert (await owner.ask("DELETE", f"{organization}/all")).status == 403
-    project, interactive = f"/projects/{key['project_id']}/priorities/chat", {"service_class": "interactive"}
+    project, interactive = f"/priorities/project/{key['project_id']}/chat", {"service_class": "interactive"}
     refused = await owner.ask("PUT", project, interactive)
     assert (refused.status, refused.body["error"]["param"]) == (400, "service_class")
     assert (
@@ -54,7 +58,7 @@ async def test_an_organizations_own_class_is_the_deployments_and_within_it_its_o
     assert (await operator.ask("PUT", f"{organization}/chat", interactive)).status == 200
     try:
         assert (await owner.ask("PUT", project, interactive)).status == 200
-        everywhere = await owner.ask("PUT", f"/keys/{key['id']}/priorities/all", interactive)
+        everywhere = await owner.ask("PUT", f"/priorities/key/{key['id']}/all", interactive)
         assert everywhere.status == 400, "in the other tier the organization is standard"
     finally:
         await operator.ask("DELETE", f"{organization}/chat")
@@ -73,14 +77,14 @@ async def test_an_organizations_own_class_is_the_deployments_and_within_it_its_o
 async def test_what_is_out_of_range_or_unknown_is_named(people: People, body: dict[str, Any], param: str) -> None:
     key = (await made_key(people))["key"]
     owner = await people.as_(Role.OWNER)
-    answer = await owner.ask("PUT", f"/keys/{key['id']}/priorities/all", body)
+    answer = await owner.ask("PUT", f"/priorities/key/{key['id']}/all", body)
     assert (answer.status, answer.body["error"]["param"]) == (400, param)
-    assert (await owner.ask("PUT", f"/keys/{key['id']}/priorities/nightly", {})).status == 404
+    assert (await owner.ask("PUT", f"/priorities/key/{key['id']}/nightly", {})).status == 404
 
 
 async def test_a_change_is_audited_with_what_was_before(people: People) -> None:
     key = (await made_key(people))["key"]
-    owner, path = await people.as_(Role.OWNER), f"/keys/{key['id']}/priorities/all"
+    owner, path = await people.as_(Role.OWNER), f"/priorities/key/{key['id']}/all"
     await owner.ask("PUT", path, {"service_class": "offline"})
     await owner.ask("DELETE", path)
     rows = await people.database.fetch(
@@ -108,7 +112,7 @@ async def test_a_key_has_its_class_within_a_second(people: People) -> None:
             return str(error["message"])
 
     assert "is 'standard'" in await refused()
-    await owner.ask("PUT", f"/keys/{made['key']['id']}/priorities/chat", {"service_class": "offline"})
+    await owner.ask("PUT", f"/priorities/key/{made['key']['id']}/chat", {"service_class": "offline"})
 
     async def heard() -> bool:
         return "is 'offline'" in await refused()

@@ -11,6 +11,7 @@ import { useServed } from "../playground/models";
 import { firstRequest } from "../playground/snippets";
 import { LimitFields, useLimitInput } from "./limit-fields";
 import type { Counter } from "./limit-names";
+import { putLimits } from "./limits-of";
 
 /** `evals` is for keys of the deployment's internal organization alone, which commands make. */
 const SCOPES = ["chat", "completions", "embeddings", "models"] as const;
@@ -51,16 +52,7 @@ export function NewKey({
   const [scopes, setScopes] = useState<Schemas["Scope"][] | null>(null);
   const [ends, setEnds] = useState<Ends>("never");
   const input = useLimitInput();
-  const limit = useAction(
-    (keyId: string) =>
-      read(
-        api.PUT("/admin/v1/keys/{key_id}/limits/{tier_name}", {
-          params: { path: { key_id: keyId, tier_name: "all" } },
-          body: input.limits,
-        }),
-      ),
-    { quiet: true },
-  );
+  const limit = useAction((keyId: string) => putLimits("key", keyId, "all", input.limits), { quiet: true });
   const make = useAction(
     () =>
       read(

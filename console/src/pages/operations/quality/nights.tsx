@@ -5,11 +5,8 @@ import { Link } from "@tanstack/react-router";
 import { Fragment, useState } from "react";
 import { api, read } from "../../../api/client";
 import type { List } from "../../../api/list";
-import { useAction } from "../../../components/action";
 import { StateBadge } from "../../../components/badge";
 import { Button } from "../../../components/button";
-import { FormDialog } from "../../../components/dialog";
-import { TextField } from "../../../components/field";
 import { Empty, Notice } from "../../../components/notice";
 import { Card } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
@@ -18,6 +15,7 @@ import { absolute } from "../../../format/time";
 import { useMyself } from "../../../shell/session";
 import { points } from "./eval-words";
 import { AGAINST, lastTold, type Night, nextTold, notable, type SliceNight } from "./night-words";
+import { ReasonForm, rollBack } from "./reason-form";
 
 /** When nights were and will be asked, and what is missing. */
 export function NightStatusCard() {
@@ -154,41 +152,21 @@ function Why({ night }: { night: Night }) {
 }
 
 function Undo({ night, onClose }: { night: Night; onClose: () => void }) {
-  const [reason, setReason] = useState(`the night of ${night.night}: ${night.reason}`);
-  const undo = useAction(
-    () =>
-      read(
-        api.POST("/admin/v1/releases/{release_id}/roll-back", {
-          params: { path: { release_id: night.rollback_release_id ?? "" } },
-          body: { reason },
-        }),
-      ),
-    { quiet: true, done: "The promotion is undone.", then: onClose },
-  );
   return (
-    <FormDialog
+    <ReasonForm
       title={`Put the previous version of ${night.model} back?`}
       submit="Roll back"
       danger
-      busy={undo.isPending}
-      error={undo.error}
-      disabled={reason.trim() === ""}
-      onSubmit={() => undo.mutate(undefined)}
+      suggested={`the night of ${night.night}: ${night.reason}`}
+      act={(reason) => rollBack(night.rollback_release_id ?? "", reason)}
+      done="The promotion is undone."
       onClose={onClose}
     >
       <p>
         The pool that served {night.model} before the release serves it again, within a second. Running
         requests end where they are.
       </p>
-      <TextField
-        label="Reason"
-        value={reason}
-        onChange={(event) => setReason(event.currentTarget.value)}
-        required
-        maxLength={500}
-        hint="For the release’s steps and the audit log."
-      />
-    </FormDialog>
+    </ReasonForm>
   );
 }
 

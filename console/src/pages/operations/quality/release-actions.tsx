@@ -1,11 +1,10 @@
 /** What is done to a release by hand: each says first what happens, and wants a reason. */
 import { useState } from "react";
 import { api, read } from "../../../api/client";
-import { useAction } from "../../../components/action";
 import { Button } from "../../../components/button";
-import { FormDialog } from "../../../components/dialog";
 import { TextField } from "../../../components/field";
 import { Notice } from "../../../components/notice";
+import { ReasonForm, rollBack } from "./reason-form";
 import { wholeOf } from "./release-input";
 import { type Release, type Step, stepsByHand, verdictOf } from "./release-words";
 
@@ -42,41 +41,36 @@ export function ReleaseActions({ release }: { release: Release }) {
 }
 
 function ByHand({ release, step, onClose }: { release: Release; step: Step; onClose: () => void }) {
-  const [reason, setReason] = useState("");
   const [more, setMore] = useState("");
   const spent = step.action === "resume" && verdictOf(release)?.decision === "inconclusive";
   const moreUnits = wholeOf(more, 1, MOST_UNITS);
-  const act = useAction(
-    () => {
-      const params = { path: { release_id: release.id } };
-      const body = { reason };
-      switch (step.action) {
-        case "promote":
-          return read(api.POST("/admin/v1/releases/{release_id}/promote", { params, body }));
-        case "hold":
-          return read(api.POST("/admin/v1/releases/{release_id}/hold", { params, body }));
-        case "roll_back":
-          return read(api.POST("/admin/v1/releases/{release_id}/roll-back", { params, body }));
-        case "resume":
-          return read(
-            api.POST("/admin/v1/releases/{release_id}/resume", {
-              params,
-              body: { reason, ...(typeof moreUnits === "number" ? { more_units: moreUnits } : {}) },
-            }),
-          );
-      }
-    },
-    { quiet: true, done: DONE[step.action], then: onClose },
-  );
+  const act = (reason: string) => {
+    const params = { path: { release_id: release.id } };
+    const body = { reason };
+    switch (step.action) {
+      case "promote":
+        return read(api.POST("/admin/v1/releases/{release_id}/promote", { params, body }));
+      case "hold":
+        return read(api.POST("/admin/v1/releases/{release_id}/hold", { params, body }));
+      case "roll_back":
+        return rollBack(release.id, reason);
+      case "resume":
+        return read(
+          api.POST("/admin/v1/releases/{release_id}/resume", {
+            params,
+            body: { reason, ...(typeof moreUnits === "number" ? { more_units: moreUnits } : {}) },
+          }),
+        );
+    }
+  };
   return (
-    <FormDialog
+    <ReasonForm
       title={step.title}
       submit={step.label}
       danger={step.action === "roll_back"}
-      busy={act.isPending}
-      error={act.error}
-      disabled={reason.trim() === "" || typeof moreUnits === "string" || (spent && moreUnits === undefined)}
-      onSubmit={() => act.mutate(undefined)}
+      act={act}
+      done={DONE[step.action]}
+      disabled={typeof moreUnits === "string" || (spent && moreUnits === undefined)}
       onClose={onClose}
     >
       <p>{step.says}</p>
@@ -96,15 +90,6 @@ function ByHand({ release, step, onClose }: { release: Release; step: Step; onCl
           />
         </>
       )}
-      <TextField
-        label="Reason"
-        value={reason}
-        onChange={(event) => setReason(event.currentTarget.value)}
-        required
-        autoFocus
-        maxLength={500}
-        hint="For the release’s steps and the audit log."
-      />
-    </FormDialog>
+    </ReasonForm>
   );
 }

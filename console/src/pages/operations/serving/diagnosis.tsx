@@ -1,63 +1,20 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { api, read } from "../../../api/client";
 import { useLive } from "../../../api/live";
-import { Filters, SelectFilter } from "../../../components/filters";
-import { ErrorNotice, Loading } from "../../../components/notice";
-import { Page } from "../../../components/page";
-import { TIERS } from "../../../shell/choices";
-import { DiagnosisOf, LOOK_NAMES } from "../../tenants/diagnosis-of";
-import { LOOKS, lengthMs } from "./choices";
+import { DiagnosisPage } from "../../tenants/diagnosis-page";
 
 const route = getRouteApi("/signed/operations/diagnosis");
 
 export function DeploymentDiagnosis() {
   useLive(["diagnosis"], [["diagnosis"]]);
-  const search = route.useSearch();
   const navigate = route.useNavigate();
-  const set = (part: Partial<typeof search>) =>
-    void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
-  const look = search.look ?? "1h";
-  const found = useQuery({
-    queryKey: ["diagnosis", "deployment", look, search.tier],
-    queryFn: () => {
-      // both ends: by the time it is answered, a period up to then would be longer than what may be asked for
-      const now = Date.now();
-      const [start, end] = [now - lengthMs(look), now].map((at) => new Date(at).toISOString());
-      return read(
-        api.GET("/admin/v1/diagnosis", {
-          params: { query: { start, end, ...(search.tier ? { tier: search.tier } : {}) } },
-        }),
-      );
-    },
-  });
   return (
-    <Page
-      title="Diagnosis"
+    <DiagnosisPage
       about="What makes requests slow, of all organizations: from queue to client, with the evidence."
-    >
-      <div className="stack">
-        <Filters>
-          <SelectFilter
-            label="Period"
-            all={LOOK_NAMES["1h"]}
-            options={LOOKS.filter((each) => each !== "1h")}
-            names={LOOK_NAMES}
-            value={look === "1h" ? undefined : look}
-            onChange={(next) => set({ look: next })}
-          />
-          <SelectFilter
-            label="Tier"
-            all="Both"
-            options={TIERS}
-            value={search.tier}
-            onChange={(tier) => set({ tier })}
-          />
-        </Filters>
-        {found.error && <ErrorNotice error={found.error} retry={() => void found.refetch()} />}
-        {!found.data && !found.error && <Loading lines={8} />}
-        {found.data && <DiagnosisOf found={found.data} />}
-      </div>
-    </Page>
+      name="deployment"
+      search={route.useSearch()}
+      set={(part) => void navigate({ search: (old) => ({ ...old, ...part }), replace: true })}
+      ask={(query) => read(api.GET("/admin/v1/diagnosis", { params: { query } }))}
+    />
   );
 }
