@@ -47,7 +47,7 @@ def run(*words: str) -> str:
 
 def test_the_page_shows_what_the_command_prints() -> None:
     page = PAGE.read_text()
-    assert len(SHOWN.findall(page)) == page.count("```text") == 3
+    assert len(SHOWN.findall(page)) == page.count("```text") == 2
     assert with_output(page) == page, "run `make docs`"
 
 
