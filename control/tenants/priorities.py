@@ -1,7 +1,7 @@
 """Class and share of an organization, a project or a key: for all tiers, or for one.
 
-An organization's are the deployment's business; within its class its administrators choose the projects and keys
-that yield, and divide its part among their projects. The rule: `gateway.limits.priorities`.
+An organization's are the deployment's business; within its class its administrators say who of theirs yields, and
+divide what they are given among their projects. The rule: `gateway.limits.priorities`.
 """
 
 from __future__ import annotations
