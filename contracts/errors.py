@@ -214,7 +214,7 @@ class ContextTooLong(RequestError):
             super().__init__(f"{facts}, which leaves none for the response. Shorten the prompt.", param=param)
             return
         super().__init__(
-            f"{facts} and {output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
+            f"{facts} and {output_tokens} are requested as output, {prompt_tokens + output_tokens} in all. "
             "Shorten the prompt or lower max_tokens.",
             param=param,
         )

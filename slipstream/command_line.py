@@ -16,7 +16,7 @@ import click
 from slipstream.command_table import ENTRIES, GROUPS, MOVED
 
 ALIKE = 0.75
-LIMITS = "Classes and shares are set beside limits: slipstream customers limits set --class … --share …"
+LIMITS = "Set classes and shares together with limits: slipstream customers limits set --class … --share …"
 ELSEWHERE = MappingProxyType(dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), LIMITS))
 """Words of the docs that are looked for as commands, and where what they name is done."""
 DEPLOYMENT = ("--data", "--config")
@@ -96,7 +96,7 @@ def _placed(context: click.Context, option: str) -> str:
     command, root = context.command, context.find_root()
     if isinstance(command, click.Group):
         turned = _behind(root, option)
-        return f"It belongs behind the command: {turned}" if turned else ""
+        return f"It belongs after the command: {turned}" if turned else ""
     if option in _options(root.command):
         return f"It belongs before the command: {root.info_name} {option}"
     if option in DEPLOYMENT:

@@ -212,7 +212,7 @@ def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
     yield "concurrency", f"{memory.concurrent(tokens):,} of {tokens:,.0f} tokens", NOT_MEASURED
     if plan.workload.longest_tokens:
         admitted = memory.admits(round(point.kv_tokens), plan.workload.longest_tokens)
-        yield "longest request", f"{'fits' if admitted else 'waits for room'} beside a full batch", NOT_MEASURED
+        yield "longest request", f"{'fits' if admitted else 'waits for room'} next to a full batch", NOT_MEASURED
     yield (
         "longest context",
         f"{memory.kv_tokens:,} alone, {memory.context_tokens(point.batch):,} each of {point.batch}",
@@ -248,7 +248,7 @@ def _split(plan: Plan) -> Iterator[str]:
     verb = "split" if plan.split_pays else "keep together"
     told = (
         f"prefill and decoding: {verb}. Moving a prompt's keys and values takes {_ms(split.transfer_s)}, its prefill "
-        f"holds up the streams beside it for {_ms(split.interference_s)} ({NOT_MEASURED}). "
+        f"delays running streams for {_ms(split.interference_s)} ({NOT_MEASURED}). "
     )
     if split.replicas is None:
         told += "Split, the promise would be out of reach."

@@ -39,7 +39,7 @@ RENAMED = {
 }
 """Settings of earlier releases, and what they are called now."""
 _KEY = (
-    "a secret never stands in the settings: give api_key_file, the absolute path of a file that holds the key, or "
+    "settings hold no secrets: give api_key_file, the absolute path of a file that holds the key, or "
     "api_key_env, the NAME of an environment variable that does"
 )
 INSTEAD = {

@@ -1,4 +1,4 @@
-"""Compares engines' own counters with the ledger and keeps what it finds. Called by the worker's scheduled task.
+"""Compares engines' own counters with the ledger and stores the differences. Called by the worker's scheduled task.
 
 Every run takes a sample of each engine's counters. The window between two samples is compared once its rows have had
 time to reach the ledger (`settle_s`), and again for a day while it does not agree: a gateway may have been away.
@@ -158,7 +158,7 @@ class EngineCounters:
                 replica.url, driver.counts(), ASK_TIMEOUT_S, METRICS_BYTES, pool_name=pool.name
             )
             if status != 200:
-                logger.warning("reconciliation: %s answers %d when asked for its counters", replica.id, status)
+                logger.warning("reconciliation: %s answers a request for its counters with %d", replica.id, status)
                 return None
             return driver.parse_counts(body)
         except SlipstreamError as error:

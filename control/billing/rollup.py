@@ -1,4 +1,4 @@
-"""Totals by hour and by day of what is billed, recomputed from the ledger. Called by the worker's scheduled task.
+"""Billed totals by hour and by day, recomputed from the ledger. Called by the worker's scheduled task.
 
 Whole hours and days are replaced, never added to, so running it twice, late, or from two workers at once changes
 nothing. Rows may reach the ledger long after their hour (a gateway was away): every hour with new rows since the last

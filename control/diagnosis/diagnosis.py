@@ -1,4 +1,4 @@
-"""What makes requests slow: the evidence is read, judged by `findings`, and told with what to change.
+"""Diagnoses slow requests: reads the evidence, has `findings` judge it, and reports causes with their changes.
 
 A tenant's diagnosis rests on its own requests alone, and covers causes that it can fix: its limits, its prompts, its
 schemas and its clients; for the network path it names the command that measures it. The operator's covers everything.

@@ -1,5 +1,5 @@
-"""Judges nights that have ended: reads what they and earlier nights answered, stores the verdict, reports a fail and,
-if the settings say so, rolls its promotion back. All of a night in one transaction, so a worker that is killed
+"""Judges nights that have ended: reads their answers and those of earlier nights, stores the verdict, reports a fail
+and, if the settings say so, rolls its promotion back. All of a night in one transaction, so a worker that is killed
 leaves it unjudged or judged, and of several workers one judges it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which items are still to be asked. Pure: a run that was cut off anywhere is planned again from what is stored."""
+"""Plans the items that a run still has to ask. Pure: an interrupted run is planned again from the stored answers."""
 
 from __future__ import annotations
 

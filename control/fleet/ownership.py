@@ -120,9 +120,9 @@ def warning_of(settled: Settled) -> str | None:
         case Claim.REPLACE if settled.lost:
             return (
                 f"the settings' models and pools have changed and are in force as version {version}; edits made since "
-                f"the settings before are replaced by it: {'; '.join(settled.lost)}. Make again what is still "
-                f"wanted; `slipstream fleet rollback {version - 1}` brings all of that version back, and undoes these "
-                "settings (--dry-run shows them)"
+                f"the settings before are replaced by it: {'; '.join(settled.lost)}. Repeat the edits that you "
+                f"still want; `slipstream fleet rollback {version - 1}` brings all of that version back, and undoes "
+                "these settings (--dry-run shows them)"
             )
         case Claim.STALE:
             return (

@@ -141,7 +141,7 @@ def require_version(newest: Revision, expected_version: int | None) -> None:
         who = f": {newest.actor} changed it ({newest.action}). " if newest.actor else ". "
         raise VersionMismatch(
             f"The fleet is at version {newest.state.version} and not {expected_version} any more{who}"
-            "Look at what is there now and ask again with that version."
+            "Read the present state and repeat the change with that version."
         )
 
 

@@ -38,8 +38,8 @@ def check_pool(pool: Pool) -> None:
     registry.of_pool(pool)
     if pool.driver == TensorRTLLMDriver.name and pool.api_key_required and not (pool.api_key_file or pool.api_key_env):
         raise ConfigError(
-            f"pools.{pool.name}: trtllm-serve checks no API key, so whoever reaches it may use it; say "
-            "api_key_required = false where only this deployment can, or give the key that a proxy in front of it "
+            f"pools.{pool.name}: trtllm-serve checks no API key, so every client that reaches it may use it; set "
+            "api_key_required = false if only this deployment can, or give the key that a proxy in front of it "
             "checks with api_key_file or api_key_env",
             param=f"pools.{pool.name}.api_key_required",
         )

@@ -1,4 +1,4 @@
-"""Single requests: what was decided, by which rule, where the time went, on which engine, and what it cost.
+"""Single requests: decision, rule, phases, engine and cost.
 
 Two sources: the trace, written for every request whose key is known, refused ones included; and the ledger's attempts.
 Either may be there without the other: traces are best effort, the ledger holds only what was admitted.

@@ -1,4 +1,4 @@
-"""The fleet as the router sees it: what runs, what waits, and what is kept from requests, and why."""
+"""The fleet as the router sees it: running and waiting requests, and replicas without requests, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The worker's task for shadowing: what is over its retention. It bears being run twice, late, or by two workers."""
+"""The worker's task for shadowing: deletes pairs and texts after their retention. It may run twice, late, or in two
+workers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Service level objectives: what is promised, which requests kept it, what is left of the budget, what that cost."""
+"""Service level objectives: promises, the requests that kept them, the rest of the budget, and the cost."""

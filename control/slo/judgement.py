@@ -1,6 +1,6 @@
 """Whether one request kept its objective, in plain Python: the rules, and what `judged.py` must equal in SQL.
 
-Counted are requests that were answered and those that failed by our fault. Not counted, for they say nothing of us:
+Answered requests count, and requests that failed by our fault. These do not count, as they say nothing about us:
 
 - refusals the client can act on: every 4xx, limits of its own (429) among them, and what an engine refuses behind a
   status that said it was served;

@@ -1,7 +1,7 @@
-"""Settings of what is promised: service level objectives by tier and length class.
+"""Settings of promises: service level objectives by tier and length class.
 
-The router has figures of its own (`router.slos`): it decides by those when a request is placed. These here decide
-nothing; they say afterwards what was kept.
+The router has figures of its own (`router.slos`): they decide placement. These decide
+nothing; they judge requests afterwards.
 """
 
 from __future__ import annotations

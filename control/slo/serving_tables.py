@@ -1,6 +1,5 @@
-"""What the whole deployment served, by minute and by hour: counts, and histograms of latencies. Told apart by no
-organization, so that a month of ten million requests is some ten thousand rows.
-"""
+"""Counts and latency histograms of the whole deployment, by minute and by hour. Without organizations, so that a month
+of ten million requests is some ten thousand rows."""
 
 from __future__ import annotations
 

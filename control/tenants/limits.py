@@ -1,4 +1,4 @@
-"""Limits of an organization, a project or a key: for all tiers together, or for one. And what is left of them now.
+"""Limits of an organization, a project or a key: for all tiers together, or for one. And their present rest.
 
 Only the operating organization sets an organization's own limits; within them its administrators divide.
 """

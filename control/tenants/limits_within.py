@@ -1,4 +1,4 @@
-"""All limits within an organization: its own, its projects' and its keys', each with the name of what it is set for."""
+"""All limits within an organization: its own, its projects' and its keys', each with the name of its subject."""
 
 from __future__ import annotations
 

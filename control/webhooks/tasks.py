@@ -1,4 +1,4 @@
-"""The worker's tasks of administration: deliver webhooks, forget what is past its time."""
+"""The worker's tasks of administration: deliver webhooks, delete expired rows."""
 
 from __future__ import annotations
 

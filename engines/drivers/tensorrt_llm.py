@@ -1,7 +1,7 @@
 """TensorRT-LLM's HTTP dialect, as `trtllm-serve` speaks it: version 1.2, and 1.4 where the two differ.
 
 No id and no abort: a request is stopped by closing its connection, which the server checks once a second. It refuses
-unknown fields, so only fields of both versions are sent. docs/guides/tensorrt-llm.md names the source of each
+unknown fields, so only fields of both versions are sent. tests/fakes/tensorrt_llm.md names the source of each
 behaviour.
 """
 

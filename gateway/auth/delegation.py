@@ -1,4 +1,4 @@
-"""A token by which the deployment's worker sends a request for a tenant's key, whose secret nobody keeps.
+"""A token by which the deployment's worker sends a request for a tenant's key, whose secret is not stored.
 
     sk-slip-line- + the key's stored hash + '.' + end in epoch seconds + '.' + HMAC-SHA256(pepper, all of it)
 

@@ -1,7 +1,7 @@
 """Recounts a budget's spending: after Valkey lost its data, for a new budget, after spending without Valkey.
 
-    leader      begins a round for the rule in Valkey and writes it where all gateways look
-    each one    delivers its settlements, announces what it has open there, empties its journal into the ledger, answers
+    leader      begins a round for the rule in Valkey and writes it where all gateways read it
+    each one    delivers its settlements, announces its open ones there, empties its journal into the ledger, answers
     leader      sums the ledger without what was announced, adds it in Valkey, ends the round
 
 Nothing is reserved in the budget meanwhile, so every request is in exactly one of the two sums: in Valkey's when it was

@@ -98,7 +98,7 @@ def too_expensive(
     if position == MONEY and limit == 0:
         no_budget = InsufficientQuota(
             f"The budget {_whose(rule)} is {_amount(position, 0, currency)} {_UNITS[position]}, so no request with a "
-            "price is served. Ask the administrator who set it to raise it."
+            "price is served. Ask the administrator to raise it."
         )
         no_budget.limit = detail
         return no_budget
@@ -117,7 +117,7 @@ def prompt_too_long(rule: Rule, limit: int, prompt_tokens: int, *, exact: bool) 
     about = "" if exact else "about "
     error = RequestTooExpensive(
         f"This prompt has {about}{prompt_tokens} tokens, more than the {limit} that a prompt {_whose(rule)} may have. "
-        "Shorten it: fewer or shorter passages, older turns summarized; or ask the administrator who set the limit."
+        "Shorten it: fewer or shorter passages, older turns summarized; or ask the administrator to raise the limit."
     )
     error.limit = LimitDetail(
         level=rule.level.value,

@@ -29,7 +29,7 @@ def autocomplete() -> None:
 @deployment_options
 @organization_option
 @click.option("--days", type=click.IntRange(1, 92), default=7, show_default=True, help="How many, until now.")
-@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Told apart by; several times.")
+@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Group by; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
     """Show what became of an organization's completions, as its editors reported it.

@@ -61,7 +61,7 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
 def probed(engines: int) -> str:
     """What a probe without a fault says. engines: those that `up` starts left out."""
     if not engines:
-        return "no engine was asked: neither the settings nor a fleet that runs name any but those that `up` starts"
+        return "no engine was probed: settings and running fleet name only engines that `up` starts"
     return "1 engine is as the settings say" if engines == 1 else f"{engines} engines are as the settings say"
 
 

@@ -102,7 +102,7 @@ def link(deployment: Deployment, organization: str | None, role: str, name: str 
 
     made = administer(deployment, work)
     if made is None:
-        raise click.UsageError("Somebody has an account already: say for whom the link shall be, by an e-mail address.")
+        raise click.UsageError("An account exists already: name the person of the link by an e-mail address.")
     if email is not None:
         click.echo(f"for {email} in {organization or 'the operating organization'}", err=True)
     _show(deployment, made)
@@ -143,7 +143,7 @@ def list_command() -> None:
 @accounts.command()
 @deployment_options
 @click.option("--organization", help="Id or name. Default: whichever has the only account of this address.")
-@click.option("--totp", is_flag=True, help="Remove the authenticator too: for a person who lost it.")
+@click.option("--totp", is_flag=True, help="Remove the authenticator too, if it was lost.")
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
     """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link to a new password."""

@@ -65,7 +65,7 @@ def _before(text: str) -> timedelta:
     "--before",
     type=_before,
     metavar="SPAN",
-    help=f"How long a time before that it is compared with: {SPAN}; seven days at most. Default: as long.",
+    help=f"Length of the time before that, with which it is compared: {SPAN}; seven days at most. Default: as long.",
 )
 @click.option("--url", help="Also measure what lies between this machine and the gateway at this URL, as audit-stream.")
 @click.option(

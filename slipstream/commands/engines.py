@@ -36,13 +36,13 @@ def engines() -> None:
     type=click.Choice(FORMATS),
     default=FORMATS[0],
     show_default=True,
-    help="text: with the reason behind each value; json: whole, for programs; shell: a script that starts it.",
+    help="text: with the reason after each value; json: whole, for programs; shell: a script that starts it.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a script for each there, and the files it would write beside it.",
+    help="Write a script for each into this folder, with the files that it would write.",
 )
 def render(
     deployment: Deployment, pool: str, replica: str, speculation: str | None, form: str, output: Path | None

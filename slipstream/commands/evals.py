@@ -209,7 +209,7 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
 @deployment_options
 @click.option("--model", help="Of this model only.")
 @click.option("--limit", default=14, show_default=True, type=click.IntRange(1, 100), help="Nights to list.")
-@click.option("--every-slice", is_flag=True, help="Of the newest night show every slice, not only those that failed.")
+@click.option("--every-slice", is_flag=True, help="Show every slice of the newest night, not only failed ones.")
 @json_option
 def nights(deployment: Deployment, model: str | None, limit: int, every_slice: bool, as_json: bool) -> None:
     """Show each night's verdict, when the next night is, what is missing, and what a rollback would undo.
@@ -241,7 +241,9 @@ def nights(deployment: Deployment, model: str | None, limit: int, every_slice: b
 @click.option("--items", "items", is_flag=True, help="Each item with its question, answers and scores.")
 @click.option("--slice", "slice", help="With --items: of this slice only.")
 @click.option("--wrong", is_flag=True, help="With --items: those with an answer that is not wholly right.")
-@click.option("--changed", is_flag=True, help="With --items: those that the two pools of a comparison score apart.")
+@click.option(
+    "--changed", is_flag=True, help="With --items: items that the two pools of a comparison score differently."
+)
 @json_option
 def show(
     deployment: Deployment, which: str, items: bool, slice: str | None, wrong: bool, changed: bool, as_json: bool

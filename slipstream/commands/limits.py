@@ -162,9 +162,9 @@ def list_command(
     "--class",
     "service_class",
     type=click.Choice(["interactive", "standard", "offline", NONE]),
-    help="Who goes first when a pool is full; standard if not set.",
+    help="Priority class at a full pool; standard if not set.",
 )
-@click.option("--share", type=Amount(click.IntRange(1, 10_000)), help="Weight beside the others'; 100 if not set.")
+@click.option("--share", type=Amount(click.IntRange(1, 10_000)), help="Weight relative to the others; 100 if not set.")
 def set_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **given: object
 ) -> None:

@@ -16,7 +16,7 @@ FOLLOW_INTERVAL_S = 0.2
 @click.command()
 @click.argument("name", required=False)
 @deployment_options
-@click.option("-f", "--follow", is_flag=True, help="Keep printing what is added, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines, until Ctrl-C.")
 @click.option("-n", "--lines", default=20, show_default=True, type=click.IntRange(min=0), help="Lines from the end.")
 def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> None:
     """Print the logs of process NAME, or of all processes.

@@ -22,7 +22,7 @@ from contracts.errors import ConfigError
     metavar="FILE",
     help="Holds the API key. Default: SLIPSTREAM_API_KEY.",
 )
-@click.option("--stdio", is_flag=True, help="What it does anyway: some editors add it.")
+@click.option("--stdio", is_flag=True, help="The default; some editors add it.")
 def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) -> None:
     """Complete code in an editor that speaks LSP 3.18, over stdin and stdout.
 

@@ -55,13 +55,13 @@ TOKENS = Finite(min=1, max=100_000_000)
     help="Several times compares. Default: fp8 where the card has it, else bf16. nvfp4 is a projection.",
 )
 @click.option(
-    "--tensor-parallel", type=click.IntRange(1, 64), metavar="CARDS", help="Of a replica. Default: what is cheapest."
+    "--tensor-parallel", type=click.IntRange(1, 64), metavar="CARDS", help="Of a replica. Default: the cheapest number."
 )
 @click.option(
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="What is asked, from `slipstream usage workload --export`: options below replace parts of it.",
+    help="The workload, from `slipstream usage workload --export`; the options below replace parts of it.",
 )
 @click.option("--requests-per-s", type=RATE, help="At the peak.")
 @click.option("--prompt-tokens", type=TOKENS, help="Mean.")

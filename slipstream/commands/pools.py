@@ -112,7 +112,7 @@ def replicas() -> None:
 
 @replicas.command()
 @click.option("--weight", type=float, help="Share of the pool's load. Default: 1.")
-@click.option("--hardware", help="What it runs on, for people and reports.")
+@click.option("--hardware", help="Its hardware, for people and reports.")
 @click.option("--context-tokens", type=int, help="Longest prompt and answer it takes. Default: the model's.")
 @click.option("--kv-events", help="ZeroMQ endpoint of its KV events.")
 @click.option("--kv-events-replay", help="ZeroMQ endpoint that repeats them.")

@@ -41,7 +41,7 @@ held_out_option = click.option(
     "--text",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="As of calibrate; without it held-out questions of the slices with their right answers, for a chat model.",
+    help="As for calibrate; without it, held-out questions of the slices with their right answers, for a chat model.",
 )
 window_option = click.option("--window", default=512, show_default=True, help="Tokens per passage.")
 tokens_option = click.option("--tokens", default=32_768, show_default=True, help="Tokens of --text in all.")

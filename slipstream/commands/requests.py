@@ -241,7 +241,7 @@ def _print_latency(trace: dict[str, Any]) -> None:
         return
     said = [f"first text after {trace['ttft_ms']:,.1f} ms"]
     if trace["tpot_ms"] is not None:
-        said.append(f"{trace['tpot_ms']:,.1f} ms a token behind it")
+        said.append(f"{trace['tpot_ms']:,.1f} ms per further token")
     if trace["itl_max_ms"] is not None:
         said.append(f"longest gap {trace['itl_max_ms']:,.1f} ms ({trace['gaps_over_100ms']} over 100 ms)")
     if trace["client_stall_ms"]:

@@ -65,7 +65,7 @@ def _verified(found: Verification) -> str:
 @deployment_options
 @organization_option
 @click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="How many, today included.")
-@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Told apart by; several times.")
+@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Group by; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def totals(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
     """Add up what was billed to an organization, of whole days (UTC); some seconds old.
@@ -190,7 +190,7 @@ def export(deployment: Deployment, form: str, month: str, organization: str | No
 @deployment_options
 @click.option("--organization", help="Id or name. Default: all.")
 @click.option("--days", type=click.IntRange(1, 31), default=1, show_default=True, help="How many, until now.")
-@click.option("--by", "group_by", multiple=True, type=click.Choice(COST_GROUPS), help="Told apart by; several times.")
+@click.option("--by", "group_by", multiple=True, type=click.Choice(COST_GROUPS), help="Group by; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def good_tokens(
     deployment: Deployment, organization: str | None, days: int, group_by: tuple[str, ...], as_json: bool

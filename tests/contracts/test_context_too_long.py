@@ -10,7 +10,7 @@ from contracts.errors import ContextTooLong
 @pytest.mark.parametrize(
     ("output", "untokenized", "told"),
     [
-        (500, None, "The prompt has 2000 tokens and 500 are asked for as output, 2500 in all."),
+        (500, None, "The prompt has 2000 tokens and 500 are requested as output, 2500 in all."),
         (1, None, "The prompt has 2000 tokens, which leaves none for the response."),
         (0, None, "The prompt has 2000 tokens, which leaves none for the response."),
         (

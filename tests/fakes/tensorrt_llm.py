@@ -1,6 +1,6 @@
 """What `trtllm-serve` does on the wire, in either of its two generations, without a model: tokens are ` t0 t1 t2…`.
 
-Every behaviour here stands in the table of docs/guides/tensorrt-llm.md with the place where it was read; what no
+The table of tests/fakes/tensorrt_llm.md has every behaviour and the place where it was read; behaviour that no
 client of ours can meet is left out. infra/verify/tensorrt_llm.sh asks a real server for what one shows that works.
 """
 

@@ -1,7 +1,7 @@
 """What `trtllm-serve disaggregated` does on the wire, in either of its two generations: it asks a context server for a
 prompt, then a generation server for the answer, and passes that one's bytes on.
 
-Every behaviour here stands in the second table of docs/guides/tensorrt-llm.md with the place where it was read.
+The second table of tests/fakes/tensorrt_llm.md has every behaviour and the place where it was read.
 """
 
 from __future__ import annotations

@@ -31,19 +31,19 @@ MOST_COMMANDS, SCREEN_LINES = 25, 40
         ("customers projects create --name web", "No such option '--name'. NAME is given without an option's name."),
         (
             "--data /srv/x status",
-            "No such option '--data'. It belongs behind the command: slipstream status --data /srv/x",
+            "No such option '--data'. It belongs after the command: slipstream status --data /srv/x",
         ),
         (
             "--config=own.toml releases show chat",
-            "No such option '--config'. It belongs behind the command: slipstream releases show chat --config=own.toml",
+            "No such option '--config'. It belongs after the command: slipstream releases show chat --config=own.toml",
         ),
         (
             "releases --data x show chat",
-            "No such option '--data'. It belongs behind the command: slipstream releases show chat --data x",
+            "No such option '--data'. It belongs after the command: slipstream releases show chat --data x",
         ),
         (
             "releases --json list",
-            "No such option '--json'. It belongs behind the command: slipstream releases list --json",
+            "No such option '--json'. It belongs after the command: slipstream releases list --json",
         ),
         ("--data x tools plan", "No such option '--data'."),
         ("tools plan --data x", "No such option '--data'. slipstream tools plan is about no deployment: leave it out."),

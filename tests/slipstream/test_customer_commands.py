@@ -408,7 +408,7 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     )
     shown = (await shell.must("requests", "show", "req_1")).splitlines()
     assert shown[2:] == [
-        "  first text after 81.2 ms; 9.5 ms a token behind it; longest gap 1,140.0 ms (2 over 100 ms);"
+        "  first text after 81.2 ms; 9.5 ms per further token; longest gap 1,140.0 ms (2 over 100 ms);"
         " the client took nothing for 3.5 ms",
         "  its engine says: 11.0 ms in its queue, 60.5 ms of prefill, retracted 1 times",
     ]

@@ -47,7 +47,7 @@ def run(*words: str) -> str:
 
 def test_the_page_shows_what_the_command_prints() -> None:
     page = PAGE.read_text()
-    assert len(SHOWN.findall(page)) == page.count("```text") == 4
+    assert len(SHOWN.findall(page)) == page.count("```text") == 2
     assert with_output(page) == page, "run `make docs`"
 
 
@@ -55,7 +55,7 @@ def test_every_command_of_the_page_runs(trace: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(trace.parent)
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     lines = [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
-    assert len(lines) == 6
+    assert len(lines) == 5
     for line in lines:
         words = shlex.split(line)
         assert words[:3] == ["slipstream", "tools", "plan"]
@@ -131,8 +131,8 @@ def test_the_pages_worked_example_is_that_of_its_table() -> None:
     assert worked is not None
     planned, error, least, most, result = worked.groups()
     assert re.search(rf"first token, p99 {planned} ms in this fleet {re.escape(error)} - by its error {result} ", page)
-    assert f"{planned} / {most} to {planned} / {least} is {float(planned) / float(most):.1f} ms to " in page
-    assert float(planned) / float(least) == pytest.approx(float(result.split()[3]), abs=0.06)
+    assert f"{planned} / {most} to {planned} / {least} is {float(planned) / float(most):.0f} ms to " in page
+    assert float(planned) / float(least) == pytest.approx(float(result.split()[3]), abs=0.5)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def _small_chunks(target: Target) -> str:
         return ""
     context = target.sizing.context_tokens.value
     return (
-        "no stream waits beside a prompt on a prefill engine, and each chunk reads again all keys before it: a prompt "
+        "no stream waits for a prompt on a prefill engine, and each chunk reads all earlier keys again: a prompt "
         f"of {context:,} tokens is {math.ceil(context / chunk)} chunks of {chunk:,} instead of "
         f"{math.ceil(context / fills)} that fill the card; set at least {fills:,}, or 0"
     )
@@ -115,7 +115,7 @@ def _chunk_of_decode(target: Target) -> str:
 def _cache_of_decode(target: Target) -> str:
     if target.pool.role != "decode" or target.pool.driver != "sglang":
         return ""
-    return "SGLang keeps no prefixes on a decode engine; what the prefill engine finds of a prompt is what is saved"
+    return "SGLang keeps no prefixes on a decode engine; only the prefill engine saves a part of a prompt"
 
 
 def _fp8_cache_without_units(target: Target) -> str:

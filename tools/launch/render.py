@@ -54,7 +54,7 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
     dialect = DIALECTS.get(pool.driver)
     if dialect is None:
         raise ConfigError(
-            f"pools.{pool.name}.driver: nothing is rendered for {pool.driver!r}, whose engines somebody else starts; "
+            f"pools.{pool.name}.driver: nothing is rendered for {pool.driver!r}, whose engines are started elsewhere; "
             f"known: {', '.join(DIALECTS)}",
             param=f"pools.{pool.name}.driver",
         )

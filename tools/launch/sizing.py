@@ -102,7 +102,7 @@ def _require_same_shape(launch: LaunchConfig, shape: ModelShape, field: str) -> 
     if not alike or _dimensions(own) != _dimensions(shape):
         raise ConfigError(
             f"{field}.shape: {launch.shape} is {_size(shape)}, and {launch.model} has a config.json here that says "
-            f"{_size(own)}; leave shape out, or name the model's folder that it is of",
+            f"{_size(own)}; leave shape out, or name that model's folder",
             param=f"{field}.shape",
         )
 
@@ -176,8 +176,8 @@ def kv_dtype_of(launch: LaunchConfig, weights: Precision) -> Reasoned[str]:
     if launch.kv_dtype != "auto":
         return Reasoned(launch.kv_dtype, SET)
     if weights is Precision.BF16:
-        return Reasoned("bf16", "beside BF16 weights")
-    return Reasoned("fp8", f"beside {weights.value.upper()} weights: half the bytes, twice the tokens in memory")
+        return Reasoned("bf16", "with BF16 weights")
+    return Reasoned("fp8", f"with {weights.value.upper()} weights: half the bytes, twice the tokens in memory")
 
 
 def size(
@@ -206,7 +206,7 @@ def size(
         + (f" - {node.adapter_bytes / 1e9:.1f} GB for adapters" if max_adapters else "")
         + f" = {node.memory.kv_bytes / 1e9:.1f} GB, "
         f"{node.memory.kv_tokens:,} tokens of keys and values"
-        + (", beside a draft head" if node.usable_memory < launch.memory_fraction else ""),
+        + (", next to a draft head" if node.usable_memory < launch.memory_fraction else ""),
     )
     return Sizing(
         node=node,
@@ -227,8 +227,8 @@ def _all_that_fits(node: Node, context_tokens: int) -> Reasoned[int]:
     fits = max(min(node.memory.concurrent(context_tokens), MOST_RUNNING), 1)
     return Reasoned(
         fits,
-        f"of {context_tokens:,} tokens each, as memory holds them; what is promised is not looked at, for no workload "
-        "is given" if fits < MOST_RUNNING else "no workload is given; more streams only make steps longer",
+        f"of {context_tokens:,} tokens each, as memory holds them; without a workload no promise is "
+        "considered" if fits < MOST_RUNNING else "no workload is given; more streams only make steps longer",
     )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def _attention(launch: LaunchConfig, gpu: Gpu, field: str) -> Reasoned[str]:
 def _chunk(launch: LaunchConfig, gpu: Gpu) -> Reasoned[int]:
     if launch.chunk_tokens:
         return Reasoned(launch.chunk_tokens, SET)
-    return Reasoned(gpu.chunk_tokens, f"as many as fill {gpu.name}; a longer chunk only holds up the streams beside it")
+    return Reasoned(gpu.chunk_tokens, f"as many as fill {gpu.name}; a longer chunk only delays running streams")
 
 
 def _drafts(launch: LaunchConfig, node: Node, max_running: int, context_tokens: int, field: str) -> Drafts:
@@ -265,7 +265,7 @@ def _drafts(launch: LaunchConfig, node: Node, max_running: int, context_tokens: 
             raise ConfigError(
                 f"{field}.speculation: of an acceptance of {config.acceptance:g}, even one stream alone gains "
                 f"{drafting.gain(1, 1, config.acceptance):.2f} times by a draft: the head costs what it saves; remove "
-                "speculation, or give the acceptance that was measured",
+                "speculation, or give the measured acceptance",
                 param=f"{field}.speculation.acceptance",
             )
         gain = drafting.gain(1, best, config.acceptance)

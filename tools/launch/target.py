@@ -67,7 +67,7 @@ class Target(msgspec.Struct, frozen=True):
         if url.scheme == "https" or url.path.strip("/") or url.port is None:
             raise ConfigError(
                 f"{self.field}.port: {self.replica.url} is not where the engine itself listens: it names no port, or "
-                "something that ends TLS or serves a path stands in front; give the engine's port",
+                "a proxy ends TLS or serves a path; give the engine's port",
                 param=f"{self.field}.port",
             )
         return url.port

@@ -68,7 +68,7 @@ def events_route() -> HTTPRouteHandler:
     async def events(request: BoundedRequest) -> ASGIApp:
         site = request.headers.get("sec-fetch-site", "none")
         if site not in OWN:  # it changes nothing, but takes a connection from its owner's pages
-            raise ForeignPage(f"These events were asked for by a page of another site (Sec-Fetch-Site: {site[:40]!r}).")
+            raise ForeignPage(f"A page of another site requested these events (Sec-Fetch-Site: {site[:40]!r}).")
         admin: AdminApi = request.app.state.services.admin
         query = query_of(EventsQuery, {f"{IN_QUERY}topics": request.query_params.get("topics")})
         topics = _topics(query.topics)

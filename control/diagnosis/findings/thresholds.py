@@ -1,6 +1,6 @@
 """Each cause's threshold, in words: a checked cause is below this, not absent.
 
-The figures are those of the rules, so that the sentences cannot differ from what is judged.
+The figures are those of the rules, so that the sentences cannot differ from the verdicts.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ STANDS_S = 30.0
 BASELINE_EVERY_S = 20.0
 """Interval of checks for the baseline's requests, while a release waits for enough of them."""
 COPIED = (
-    "this database is a copy of the one whose requests were counted, so it cannot be told which were; start the "
-    "release anew"
+    "this database is a copy of the one whose requests were counted, so the counted ones are unknown; start the "
+    "release again"
 )
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
-"""Forgets what verdicts were made of when its retention is over: items of evals, and what steps of releases consumed.
+"""Deletes the evidence of verdicts after its retention: items of evals, and observations of releases' steps.
 
-The verdicts stay, and of a run how many items were answered and what they scored. Called by the worker's task.
+The verdicts stay, and so do a run's numbers of items and scores. Called by the worker's task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells Tabby's bodies from OpenAI's, which come to the same path."""
+"""Distinguishes Tabby's bodies from OpenAI's at the same path."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tabby's completion endpoint as a wire format. Its path is OpenAI's too: `has_segments` tells them apart, and both can
-read the response."""
+"""Tabby's completion endpoint as a wire format. Its path is OpenAI's too: `has_segments` distinguishes them, and
+both can read the response."""
 
 from __future__ import annotations
 

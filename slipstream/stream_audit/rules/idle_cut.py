@@ -28,7 +28,7 @@ def judge(measured: Measured) -> Verdict:
     return finding(
         CHECK,
         "cut_when_silent",
-        f"The connection was cut after {lasted_s:.1f} s of silence; {asked_s:g} s were asked for "
+        f"The connection was cut after {lasted_s:.1f} s of silence; {asked_s:g} s were requested "
         f"({idle.failure or 'it ended without its last event'}).",
         FIX,
     )

@@ -91,7 +91,7 @@ async def test_changed_settings_replace_edits_and_say_what_was_lost(
     await edited(connection, drained)
     assert await start(SECOND) == 3
     lost = "replica b0 of blue: weight 1.0 -> 0.0"
-    assert f"{lost}. Make again what is still wanted; `slipstream fleet rollback 2` brings" in caplog.text
+    assert f"{lost}. Repeat the edits that you still want; `slipstream fleet rollback 2` brings" in caplog.text
     after = await connection.fetchval("SELECT after::text FROM gateway.audit_log ORDER BY id DESC LIMIT 1")
     assert lost in after
     newest = await revision.newest(connection)

@@ -75,7 +75,7 @@ def test_a_tree_of_drafts_is_refused_where_chains_are_drafted(driver: str, name:
             True,
             "speculation.adaptive: true; the number of drafts is adapted for chains only; set topk = 1",
         ),
-        ({"chunk_tokens": 2_048}, "prefill", False, "chunk_tokens: 2,048; no stream waits beside a prompt"),
+        ({"chunk_tokens": 2_048}, "prefill", False, "chunk_tokens: 2,048; no stream waits for a prompt"),
         ({"gpu": "a100", "kv_dtype": "fp8"}, "unified", False, "kv_dtype: fp8; A100 has no units for FP8"),
     ],
 )

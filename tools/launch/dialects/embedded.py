@@ -32,7 +32,7 @@ def render(target: Target) -> LaunchSpec:
 def _arguments(target: Target) -> Iterator[Argument]:
     sizing = target.sizing
     yield Argument("--model", (target.launch.model,))
-    yield Argument("--name", (target.model_name,), "what the gateway asks for")
+    yield Argument("--name", (target.model_name,), "the name in requests")
     yield Argument("--host", (target.host,), f"of {target.replica.url}")
     yield Argument("--port", (str(target.port),))
     yield Argument("--context-tokens", (str(sizing.context_tokens.value),), sizing.context_tokens.why)

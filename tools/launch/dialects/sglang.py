@@ -58,7 +58,7 @@ def render(target: Target) -> LaunchSpec:
 def _arguments(target: Target) -> Iterator[Argument]:
     launch, sizing, replica = target.launch, target.sizing, target.replica
     yield Argument("--model-path", (launch.model,))
-    yield Argument("--served-model-name", (target.model_name,), "what the gateway asks for")
+    yield Argument("--served-model-name", (target.model_name,), "the name in requests")
     yield Argument("--host", (target.host,), f"of {replica.url}")
     yield Argument("--port", (str(target.port),))
     if read_key(target.pool, target.token_file):
@@ -160,9 +160,7 @@ def _speculation(target: Target, drafts: Drafts) -> Iterator[Argument]:
     yield Argument("--speculative-eagle-topk", (str(config.topk),), "a chain" if config.topk == 1 else "a tree")
     yield Argument("--speculative-num-draft-tokens", (str(drafts.tokens),), "checked at once")
     if config.adaptive:
-        yield Argument(
-            "--speculative-adaptive", (), "of the numbers of drafts that pay at a batch, by what is accepted"
-        )
+        yield Argument("--speculative-adaptive", (), "chooses a number of drafts that pays, by acceptance")
         yield Argument(
             "--speculative-adaptive-config", (target.path("adaptive.json"),), "0: at that batch none may pay"
         )
@@ -216,7 +214,7 @@ def _notes(target: Target) -> Iterator[str]:
     if read_key(target.pool, target.token_file):
         yield (
             f"the key is read from {source(target.pool, target.token_file)}; SGLang writes all its settings, this one "
-            "among them, into its log as it starts, so who reads the log has the key"
+            "among them, into its log as it starts, so readers of the log have the key"
         )
     if target.sizing.drafts is not None and target.pool.role == "prefill":
         yield "a prefill engine is given the same head as its decode engine, which goes on from its hidden states"

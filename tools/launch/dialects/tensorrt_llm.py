@@ -23,8 +23,8 @@ STABLE = "1.2.1"
 FLASHINFER = "FLASHINFER"
 SERVER_ROLES = {"prefill": "context", "decode": "generation"}
 TRANSFERS = ("default", "ucx", "nixl", "mooncake", "mpi")
-BEHIND_KEY = "behind what checks the key"
-NO_KEY = "trtllm-serve checks no key at all: nobody but this deployment may reach its address"
+BEHIND_KEY = "the proxy in front checks the key"
+NO_KEY = "trtllm-serve checks no key: only this deployment may reach its address"
 
 
 def render(target: Target) -> LaunchSpec:
@@ -59,7 +59,7 @@ def _arguments(target: Target, release: Release, config: str) -> Iterator[Argume
     if release >= NEW:
         yield Argument("--no-telemetry", (), "usage figures go to its maker otherwise")
     if target.pool.role != "unified":
-        yield Argument("--server_role", (SERVER_ROLES[target.pool.role],), "half of a pair, behind its front")
+        yield Argument("--server_role", (SERVER_ROLES[target.pool.role],), "half of a pair, with a front")
 
 
 def _entries(target: Target, release: Release) -> Iterator[Entry]:
@@ -71,14 +71,16 @@ def _entries(target: Target, release: Release) -> Iterator[Entry]:
     yield Entry("enable_chunked_prefill", True, "without it a prompt longer than max_num_tokens is refused")
     if launch.attention == "flashinfer":
         yield Entry("attn_backend", FLASHINFER, "as set, in the place of its own kernels")
-    yield Entry("stream_interval", 1, "every token is an event: no pauses that nobody asked for")
+    yield Entry("stream_interval", 1, "every token is an event: no extra pauses")
     yield Entry("enable_iter_perf_stats", True, "the router learns its load from it")
     if release >= SCHEDULED:
         yield Entry("return_perf_metrics", True, "counters for the worker's reconciliation")
     elif release < NEW:
         yield Entry("return_perf_metrics", True, "/prometheus/metrics, without tokens")
     yield Entry("kv_cache_config", tuple(_cache(target)))
-    order = [Entry("capacity_scheduler_policy", "GUARANTEED_NO_EVICT", "what runs is never thrown out and begun again")]
+    order = [
+        Entry("capacity_scheduler_policy", "GUARANTEED_NO_EVICT", "running requests are never preempted and restarted")
+    ]
     if target.pool.request_priorities:
         order.append(Entry("waiting_queue_policy", "priority", "pools.request_priorities: the gateway sends them"))
     yield Entry("scheduler_config", tuple(order))
@@ -130,7 +132,7 @@ def _speculation(drafts: Drafts, release: Release) -> Iterator[Entry]:
     if config.topk > 1:
         yield Entry("use_dynamic_tree", True)
         yield Entry("dynamic_tree_max_topK", config.topk)
-        yield Entry("max_total_draft_tokens", drafts.tokens - 1, "the one behind them is the model's own")
+        yield Entry("max_total_draft_tokens", drafts.tokens - 1, "the one after them is the model's own")
     elif config.adaptive and release >= SCHEDULED:
         yield Entry("draft_len_schedule", drafts.schedule, "up to this batch so many drafts, beyond the last none")
     elif config.adaptive:
@@ -149,7 +151,7 @@ def _notes(target: Target, release: Release) -> Iterator[str]:
         yield NO_KEY
     if NEW <= release < SCHEDULED:
         yield (
-            "return_perf_metrics is left out: some releases of 1.3 then lose most of the load that the router is told; "
+            "return_perf_metrics is left out: some releases of 1.3 then lose most load reports for the router; "
             "without it there are no counters, and no reconciliation. Set it where TensorRT-LLM's pull request 13405 "
             "is in yours"
         )

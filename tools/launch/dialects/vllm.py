@@ -54,7 +54,7 @@ def render(target: Target) -> LaunchSpec:
 
 def _arguments(target: Target) -> Iterator[Argument]:
     sizing, replica = target.sizing, target.replica
-    yield Argument("--served-model-name", (target.model_name,), "what the gateway asks for")
+    yield Argument("--served-model-name", (target.model_name,), "the name in requests")
     yield Argument("--host", (target.host,), f"of {replica.url}")
     yield Argument("--port", (str(target.port),))
     yield Argument("--tensor-parallel-size", (str(sizing.tensor_parallel.value),), sizing.tensor_parallel.why)

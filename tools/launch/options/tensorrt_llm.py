@@ -1,7 +1,7 @@
 """The keys of TensorRT-LLM's YAML that are written, since which release, and where each was read.
 
 No machine of this project runs it, so that no parser of its own can be asked. Files are those of its repository, as of
-the commits named in `docs/guides/tensorrt-llm.md`; `llm_args` is `tensorrt_llm/llmapi/llm_args.py`.
+the commits named in `tests/fakes/tensorrt_llm.md`; `llm_args` is `tensorrt_llm/llmapi/llm_args.py`.
 """
 
 from __future__ import annotations

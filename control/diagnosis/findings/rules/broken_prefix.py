@@ -14,7 +14,7 @@ from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.rules.cached_shares import harm, shares, together
 
 WOULD_NOT_HELP = (
-    WouldNotHelp(Fix.MORE_KV_MEMORY, "what is kept is not asked for again"),
+    WouldNotHelp(Fix.MORE_KV_MEMORY, "the cached prompts are not requested again"),
     WouldNotHelp(Fix.CACHE_AWARE_ROUTING, "there is no replica that has this prefix"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
     WouldNotHelp(Fix.WARM_UP, "a cache does not fill with prefixes that come once"),

@@ -1,4 +1,4 @@
-"""Engines fail: requests end with their error, or need a second engine. What is restarted is not merely slow.
+"""Engines fail: requests end with their error, or need a second engine. A restarted request is not merely slow.
 
 The anatomy's tree, branch "both": "check OOM-recovery logs first".
 """

@@ -28,7 +28,7 @@ RULE = OnePhase(
     ),
     ("Is it one schema that changes with every request (a date, an id in an enumeration), or many that stay?",),
     least=ENGINE,
-    not_measured="no engine told how long grammars were compiled",
+    not_measured="no engine reported the time of compiling grammars",
 )
 
 

@@ -27,7 +27,9 @@ WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the requests never reached an engine"),
 )
 WOULD_NOT_HELP_SHARE = (
-    WouldNotHelp(Fix.RAISE_LIMIT, "it was no limit of the tenant's: what it sends is more than its part of the pool"),
+    WouldNotHelp(
+        Fix.RAISE_LIMIT, "no limit of the tenant refused these requests: it sends more than its part of the pool"
+    ),
     *WOULD_NOT_HELP[2:],
 )
 

@@ -16,7 +16,7 @@ LEAST_TENANTS = 2
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.STABLE_PREFIX, "all organizations' prompts did not change at one moment"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
-    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "prefill is bound by compute; what is missing is what was computed before"),
+    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "prefill is bound by compute; the missing part is the cached one"),
 )
 
 

@@ -21,8 +21,8 @@ WOULD_NOT_HELP = (
 
 
 WOULD_NOT_HELP_KEPT_OUT = (
-    WouldNotHelp(Fix.MORE_REPLICAS, "who does not accept the certificate sends no request"),
-    WouldNotHelp(Fix.RAISE_LIMIT, "who does not accept the certificate sends no request"),
+    WouldNotHelp(Fix.MORE_REPLICAS, "a client that rejects the certificate sends no request"),
+    WouldNotHelp(Fix.RAISE_LIMIT, "a client that rejects the certificate sends no request"),
 )
 NOT_AUDITED = (
     "the path to the client was not audited: run `slipstream tools audit-stream URL` where the client is, or ask with "

@@ -25,7 +25,7 @@ BURSTY = 3.0
 LONG_OUTPUTS = 2.0
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model never runs while a request waits"),
-    WouldNotHelp(Fix.FASTER_ATTENTION, "faster kernels move the median, not the tail that waits behind others"),
+    WouldNotHelp(Fix.FASTER_ATTENTION, "faster kernels move the median, not the tail of waiting requests"),
     WouldNotHelp(Fix.BIGGER_BATCH, "beyond the knee a larger batch slows everyone in it, and the queue stays"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding; TTFT gains next to nothing (30 to 60 ms)"),
 )

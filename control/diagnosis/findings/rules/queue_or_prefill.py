@@ -23,7 +23,7 @@ WOULD_NOT_HELP = (
 )
 WHICH = (
     "How long do requests wait in the engine's queue (p99), apart from prefill? It decides between admission control "
-    "and chunked prefill. SGLang tells it in its metrics (--enable-metrics), the embedded engine with every answer."
+    "and chunked prefill. SGLang reports it in its metrics (--enable-metrics), the embedded engine with every answer."
 )
 QUESTIONS = (
     "Are prompts' lengths a tight distribution or a long tail? A long tail makes chunked prefill the first lever.",

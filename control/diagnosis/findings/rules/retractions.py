@@ -18,8 +18,8 @@ SHARE, FEWEST = 0.01, 3
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.BIGGER_BATCH, "more running requests are what the memory does not suffice for"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "drafts take KV memory, too"),
-    WouldNotHelp(Fix.CHUNKED_PREFILL, "it orders the compute; what is missing is memory"),
-    WouldNotHelp(Fix.FASTER_ATTENTION, "it speeds up work that is then thrown away"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "it orders the compute; memory is missing"),
+    WouldNotHelp(Fix.FASTER_ATTENTION, "it speeds up work that is then discarded"),
 )
 
 
@@ -32,7 +32,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     told = []
     if _ill(retracted, known):
         told += [
-            f"Of {known:,} requests whose engine tells it, {retracted:,} ({retracted / known:.0%}) were begun "
+            f"Of {known:,} requests whose engine reports it, {retracted:,} ({retracted / known:.0%}) were begun "
             "again because KV memory ran out.",
             *_where(evidence.now.replicas),
         ]
@@ -51,7 +51,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
             would_not_help=WOULD_NOT_HELP,
         )
     if known + ended < LEAST:
-        return NotEnough(Cause.RETRACTIONS, f"{known + ended} requests' engines told whether they were begun again")
+        return NotEnough(Cause.RETRACTIONS, f"{known + ended} requests' engines reported whether they were restarted")
     return Clear(Cause.RETRACTIONS)
 
 

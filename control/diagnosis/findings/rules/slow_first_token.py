@@ -1,4 +1,4 @@
-"""The engine has begun to answer, and text comes late: what it generates first is not text."""
+"""The engine has begun to answer, and text comes late: its first output is not text."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ RULE = OnePhase(
     (Fix.REPAIR_COUNTERS,),
     (
         WouldNotHelp(Fix.MORE_REPLICAS, "no engine has heard of the request yet"),
-        WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, and it is what is slow"),
-        WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused: a higher limit is asked for as slowly"),
+        WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, the slow part itself"),
+        WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused: a higher limit is checked as slowly"),
         WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
     ),
     ("Valkey or the disk? `slipstream_limits_reserve_seconds` is the answer of Valkey alone.",),

@@ -30,7 +30,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     slow = grown(evidence, Measure.PREFILL, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.PREFILL, objectives)
     if slow is None:
-        why = lacking(evidence, Measure.PREFILL, "no engine tells its prefill apart from its queue")
+        why = lacking(evidence, Measure.PREFILL, "no engine reports prefill and queue separately")
         return Clear(Cause.SLOW_PREFILL) if why is None else NotEnough(Cause.SLOW_PREFILL, why)
     told, fixes = workload(evidence)
     return Finding(

@@ -28,7 +28,7 @@ WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the other replicas run the same model as fast as ever"),
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the other replicas run the same model as fast as ever"),
     WouldNotHelp(Fix.SMALLER_BATCH, "the batch is as large on the replicas that are fast"),
-    WouldNotHelp(Fix.MORE_REPLICAS, "the slow one stays, and whoever is placed on it waits"),
+    WouldNotHelp(Fix.MORE_REPLICAS, "the slow replica stays, and its requests wait"),
 )
 
 
