@@ -87,7 +87,7 @@ def questions(held_out: bool) -> list[Question]:
 
 
 def checked(question: Question, text: str, sandbox: Sandbox) -> str:
-    """See `Answer.check`."""
+    """The check of an answer: `passed`, the reason of a failure, or empty, where no program can tell."""
     if question.says is not None:
         return "passed" if re.search(question.says, text) else f"does not say {question.says}"
     if not question.cases and question.prints is None:
@@ -197,7 +197,7 @@ def count(answers: list[Answer], verdicts: dict[int, str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """See the module."""
+    """Ask and print the sheet, or count its verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     asking = commands.add_parser("ask", help="print the sheet")

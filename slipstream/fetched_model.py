@@ -214,7 +214,8 @@ def _pip_failure(errors: str, scratch: Path) -> str:
     if "No module named pip" in errors:
         return f"{sys.executable} has no pip"
     if "DO NOT MATCH THE HASHES" in errors:
-        return f"the download of {PACKAGE} {VERSION} was cut, or the index has another file: its hash is not the pinned one"
+        wheel = f"{PACKAGE} {VERSION}"
+        return f"the download of {wheel} was cut, or the index has another file: its hash is not the pinned one"
     if os.strerror(errno.ENOSPC) in errors:
         return f"no space left on device ({free_space(scratch)} free)"
     lines = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR: ")]
