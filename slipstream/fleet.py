@@ -113,8 +113,8 @@ def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: M
     top_p = fetched_model.TOP_P if own.top_p is None else own.top_p
     cached = fetched_model.CACHED_BYTES if own.kv.cached_bytes is None else own.kv.cached_bytes
     kv = msgspec.structs.replace(own.kv, cached_bytes=cached)
-    penalty = fetched_model.PRESENCE_PENALTY if own.presence_penalty is None else own.presence_penalty
-    return msgspec.structs.replace(own, temperature=temperature, top_p=top_p, presence_penalty=penalty, kv=kv)
+    penalty = fetched_model.FREQUENCY_PENALTY if own.frequency_penalty is None else own.frequency_penalty
+    return msgspec.structs.replace(own, temperature=temperature, top_p=top_p, frequency_penalty=penalty, kv=kv)
 
 
 def _is_fetched(folder: ModelFolder) -> bool:

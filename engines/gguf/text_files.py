@@ -84,7 +84,24 @@ def chat_template_of(path: Path) -> str | None:
     unsupported kind of tokenizer."""
     file = GgufFile.read(path)
     _cutter(file)
-    return file.text(TEMPLATE)
+    return _templates(file)[0]
+
+
+def template_file(path: Path) -> Path:
+    """The file beside a GGUF file whose text replaces the chat template in it, like `chat_template.jinja` in a
+    folder."""
+    return path.with_suffix(".jinja")
+
+
+def _templates(file: GgufFile) -> tuple[str | None, str | None]:
+    """The template of conversations, and the one for tools."""
+    beside = template_file(file.path)
+    try:
+        return beside.read_text(), None
+    except FileNotFoundError:
+        return file.text(TEMPLATE), file.text(f"{TEMPLATE}.tool_use")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{beside}: cannot be read: {error}") from None
 
 
 def _cutter(file: GgufFile) -> _Cutter:
@@ -107,6 +124,7 @@ def text_of(path: Path) -> GgufText:
     """Read tokenizer and templates. Raises ConfigError naming an unsupported kind of tokenizer."""
     file = GgufFile.read(path)
     cutter = _cutter(file)
+    chat_template, tool_template = _templates(file)
     tokens, kinds = file.entries(TOKENS, str), file.entries(KINDS, int)
     if len(kinds) not in (0, len(tokens)):
         raise ConfigError(f"{path}: {len(tokens)} tokens but {len(kinds)} token types; download the file again")
@@ -139,8 +157,8 @@ def text_of(path: Path) -> GgufText:
             for name, short in SPECIALS.items()
             if (id_ := _id(file, f"{short}_token_id", tokens)) >= 0
         },
-        chat_template=file.text(TEMPLATE),
-        tool_template=file.text(f"{TEMPLATE}.tool_use"),
+        chat_template=chat_template,
+        tool_template=tool_template,
         end_ids=frozenset(id_ for name in END_NAMES if (id_ := _id(file, name, tokens)) >= 0)
         | {token["id"] for token in added if token["special"] and token["content"] in END_TEXTS},
     )  # fmt: skip

