@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -21,6 +22,7 @@ from tests.database import OWNER
 from tests.databases import TEMPLATE, Databases, migrated, url
 from tests.examples import register_profiles
 from tests.group_order import longest_first
+from tests.pending_tasks import none_left_since
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
 
@@ -70,6 +72,14 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _no_task_is_left() -> AsyncIterator[None]:
+    """Each module ends what it started on the loop."""
+    before = asyncio.all_tasks()
+    yield
+    await none_left_since(before)
 
 
 @pytest.fixture(scope="session")
