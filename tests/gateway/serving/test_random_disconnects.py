@@ -35,7 +35,7 @@ from tests.engines.embedded.engine_process import TOKEN, Process, healthy
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights, write_model
 from tests.gateway.limits.store import MeasuredLimiter
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import GUARD_S, KEY, Harness
+from tests.gateway.serving.harness import KEY, Harness
 from tests.gateway.serving.test_with_router import routed
 from tests.waiting import eventually
 
@@ -149,7 +149,7 @@ class Run:
 async def running(engine: Process, valkey_url: str, seed: int) -> AsyncIterator[tuple[Run, RouterServer, RouterClient]]:
     place = Engine("engine-0", engine.url, "embedded", "fake", "pool")
     # a busy engine's final count may come later than a gateway waits for it, which then bills a lower bound
-    platform = Harness((), (place,), abort_drain_s=GUARD_S)
+    platform = Harness((), (place,), abort_drain_s=20.0)
     platform.connections = platform.serving.generator._connections = EngineConnections(OneKey(TOKEN))
     limiter = MeasuredLimiter(valkey_url, key_prefix=f"disconnects{seed}")
     await limiter.start()
