@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -19,6 +21,8 @@ from infra.local.valkey import Valkey
 from tests.database import OWNER
 from tests.databases import TEMPLATE, Databases, migrated, url
 from tests.examples import register_profiles
+from tests.group_order import longest_first
+from tests.pending_tasks import none_left_since
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
 
@@ -35,14 +39,49 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let xdist's scheduler take groups in the order of `pytest_collection_modifyitems`."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Write the group behind the test's name, where xdist's scheduler reads it. xdist 3.8 writes it to an attribute
     that pytest 9.2 does not read any more (pytest-xdist issue 1386): every test would be a group of its own."""
-    for item in items if getattr(config.option, "loadgroup", False) else ():
+    if not getattr(config.option, "loadgroup", False):
+        return
+    groups = []
+    for item in items:
         marker = item.get_closest_marker("xdist_group")
-        if marker is not None and not item.nodeid.endswith(f"@{marker.args[0]}"):
+        assert marker is not None  # pytest_itemcollected
+        groups.append(marker.args[0])
+        if not item.nodeid.endswith(f"@{marker.args[0]}"):
             item._id = NodeId.parse(f"{item.nodeid}@{marker.args[0]}")
+    if not config.pluginmanager.has_plugin("tests.random_order"):
+        items[:] = [items[at] for at in longest_first(groups)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Hide from the garbage collector what is imported and collected: a full collection of it takes a second, and
+    nothing of it is garbage before the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _no_task_is_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Each module of the gate ends what it started on the loop. System tests share deployments and browsers, whose
+    tasks go on."""
+    before = asyncio.all_tasks()
+    yield
+    if "not system" in request.config.option.markexpr:
+        await none_left_since(before)
 
 
 @pytest.fixture(scope="session")

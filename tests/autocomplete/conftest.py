@@ -10,7 +10,7 @@ from tests.autocomplete.asked import FOLDER
 from tests.gateway.slow_platform import SlowPlatform, slow_platform
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def platform(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[SlowPlatform]:
     """Gateway, router and fake engine; `gaps` is the model of the autocomplete tier."""
     async with slow_platform(await new_postgres_url(), valkey_url, code_tokenizer=FOLDER) as running:

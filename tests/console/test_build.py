@@ -87,6 +87,7 @@ def test_nothing_in_it_leads_to_another_host() -> None:
 
 
 def test_every_reference_of_the_document_the_client_is_made_of_leads_somewhere() -> None:
-    document = msgspec.json.decode(admin_document())
-    names = set(re.findall(r'"#/components/schemas/([^"]+)"', admin_document().decode()))
+    written = admin_document()
+    document = msgspec.json.decode(written)
+    names = set(re.findall(r'"#/components/schemas/([^"]+)"', written.decode()))
     assert names <= set(document["components"]["schemas"])

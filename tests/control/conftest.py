@@ -18,7 +18,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("administered platform"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def platform(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[SlowPlatform]:
     """Gateway, router and fake engine behind links. `gaps` fills gaps."""
     async with slow_platform(await new_postgres_url(), valkey_url, code_tokenizer=CODE) as running:

@@ -18,7 +18,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("slow platform"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def platform(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[SlowPlatform]:
     """Gateway, router and fake engine behind links; between tests all parts are up and at full speed. `gaps` fills
     gaps."""

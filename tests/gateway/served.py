@@ -162,3 +162,7 @@ async def served(
             server.should_exit = server.force_exit = True
             await task
             await table.task.stop()
+            left = list(server.server_state.tasks)  # an application that a test lets wait forever
+            for each in left:
+                each.cancel()
+            await asyncio.gather(*left, return_exceptions=True)

@@ -157,6 +157,7 @@ async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     refused = "desired state 2 (models and pools) is refused and will be retried; the version in force stays"
     assert f"{refused}: pools.p.api_key_env: the environment variable ABSENT is not set" in caplog.text
     assert "ABSENT" not in os.environ
+    await follower.stop()
     catalog.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 
@@ -11,10 +12,13 @@ import pytest
 from contracts import errors
 from router.config import SLOS
 from router.policies import registry
-from slipstream.reference import pages, settings_page
+from slipstream import reference
+from slipstream.reference import settings_page
 from tests.deployment import ROOT
 
 MOST_SETTINGS = 200
+pages = functools.cache(reference.pages)
+"""Written once for all tests of the file."""
 
 
 @pytest.mark.parametrize("name", ["settings.md", "metrics.md", "errors.md", "admin-api.md", "admin-roles.md"])

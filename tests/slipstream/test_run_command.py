@@ -121,9 +121,9 @@ async def test_a_signal_before_the_client_starts_leaves_no_key(
 ) -> None:
     asked = asyncio.Event()
 
-    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.set()
-        await asyncio.sleep(60)
+        await reader.read()  # until the client is gone
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)

@@ -19,13 +19,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("admin gateway"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def admin_postgres_url(new_postgres_url: Callable[[], Awaitable[str]]) -> str:
     """A database of these tests' own: a gateway writes its models into it, which others must not follow."""
     return await new_postgres_url()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def admin_gateway(admin_postgres_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
     """One for all tests of this folder. It looks for news often."""
     settings: dict[str, Any] = {
@@ -36,7 +36,7 @@ async def admin_gateway(admin_postgres_url: str, valkey_url: str) -> AsyncIterat
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def other_gateway(
     admin_gateway: LoneGateway, admin_postgres_url: str, valkey_url: str
 ) -> AsyncIterator[LoneGateway]:
@@ -50,7 +50,7 @@ async def other_gateway(
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def people(admin_gateway: LoneGateway, admin_postgres_url: str) -> AsyncIterator[People]:
     """Everybody."""
     database = await asyncpg.connect(admin_postgres_url)

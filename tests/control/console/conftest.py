@@ -21,13 +21,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("console gateways"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def console_postgres_url(new_postgres_url: Callable[[], Awaitable[str]]) -> str:
     """A database of these tests' own."""
     return await new_postgres_url()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def people(console_postgres_url: str) -> AsyncIterator[Town]:
     """The organizations, before there is a gateway."""
     database = await asyncpg.connect(console_postgres_url)
@@ -37,7 +37,7 @@ async def people(console_postgres_url: str) -> AsyncIterator[Town]:
     await database.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def console_gateway(people: Town, console_postgres_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
     """Behind a proxy on this machine, which says from where and how a browser came; with a provider of identities that
     runs where a test starts it."""
@@ -59,14 +59,14 @@ async def console_gateway(people: Town, console_postgres_url: str, valkey_url: s
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def other_gateway(people: Town, console_postgres_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
     """Another instance of the same deployment, with no proxy before it and without the provider."""
     async with lone_gateway(console_postgres_url, valkey_url, pepper=people.pepper, program=PROGRAM) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def town(people: Town, console_gateway: LoneGateway) -> Town:
     """The operating organization and two tenants, and where they sign in."""
     people.url = console_gateway.url

@@ -22,8 +22,8 @@ PROMPT = [5 + at % 1_500 for at in range(STEP)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that our kernels compute."""
-    config = {**CONFIG, "head_dim": 16, "num_hidden_layers": LAYERS, "max_position_embeddings": 2 * STEP}
+    """A model that our kernels compute; of slipstream-code's form, whose kernels other tests have compiled."""
+    config = {**CONFIG, "head_dim": 64, "num_hidden_layers": LAYERS, "max_position_embeddings": 2 * STEP}
     return write_model(tmp_path_factory.mktemp("models") / "native", config, random_weights(config))
 
 

@@ -85,7 +85,9 @@ def test_float32_logits_equal_transformers(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama 3.2", "mistral", "qwen 2.5", "qwen 3"])
 def test_bf16_is_about_as_close_to_float32_as_transformers_is(tmp_path: Path, name: str) -> None:
-    reference = make(tmp_path, *FAMILIES[name], torch.bfloat16)
+    kind, change = FAMILIES[name]
+    # heads like slipstream-code's: its kernels are compiled once for all of these tests
+    reference = make(tmp_path, kind, {**change, "head_dim": 64}, torch.bfloat16)
     rounded = theirs(reference)
     exact = theirs(reference.float())
     model = load_model(tmp_path, "bfloat16")

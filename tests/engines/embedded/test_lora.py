@@ -126,7 +126,7 @@ def test_keys_and_values_in_8_bits_are_an_adapters_own_and_reused(
 
 
 def test_bfloat16_and_our_own_kernels_stay_close_to_the_merged_model(tmp_path: Path) -> None:
-    model = family_model(tmp_path / "model", "qwen3", head_dim=32, hidden_size=80, intermediate_size=100)
+    model = family_model(tmp_path / "model", "qwen3", head_dim=64, hidden_size=80, intermediate_size=100)
     folder = write_adapter(tmp_path / "a", model)
     engine = make_engine(model, dtype="bfloat16", page_tokens=16, pages=64)
     adapter = load(engine, folder)

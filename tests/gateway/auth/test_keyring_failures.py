@@ -59,7 +59,11 @@ async def test_a_stopped_listener_backend_ends_trust_and_the_database_answers(
         with pytest.raises(RevokedKey):
             await keyring.identify(minted.secret)
         await eventually(lambda: keyring.trusted)  # through a new connection
-        assert await tenant.listening_besides(stopped) == 1
+
+        async def one_listens() -> bool:  # none for a moment where a heartbeat on a busy machine was late
+            return await tenant.listening_besides(stopped) == 1
+
+        await eventually(one_listens)
     finally:
         os.kill(stopped, signal.SIGCONT)
 
@@ -75,13 +79,20 @@ async def refusal(keyring: Keyring, secret: str) -> type[Exception] | None:
     raise AssertionError("the key is good")
 
 
+async def known(keyring: Keyring, secret: str) -> KeyRecord | None:
+    """None as long as the database has not answered in time."""
+    with contextlib.suppress(AuthUnavailable):
+        return await keyring.identify(secret)
+    return None
+
+
 async def test_a_held_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, keyring_at: Callable[..., Any]) -> None:
     """Everything hangs, nothing is refused: as with a frozen server or a lost network."""
     changes = {"heartbeat_s": 0.05, "trust_s": 0.3, "heartbeat_timeout_s": 0.3, "lookup_timeout_s": 0.3}
     keyring: Keyring = await keyring_at(wire.url, **changes)
     minted, revoked = await tenant.add(), await tenant.add()
-    await keyring.identify(minted.secret)
-    await keyring.identify(revoked.secret)
+    for secret in (minted.secret, revoked.secret):
+        await eventually(lambda secret=secret: known(keyring, secret))  # type: ignore[misc]
     wire.hold()
     await tenant.revoke(revoked)
     await eventually(lambda: not keyring.trusted)
@@ -91,13 +102,8 @@ async def test_a_held_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, ke
             await keyring.identify(secret)
     wire.flowing.set()
     assert await eventually(lambda: refusal(keyring, revoked.secret)) is RevokedKey
-
-    async def known() -> KeyRecord | None:
-        with contextlib.suppress(AuthUnavailable):
-            return await keyring.identify(minted.secret)
-        return None
-
-    assert (await eventually(known)).caller.project_id == str(tenant.project_id)
+    record = await eventually(lambda: known(keyring, minted.secret))
+    assert record.caller.project_id == str(tenant.project_id)
 
 
 async def test_a_cut_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, keyring_at: Callable[..., Any]) -> None:

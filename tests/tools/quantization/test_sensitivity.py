@@ -273,7 +273,8 @@ def test_parts_have_hugging_face_names() -> None:
     assert modules_of("layers.3.kv") == ()
 
 
-@pytest.mark.parametrize("name", ["int8", "fp8"])
+# int8: 10 CPU seconds compile kernels that no other test of the gate needs
+@pytest.mark.parametrize("name", [pytest.param("int8", marks=pytest.mark.nightly), "fp8"])
 def test_a_scheme_is_what_the_engine_makes_of_the_same_setting(name: Literal["int8", "fp8"]) -> None:
     items = [find("repeat").item(seed, Split.HELD_OUT) for seed in range(4)]
     by_setting = Asked(CHAT, config=EngineConfig(quantization=name))

@@ -289,7 +289,7 @@ def test_thousands_of_the_assistants_turns_in_a_row_take_no_time_of_the_loop() -
     """Adding each to the message so far took 20 seconds."""
     turns = [{"role": "assistant", "content": "x" * 800}] * 9_000
     request = MESSAGES.decode(msgspec.json.encode(asked([*turns, *HI])))
-    began_s = time.perf_counter()
+    began_s = time.thread_time()  # the CPU's: a busy machine changes nothing
     said = converted(request, where()).request.messages[0]
-    assert time.perf_counter() - began_s < 5
+    assert time.thread_time() - began_s < 5
     assert said.content == "\n\n".join(["x" * 800] * 9_000)

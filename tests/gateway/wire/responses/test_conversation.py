@@ -290,10 +290,10 @@ def test_thousands_of_items_in_a_turn_are_joined_once() -> None:
     long = "é" * 1_000_000
     first, more = (ReasoningItem(content=[ReasoningText(text)]) for text in (long, "a"))
     conversation = Conversation()
-    began_s = time.process_time()
+    began_s = time.thread_time()
     conversation.extend([("input[0]", first), *((f"input[{at}]", more) for at in range(1, 5_000))])
     conversation.extend([("input[5000]", MessageItem(role="assistant", content="b"))])
-    assert time.process_time() - began_s < 0.5
+    assert time.thread_time() - began_s < 0.5
     (message,) = conversation.messages
     assert isinstance(message, AssistantMessage)
     assert (message.reasoning_content, message.content) == (long + "a" * 4_999, "b")

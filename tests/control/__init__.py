@@ -1,0 +1,1 @@
+"""A package, for fixtures of its scope: their processes end with its last test."""

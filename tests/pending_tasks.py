@@ -1,0 +1,38 @@
+"""Tasks that a module of tests leaves on the loop, which all tests of a process share.
+
+The garbage collector may destroy such a task within any later test, whose verdict then depends on what another test
+left: once the loop's exception handler of one test reported a task of another inside `ast.parse`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.waiting import eventually
+
+PLATFORMS = frozenset({"Child._watch", "SlowLink._take", "SlowLink._relay", "_deliver", "_pass_on"})
+"""Coroutines of servers, and of links to them, that a fixture keeps for several modules."""
+SETTLING_S = 20.0
+"""A guard, not a measure: connections close and cancelled tasks end within a few turns of the loop."""
+
+
+def left_since(before: set[asyncio.Task[Any]]) -> list[str]:
+    """The coroutines of tasks that were not pending then and are now; without the caller's, and without `PLATFORMS`."""
+    new = asyncio.all_tasks() - before - {asyncio.current_task()}
+    names = (getattr(task.get_coro(), "__qualname__", repr(task.get_coro())) for task in new)
+    return sorted(name for name in names if name not in PLATFORMS)
+
+
+async def none_left_since(before: set[asyncio.Task[Any]]) -> None:
+    """Raises AssertionError with the coroutines of tasks that do not end, and where the loop has a handler for
+    exceptions, which also belongs to one test."""
+    try:
+        await eventually(lambda: not left_since(before), SETTLING_S)
+    except AssertionError:
+        raise AssertionError(
+            f"tasks are left pending: {', '.join(left_since(before))}; let the test that started them end them"
+        ) from None
+    assert asyncio.get_running_loop().get_exception_handler() is None, (
+        "the loop keeps a test's exception handler; let the test set it back to None"
+    )

@@ -1,0 +1,14 @@
+"""No process of xdist ends long after the others: what takes long begins first."""
+
+from __future__ import annotations
+
+from tests.group_order import longest_first
+
+
+def test_shared_groups_come_first_and_then_the_smallest_files() -> None:
+    tests = ["many.py", "few.py", "one gateway", "many.py", "other.py", "two", "one gateway", "few.py", "many.py"]
+    order = longest_first(tests)
+    assert [tests[at] for at in order] == [
+        "one gateway", "one gateway", "two", "other.py", "few.py", "few.py", "many.py", "many.py", "many.py",
+    ]  # fmt: skip
+    assert order == [2, 6, 5, 4, 1, 7, 0, 3, 8], "the tests of a group keep their order"
