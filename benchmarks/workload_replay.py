@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 import sys
 import tempfile
 import time
@@ -26,7 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import uvloop
 from aiohttp import web
@@ -36,10 +34,12 @@ from benchmarks.placement_live import BLOCK_TOKENS, MockEngine, serve
 from contracts.prefix import block_hashes, chain_tokens, root
 from engines.performance.job import Job
 from tests.deployment import Deployment, deployment, fake_fleet
+from tools.bench.answer import Answer
+from tools.bench.client import Client
+from tools.bench.prompts import Prompts
 from tools.simulator.arrival import Arrival
 from tools.simulator.config import SimulatorConfig
 from tools.simulator.course import percentile
-from tools.simulator.outcome import promise_to
 from tools.simulator.sessions import SessionsConfig, sessions
 
 MODEL, TOKEN = "fake", "benchmark"
@@ -95,70 +95,20 @@ async def engines(number: int, name: str) -> None:
     await asyncio.Event().wait()
 
 
-class Texts:
-    """Prompts of token ids that share blocks where the arrivals do. Two with different seeds share nothing."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._known: dict[bytes, list[int]] = {}
-
-    def of(self, number: int, arrival: Arrival) -> list[int]:
-        """number: of the request, which makes what it shares with nobody."""
-        ids = [token for block in arrival.blocks for token in self._block(block)]
-        rest = random.Random(f"{self._seed} {number}")
-        return ids + [rest.choice(IDS) for _ in range(arrival.prompt_tokens - len(ids))]
-
-    def _block(self, block: bytes) -> list[int]:
-        if block not in self._known:
-            source = random.Random(f"{self._seed} {block.hex()}")
-            self._known[block] = [source.choice(IDS) for _ in range(BLOCK_TOKENS)]
-        return self._known[block]
-
-
-class Answer(msgspec.Struct):
-    """As the client saw it. Seconds from its sending."""
-
-    arrival: Arrival
-    first_s: float | None = None
-    ended_s: float | None = None
-    status: int = 0
-
-    @property
-    def kept(self) -> bool:
-        """Both promises were, as `tools.simulator.outcome.Outcome` has it."""
-        if self.first_s is None or self.ended_s is None:
-            return False
-        promise = promise_to(self.arrival)
-        tpot_s = (self.ended_s - self.first_s) / max(self.arrival.output_tokens - 1, 1)
-        return self.first_s <= promise.ttft_s and tpot_s <= promise.tpot_s
-
-
 async def run(platform: Deployment, key: str, load: Sequence[Arrival], seed: int) -> list[Answer]:
     """Every request at its time."""
-    texts, answers = Texts(seed), [Answer(arrival) for arrival in load]
+    prompts, answers = Prompts(seed, IDS, BLOCK_TOKENS), [Answer(arrival) for arrival in load]
     bodies = [
         msgspec.json.encode({
-            "model": MODEL, "prompt": texts.of(number, arrival), "max_tokens": arrival.output_tokens, "stream": True,
+            "model": MODEL, "prompt": prompts.of(number, arrival), "max_tokens": arrival.output_tokens, "stream": True,
         })
         for number, arrival in enumerate(load)
     ]  # fmt: skip
-    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-    async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0)) as session:
-
-        async def one(answer: Answer, body: bytes) -> None:
-            begun = time.perf_counter()
-            async with session.post(f"{platform.url}/v1/completions", data=body) as response:
-                answer.status = response.status
-                async for line in response.content:
-                    if line.startswith(b"data: [DONE]"):
-                        answer.ended_s = time.perf_counter() - begun
-                    elif line.startswith(b"data: {") and answer.first_s is None and b'"text":"t"' in line:
-                        answer.first_s = time.perf_counter() - begun
-
+    async with Client(platform.url, key, "/completions") as client:
         begun, tasks = time.perf_counter(), []
         for answer, body in zip(answers, bodies, strict=True):
             await asyncio.sleep(max(begun + answer.arrival.at_s - time.perf_counter(), 0))
-            tasks.append(asyncio.create_task(one(answer, body)))
+            tasks.append(asyncio.create_task(client.send(answer, body)))
         await asyncio.gather(*tasks)
     return answers
 
@@ -172,7 +122,7 @@ def figures(answers: Sequence[Answer], replicas: int) -> dict[str, float]:
     ttft_ms = sorted(answer.first_s * 1e3 for answer in counted if answer.first_s is not None)
     return {
         "offered": len(counted) / window,
-        "goodput": sum(answer.kept for answer in counted) / window,
+        "goodput": sum(answer.kept() for answer in counted) / window,
         "shed": sum(answer.ended_s is None for answer in counted) / len(counted),
         "ttft_p50_ms": percentile(ttft_ms, 50),
         "ttft_p99_ms": percentile(ttft_ms, 99),

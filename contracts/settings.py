@@ -98,6 +98,12 @@ def load(
         raise ConfigError(f"{field}: {said}{f' ({at_fault})' if at_fault else ''}", param=field) from None
 
 
+def is_given(dotted: str, path: Path | None, environ: Mapping[str, str]) -> bool:
+    """Whether the file or the environment sets this field, its default's value included."""
+    variable = PREFIX + dotted.upper().replace(".", "__")
+    return variable in environ or (path is not None and _has(_read(path), dotted))
+
+
 def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, msgspec.structs.FieldInfo]]:
     """Every setting of `kind` with its dotted name, nested structs expanded; the generated reference uses it."""
     for field in msgspec.structs.fields(kind):

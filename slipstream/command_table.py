@@ -50,7 +50,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "diagnose": Entry("diagnose", "Name what burns an alert or slows requests; objectives."),
         "releases": Entry("releases", "Release a new version of a model by stages, or review one."),
         "evals": Entry("evals", "Ask models questions whose answers a program can check."),
-        "tools": Entry("tools", "Size hardware, launch engines, simulate, audit a network, LSP."),
+        "tools": Entry("tools", "Size hardware, launch engines, load tests, simulate, audit a network, LSP."),
         "run": Entry(
             "run",
             "Start a coding agent on this deployment: CLIENT with ARGUMENTS, and a key that is revoked when it ends.",
@@ -104,6 +104,7 @@ WITHIN: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "plan": Entry("plan", "Size hardware for a workload: machines, the first bottleneck, cost."),
         "engines": Entry("engines", "Write launch commands for SGLang, TensorRT-LLM, vLLM, or ours on a GPU."),
         "simulate": Entry("simulate", "Compare placement policies on modelled engines."),
+        "bench": Entry("bench", "Measure TTFT, TPOT, gaps, goodput and tokens/s under load."),
         "quantization": Entry("quantization", "Judge a rounded model, calibrate FP8 and write FP8 checkpoints."),
         "audit-stream": Entry("audit_stream", "Find proxies that delay or change streams from here to a URL."),
         "lsp": Entry("lsp", "Complete code in an editor that speaks LSP 3.18, over stdin and stdout."),

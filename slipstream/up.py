@@ -49,10 +49,11 @@ PORT_WAIT_S = 1.0
 ENGINES_WAIT_S = 5.0
 
 
-async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) -> None:
+async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, port_chosen: bool = True) -> None:
     """Start all of it and run until a stop is asked for. Raises ConfigError when it cannot start.
 
-    probe: also when an engine of the settings is not as they say.
+    probe: also when an engine of the settings is not as they say. port_chosen: also when the gateway's port is taken;
+    without it, another one is picked.
     """
     progress = Progress(quiet=quiet)
     # Before anything is made, so that the usual mistakes cost no time and leave nothing behind.
@@ -65,7 +66,8 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
     lock = FolderLock(data.lock_file)
     lock.acquire()
     try:
-        await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
+        ports = Ports(data.ports_file)
+        settings = await _with_port(settings, ports, progress, port_chosen)
         if not settings.control.mounted:
             await _wait_for_port(reachable(settings.control.host), settings.control.port)
         settings, model, lack = await _with_chat_model(settings, data, progress)
@@ -74,7 +76,7 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
                 held.callback(model.close)
             for warning in start_check.warnings(settings):
                 progress.say(f"warning: {warning}")
-            everything = Up(settings, data, progress, model, lack)
+            everything = Up(settings, data, ports, progress, model, lack)
             held.enter_context(listed(everything.targets, data.prometheus_targets))
             await everything.run()
     finally:
@@ -110,6 +112,7 @@ class Up:
         self,
         settings: Settings,
         data: DataFolder,
+        ports: Ports,
         progress: Progress,
         model: FetchedModel | None = None,
         lack: str | None = None,
@@ -117,7 +120,6 @@ class Up:
         """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none."""
         self._model = model
         self._lack = lack
-        ports = Ports(data.ports_file)
         settings, engines = local_engines.planned(settings)
         settings = with_promises_of_this_machine(settings)
         self._engines = local_engines.placed(engines, ports)
@@ -300,6 +302,22 @@ class Up:
         closed_terminal = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # nohup
         for number in (signal.SIGINT, signal.SIGTERM, *closed_terminal):
             loop.add_signal_handler(number, ask)
+
+
+async def _with_port(settings: Settings, ports: Ports, progress: Progress, chosen: bool) -> Settings:
+    """Returns the settings with a port that is free. Raises ConfigError if there is none or a chosen one is taken."""
+    host, port = reachable(settings.gateway.host), settings.gateway.port
+    try:
+        await _wait_for_port(host, port)
+    except ConfigError:
+        if chosen:
+            raise
+    else:
+        return settings
+    free = ports.pick("gateway")
+    await _wait_for_port(host, free)
+    progress.say(f"port {port} is in use by another program: the gateway listens on {free}; choose one with --port")
+    return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, port=free))
 
 
 async def _wait_for_port(host: str, port: int) -> None:

@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
+from slipstream.commands.objectives import promises_of
 
 if TYPE_CHECKING:
-    from router.config import SloClass
     from tools.simulator.arrival import Arrival
     from tools.simulator.config import SimulatorConfig
 
@@ -138,7 +138,7 @@ def simulate(
         raise ConfigError(f"--plot {plot}: give a file ending in .svg in a folder that exists")
     config = SimulatorConfig(node=node, replicas=replicas, spread=spread)
     if objectives:
-        config = msgspec.structs.replace(config, promises=_promises(objectives))
+        config = msgspec.structs.replace(config, promises=promises_of(objectives))
     load_list = [0.0] if recorded or day is not None else _numbers(loads)
     config, workload = _workload(trace, recorded, day, hours, minutes, config)
     rows = sweep(config, policies or (OURS, "smg", "dynamo", "least_load"), load_list, seeds, workload, _say)
@@ -184,26 +184,6 @@ def _workload(
         begin_s, end_s = hours[0] * 3_600, hours[1] * 3_600
         return config, lambda load, seed: whole_day.day(day, begin_s, end_s, seed)
     return config, lambda load, seed: made_up.sessions(load * replicas, minutes * 60, seed)
-
-
-def _promises(objectives: Sequence[str]) -> tuple[SloClass, ...]:
-    from contracts.generation import Tier
-    from router.config import SloClass
-
-    promises: list[SloClass] = []
-    for text in objectives:
-        try:
-            tokens, ttft_ms, tpot_ms = text.split(":")
-            longest = int(tokens) if tokens else 1 << 31
-            promise: SloClass | None = SloClass(Tier.CHAT, longest, float(ttft_ms) / 1e3, float(tpot_ms) / 1e3)
-        except ValueError:
-            promise = None
-        if promise is None or promise.prompt_tokens < 1 or promise.ttft_s <= 0 or promise.tpot_s < 0:
-            raise ConfigError(f"--objective {text!r}: write it as 4096:700:40, or :2000:40 for all longer prompts")
-        if promises and promise.prompt_tokens <= promises[-1].prompt_tokens:
-            raise ConfigError(f"--objective {text!r}: it must be for longer prompts than the one before")
-        promises.append(promise)
-    return tuple(promises)
 
 
 def _numbers(text: str) -> list[float]:

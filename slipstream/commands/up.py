@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import click
@@ -13,7 +14,9 @@ from slipstream.commands.options import Deployment, deployment_options, kv_budge
 @click.command()
 @deployment_options
 @click.option("--host", "gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-@click.option("--port", "gateway__port", type=int, help="Port to listen on. Default: 8000.")
+@click.option(
+    "--port", "gateway__port", type=int, help="Port to listen on. Default: 8000, or a free one if it is taken."
+)
 @click.option("--gateways", "local__gateways", type=int, help="Gateway processes. Default: 1.")
 @click.option(
     "--chat-model",
@@ -33,8 +36,12 @@ from slipstream.commands.options import Deployment, deployment_options, kv_budge
 @click.option("--quiet", is_flag=True, help="Only the final block.")
 def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> None:
     """Start everything on this machine, until Ctrl-C."""
+    from contracts.settings import is_given
+    from slipstream.settings import settings_file
     from slipstream.up import up as run
 
-    asyncio.run(
-        run(load_settings(deployment.config_file, local__data=deployment.data, **overrides), probe=probe, quiet=quiet)
+    settings = load_settings(deployment.config_file, local__data=deployment.data, **overrides)
+    port_chosen = overrides["gateway__port"] is not None or is_given(
+        "gateway.port", settings_file(deployment.config_file), os.environ
     )
+    asyncio.run(run(settings, probe=probe, quiet=quiet, port_chosen=port_chosen))

@@ -8,10 +8,12 @@ import itertools
 import pytest
 
 from benchmarks.workload_replay import SHAPE as LOAD
-from benchmarks.workload_replay import Answer, Texts, figures
+from benchmarks.workload_replay import figures
 from contracts.prefix import BLOCK_TOKENS, chain_tokens, root
 from engines.performance.engine import EngineLimits
 from tests.prefix_chains import shared_blocks
+from tools.bench.answer import Answer
+from tools.bench.prompts import Prompts
 from tools.simulator.competitors import competitor
 from tools.simulator.config import SimulatorConfig
 from tools.simulator.sessions import SessionsConfig, sessions
@@ -24,7 +26,7 @@ SHAPE = SessionsConfig(tenants=2, system_tokens=(200, 600), turns=(2, 3), pause_
 def test_prompts_share_blocks_where_the_arrivals_do_and_nothing_with_another_run() -> None:
     load = sessions(1.0, 30.0, 1, SHAPE)
     assert len(load) > 10
-    first, second = Texts(1), Texts(2)
+    first, second = (Prompts(seed, range(300, 2_000), BLOCK_TOKENS) for seed in (1, 2))
     chains = [chain_tokens(root("m"), first.of(number, arrival)) for number, arrival in enumerate(load)]
     for (one, chain), (other, other_chain) in itertools.combinations(zip(load, chains, strict=True), 2):
         equal = [left == right for left, right in zip(one.blocks, other.blocks, strict=False)]

@@ -22,8 +22,10 @@ import pytest
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError, NoEngine
 from contracts.generation import Tier
+from control.tenants.limits import NewLimits
 from gateway.desired.store import DesiredStateStore
 from infra.local.folders import DataFolder
+from slipstream import lent_key
 from slipstream.coding_clients import CLIENTS, Served, environment_of
 from slipstream.commands import run as run_command
 from slipstream.commands.options import Deployment
@@ -186,16 +188,17 @@ async def test_a_running_command_moves_the_end_of_its_key_up_to_the_hours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, fresh_postgres_url)
-    monkeypatch.setattr(run_command, "RENEWAL_S", 0.0)
-    until = datetime.now(UTC) + timedelta(seconds=run_command.LIFETIME_S + 0.3)
+    monkeypatch.setattr(lent_key, "RENEWAL_S", 0.0)
+    until = datetime.now(UTC) + timedelta(seconds=lent_key.LIFETIME_S + 0.3)
+    payer = lent_key.Payer("acme", "web")
 
     def run() -> None:
         deployment = Deployment(None, str(data_folder))
         with click.Context(run_command.run, info_name="run"):
-            minted = run_command._minted(deployment, "aider", None, "acme", "web", until, None)
-            assert minted.key.expires_at is not None
-            assert minted.key.expires_at < until
-            with run_command._renewed(deployment, minted.key, until):
+            lent = lent_key._made(deployment, "run aider", payer, NewLimits(), None, {Tier.CHAT}, until)
+            assert lent.key.expires_at is not None
+            assert lent.key.expires_at < until
+            with lent_key._renewed(deployment, lent.key, until):
                 next(each for each in threading.enumerate() if each.name == "renew key").join(60)
 
     await asyncio.to_thread(run)

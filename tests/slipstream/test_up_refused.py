@@ -8,8 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from contracts.errors import ConfigError
+from contracts.settings import is_given
+from infra.local.ports import Ports, require_free
+from slipstream.gateway_settings import GatewaySettings
+from slipstream.progress import Progress
+from slipstream.settings import Settings
+from slipstream.up import _with_port
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, one_line, run, run_here
 
@@ -23,6 +31,28 @@ def test_a_port_in_use_is_refused_before_anything_starts(data_folder: Path) -> N
         refused = deployment.run("up", "--port", str(port), *deployment.config)
     assert f"port {port} on 127.0.0.1 is in use" in one_line(refused)
     assert not (deployment.data / "postgres").exists()
+
+
+async def test_a_default_port_in_use_is_replaced_and_said_and_a_chosen_one_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "slipstream.toml"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        settings = msgspec.structs.replace(Settings(), gateway=GatewaySettings(port=taken))
+        ports = Ports(tmp_path / "ports.json")
+        found = await _with_port(settings, ports, Progress(quiet=False), chosen=False)
+        with pytest.raises(ConfigError, match=f"port {taken} on 127.0.0.1 is in use .* choose another port"):
+            await _with_port(settings, ports, Progress(quiet=False), chosen=True)
+    assert found.gateway.port != taken
+    require_free("127.0.0.1", found.gateway.port)
+    assert f"the gateway listens on {found.gateway.port}; choose one with --port" in capsys.readouterr().err
+    file.write_text("[gateway]\nport = 8000\n")
+    assert is_given("gateway.port", file, {})
+    assert is_given("gateway.port", None, {"SLIPSTREAM_GATEWAY__PORT": "8000"})
+    assert not is_given("gateway.port", None, {})
 
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,287 @@
+"""`slipstream tools bench`: load on one's own deployment, as its clients see it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from contracts.errors import ConfigError
+from slipstream.commands.objectives import promises_of
+from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from tools.bench.load import Load, Span
+    from tools.bench.measure import Course, Target
+    from tools.bench.summary import Figure, Summary
+
+LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
+"""Of the key: the run is what limits it. Limits of its organization and project hold."""
+KEY_HOURS = 24
+NEW_KEY_S = 10.0
+MOST_LATE_S = 0.05
+HEAD = ("", "avg", "p50", "p90", "p99", "max")
+ROWS = (
+    ("TTFT, ms", "time_to_first_token"),
+    ("TPOT, ms", "inter_token_latency"),
+    ("ITL (gaps), ms", "inter_chunk_latency"),
+    ("latency, ms", "request_latency"),
+    ("prompt tokens", "input_sequence_length"),
+    ("output tokens", "output_sequence_length"),
+)
+
+
+@click.command()
+@deployment_options
+@click.option("--url", help="Another server of OpenAI's API, with or without /v1. Default: the deployment here.")
+@click.option(
+    "--api-key-file",
+    "key_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Holds the API key for --url. Default: SLIPSTREAM_API_KEY. Here a key is made, and revoked at the end.",
+)
+@click.option("--organization", default="demo", show_default=True, help="Organization that pays here, id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
+@click.option("--model", help="A model or an alias. Default: the first one.")
+@click.option(
+    "--endpoint",
+    type=click.Choice(["chat", "completions"]),
+    help="Default: completions for models of the autocomplete tier, else chat.",
+)
+@click.option(
+    "--streams", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Requests that run at once."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="REQUESTS",
+    help="Requests per second at random times, however many run; instead of --streams.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Requests of a file at its times (Mooncake, Azure, `slipstream usage workload --export`); instead of both.",
+)
+@click.option(
+    "--prompt-tokens", default="512", show_default=True, metavar="N|N-M", help="Length of prompts, template included."
+)
+@click.option("--output-tokens", default="128", show_default=True, metavar="N|N-M", help="Length of responses.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long requests are sent that count.  [default: 30; with --trace: all]",
+)
+@click.option(
+    "--warm-up-s",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="Seconds of load before these, which do not count.",
+)
+@click.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    metavar="TOKENS:TTFT:TPOT",
+    help="Measure of goodput, in ms, for prompts of up to TOKENS; several times, the shortest first; without TOKENS "
+    "for all longer ones. TPOT 0: none.  [default: the router's]",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of drawn lengths and times.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE.svg",
+    help="Draw the distributions.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
+def bench(
+    deployment: Deployment,
+    url: str | None,
+    key_file: Path | None,
+    organization: str,
+    project: str,
+    model: str | None,
+    endpoint: str | None,
+    streams: int,
+    rate: float | None,
+    trace: Path | None,
+    prompt_tokens: str,
+    output_tokens: str,
+    seconds: float | None,
+    warm_up_s: float,
+    objectives: Sequence[str],
+    seed: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure TTFT, TPOT, gaps, goodput and tokens/s under load.
+
+    The command sends requests to the deployment here, or to any server of OpenAI's API. Tokens are those of the
+    server's `usage`. Ctrl-C prints the report of the requests so far. Exit code 1: no request succeeded.
+
+    \b
+    Examples:
+      slipstream tools bench --streams 16 --prompt-tokens 1000-4000 --output-tokens 200
+      slipstream tools bench --rate 5 --seconds 60 --objective :700:40 --plot run.svg --json
+      slipstream tools bench --url https://models.example.com --model large --trace mine.jsonl
+    """
+    from tools.bench.load import Load
+    from tools.bench.picture import picture
+    from tools.bench.summary import summary
+    from tools.simulator.outcome import PROMISES
+    from tools.simulator.trace import read_trace
+
+    if rate is not None and trace is not None:
+        raise ConfigError("give one of --rate and --trace")
+    if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
+        raise ConfigError(f"--plot {plot}: give a file ending in .svg in a folder that exists")
+    promises = promises_of(objectives) or PROMISES
+    arrivals = read_trace(trace) if trace is not None else []
+    if seconds is None:
+        seconds = max(arrivals[-1].at_s + 1e-3 - warm_up_s, 1e-3) if arrivals else 30.0
+    load = Load(
+        streams=streams, rate=rate, trace=arrivals, prompt_tokens=_span("--prompt-tokens", prompt_tokens),
+        output_tokens=_span("--output-tokens", output_tokens), seconds=seconds, warm_up_s=warm_up_s, seed=seed,
+    )  # fmt: skip
+    with _target(deployment, url, key_file, (organization, project), model, endpoint) as target:
+        course = asyncio.run(_measured(target, load))
+    result = summary(course.answers, warm_up_s, promises)
+    click.echo(msgspec.json.encode(result).decode() if as_json else _text(target, course, result))
+    if course.late_s > MOST_LATE_S:
+        _say(f"requests were sent up to {course.late_s * 1e3:,.0f} ms late: this machine is too slow for this rate")
+    if plot is not None:
+        plot.write_text(picture(f"{target.model} at {target.url}", course.answers, warm_up_s), encoding="utf-8")
+        _say(f"drawn to {plot}")
+    if not result.request_count.avg:
+        sys.exit(1)
+
+
+@contextlib.contextmanager
+def _target(
+    deployment: Deployment,
+    url: str | None,
+    key_file: Path | None,
+    payer: tuple[str, str],
+    model: str | None,
+    endpoint: str | None,
+) -> Iterator[Target]:
+    """Where the load goes; here with a key for the time of the run."""
+    from tools.bench.measure import Target, models
+    from tools.lsp.key import take_key
+
+    if url is not None:
+        base = _base(url)
+        key = take_key({}, key_file, os.environ)
+        listed = asyncio.run(models(base, key))
+        if not listed:
+            raise ConfigError(f"{base} serves no model to this key")
+        found = next((each for each in listed if each.id == model), listed[0])
+        yield Target(base, key, model or found.id, endpoint or found.endpoint)
+        return
+    from contracts.generation import Tier
+    from control.tenants.limits import NewLimits
+    from slipstream.lent_key import Payer, lent_key
+    from slipstream.processes import public_url
+
+    base = _base(public_url(running_settings(*deployment)))
+    with lent_key(
+        deployment, "bench", Payer(*payer), NewLimits(**LIMITS), model=model, tiers=set(Tier), hours=KEY_HOURS
+    ) as lent:
+        asyncio.run(models(base, lent.secret, NEW_KEY_S))
+        chosen = "completions" if lent.model.tier is Tier.AUTOCOMPLETE else "chat"
+        yield Target(base, lent.secret, lent.model.name, endpoint or chosen)
+
+
+def _base(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1")
+
+
+async def _measured(target: Target, load: Load) -> Course:
+    from tools.bench.measure import measure
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ask() -> None:
+        if not stop.is_set():
+            _say("stopping; the report is of the requests so far")
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGINT, ask)
+    try:
+        return await measure(target, load, stop, lambda course, now_s: _progress(load, course, now_s))
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _progress(load: Load, course: Course, now_s: float) -> None:
+    """One line that is written over on a terminal, else one in ten seconds."""
+    from tools.bench.summary import tokens_per_s
+
+    terminal = sys.stderr.isatty()
+    if not terminal and int(now_s) % 10:
+        return
+    failed = sum(bool(answer.fault) for answer in course.answers)
+    ended = len(course.answers) - course.running - failed
+    phase = "warm-up" if now_s < load.warm_up_s else "measuring" if now_s < load.whole_s else "last responses"
+    line = (
+        f"{phase:<14} {now_s:4.0f} of {load.whole_s:g} s  {ended:,} done  {course.running} running  {failed} failed  "
+        f"{tokens_per_s(course.answers, now_s):,.0f} tokens/s"
+    )
+    print(f"\r\x1b[K  {line}" if terminal else f"  {line}", end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+
+def _say(text: str) -> None:
+    print("\r\x1b[K" if sys.stderr.isatty() else "", f"  {text}", sep="", file=sys.stderr, flush=True)
+
+
+def _text(target: Target, course: Course, result: Summary) -> str:
+    rows = [(name, *_cells(getattr(result, field))) for name, field in ROWS]
+    errors = ", ".join(f"{number:,} × {fault}" for fault, number in result.errors.items()) or "none"
+    ended, good = result.request_count.avg, result.good_request_count.avg
+    prompts = result.total_isl.avg
+    cached = f" ({result.total_cached_tokens.avg / prompts:.0%} cached)" if prompts else ""
+    lines = [
+        f"{target.model} at {target.url}, {target.endpoint}, {result.benchmark_duration.avg:.1f} s",
+        "",
+        *table(HEAD, rows),
+        "",
+        f"output      {result.output_token_throughput.avg:,.1f} tokens/s, {result.total_output_tokens.avg:,.0f} tokens",
+        f"prompts     {prompts:,.0f} tokens{cached}",
+        f"requests    {result.request_throughput.avg:,.2f}/s, {ended:,.0f} ended",
+        f"goodput     {result.goodput.avg:,.2f} requests/s: {good:,.0f} of {ended:,.0f} kept their objectives",
+        f"errors      {errors}",
+    ]
+    if result.unfinished_request_count.avg:
+        lines.append(f"unfinished  {result.unfinished_request_count.avg:,.0f}, in no figure")
+    if not course.ignore_eos:
+        lines.append("the server does not take ignore_eos: responses may be shorter than --output-tokens")
+    return "\n".join(lines)
+
+
+def _cells(figure: Figure | None) -> list[str]:
+    if figure is None:
+        return ["-"] * (len(HEAD) - 1)
+    return [f"{value or 0.0:,.1f}" for value in (figure.avg, figure.p50, figure.p90, figure.p99, figure.max)]
+
+
+def _span(option: str, text: str) -> Span:
+    least, _, most = text.partition("-")
+    try:
+        span = int(least), int(most or least)
+    except ValueError:
+        span = (0, 0)
+    if not 1 <= span[0] <= span[1]:
+        raise ConfigError(f"{option} {text!r}: write a number of at least 1, or two as 100-400")
+    return span

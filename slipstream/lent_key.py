@@ -1,0 +1,172 @@
+"""A key of this deployment for the time of one command: made with its own limits, and revoked when the command ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import click
+import msgspec
+
+from contracts.errors import InvalidField, SlipstreamError
+from slipstream.hints import command
+
+if TYPE_CHECKING:
+    from contracts.desired_state import Model
+    from contracts.generation import Tier
+    from control.api.call import AdminCall
+    from control.tenants.keys import Key
+    from control.tenants.limits import NewLimits
+    from control.tenants.projects import Project
+    from slipstream.commands.options import Deployment
+
+
+LIFETIME_S, RENEWAL_S, RETRY_S = 3_600.0, 1_200.0, 60.0
+"""A key expires an hour after its command was killed: the command renews it three times an hour."""
+END_TIMEOUT_S = 10.0
+
+
+class Payer(NamedTuple):
+    """Id or name of each."""
+
+    organization: str
+    project: str
+
+
+class LentKey(msgspec.Struct, frozen=True):
+    """The key, its secret, and the model that it is for."""
+
+    key: Key
+    secret: str
+    model: Model
+
+
+@contextlib.contextmanager
+def lent_key(
+    deployment: Deployment,
+    name: str,
+    payer: Payer,
+    limits: NewLimits,
+    *,
+    model: str | None,
+    tiers: Collection[Tier],
+    hours: float,
+) -> Iterator[LentKey]:
+    """model: name or alias; None: the first of these tiers that the project may use. hours: the longest time that the
+    key lives. A signal that would end the process revokes the key first.
+
+    Raises InvalidField that names the usable models.
+    """
+    from slipstream.administration import account
+
+    for number in (signal.SIGTERM, signal.SIGHUP):  # by default they would leave the key behind
+        signal.signal(number, _leave)
+    until = datetime.now(UTC) + timedelta(hours=hours)
+    lent = _made(deployment, f"{name} ({account()})"[:200], payer, limits, model, tiers, until)
+    try:
+        with _renewed(deployment, lent.key, until):
+            yield lent
+    finally:
+        _revoke(deployment, lent.key)
+
+
+def _leave(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def _made(
+    deployment: Deployment,
+    name: str,
+    payer: Payer,
+    limits: NewLimits,
+    model: str | None,
+    tiers: Collection[Tier],
+    until: datetime,
+) -> LentKey:
+    from control.fleet.models import list_models
+    from control.tenants.keys import NewKey, create_key
+    from control.tenants.limits import ALL_TIERS, put_limits
+    from control.tenants.projects import get_project
+    from gateway.limits.levels import Level
+    from slipstream.administration import administer
+    from slipstream.tenants import project_named
+
+    async def work(call: AdminCall) -> LentKey:
+        project_id: UUID = await project_named(call.connection, *payer)
+        chosen = _model((await list_models(call)).data, await get_project(call, project_id), model, tiers)
+        made = await create_key(call, project_id, NewKey(name=name, expires_at=_next_end(until)))
+        await put_limits(call, Level.KEY, made.key.id, ALL_TIERS, limits)
+        return LentKey(made.key, made.secret, chosen)
+
+    return administer(deployment, work)
+
+
+def _model(models: Sequence[Model], project: Project, asked: str | None, tiers: Collection[Tier]) -> Model:
+    usable = [
+        each
+        for each in models
+        if each.tier in tiers
+        and (project.tiers is None or each.tier in project.tiers)
+        and (project.models is None or each.name in project.models)
+    ]
+    found = [each for each in usable if asked is None or asked == each.name or asked in each.aliases]
+    if not found:
+        kind = f"{next(iter(tiers))} model" if len(tiers) == 1 else "model"
+        what = f"no {kind}" if asked is None else f"no {kind} {asked!r}"
+        names = ", ".join(each.name for each in usable) or "none"
+        raise InvalidField(f"project {project.name!r} may use {what}; it may use: {names}", param="model")
+    return found[0]
+
+
+def _next_end(until: datetime) -> datetime:
+    return min(until, datetime.now(UTC) + timedelta(seconds=LIFETIME_S))
+
+
+@contextlib.contextmanager
+def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None]:
+    """Move the key's end onward, `until` at most, as long as this runs: a killed command takes nothing back."""
+    from control.tenants.keys import KeyChanges, update_key
+    from slipstream.administration import administer
+
+    context, ended = click.get_current_context(), threading.Event()
+
+    async def work(call: AdminCall) -> Key:
+        return await update_key(call, key.id, KeyChanges(expires_at=_next_end(until)))
+
+    def renew() -> None:
+        end, pause_s = key.expires_at, RENEWAL_S
+        while end != until and not ended.wait(pause_s):
+            try:
+                with context.scope(cleanup=False):
+                    end, pause_s = administer(deployment, work).expires_at, RENEWAL_S
+            except SlipstreamError:
+                pause_s = RETRY_S  # the client is on the terminal; a key that has expired says so there
+
+    thread = threading.Thread(target=renew, name="renew key", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(END_TIMEOUT_S)
+
+
+def _revoke(deployment: Deployment, key: Key) -> None:
+    """Revoke it, or print the command; it expires in any case."""
+    from control.tenants.keys import revoke_key
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> None:
+        await revoke_key(call, key.id)
+
+    try:
+        administer(deployment, work)
+    except SlipstreamError as error:
+        again = command(f"keys revoke {key.id}")
+        print(f"the key was not revoked ({error.message}); run `{again}`", file=sys.stderr)

@@ -1,0 +1,45 @@
+"""One request and its response, as the client saw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from router.config import SloClass
+from tools.simulator.arrival import Arrival
+from tools.simulator.outcome import PROMISES, promise_to
+
+
+class Answer(msgspec.Struct):
+    """Seconds from the request's sending, unless a name says another start. It is a success once `ended_s` is set."""
+
+    arrival: Arrival
+    first_s: float | None = None
+    """The first event with text, reasoning or a tool call."""
+    ended_s: float | None = None
+    sent_s: float = 0.0
+    """From the start of the load."""
+    gaps_s: list[float] = []
+    """Between two events with text."""
+    prompt_tokens: int | None = None
+    """As `usage` has them, like the next two; None: the server sent no usage."""
+    output_tokens: int | None = None
+    cached_tokens: int = 0
+    fault: str = ""
+    """Status and code of a refusal, or the reason why a stream broke off."""
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time per token after the first; None: there is no such token."""
+        output = self.arrival.output_tokens if self.output_tokens is None else self.output_tokens
+        if self.first_s is None or self.ended_s is None or output < 2:
+            return None
+        return (self.ended_s - self.first_s) / (output - 1)
+
+    def kept(self, promises: Sequence[SloClass] = PROMISES) -> bool:
+        """Both objectives were kept, see `tools.simulator.outcome.Outcome`."""
+        if self.first_s is None or self.ended_s is None:
+            return False
+        promise = promise_to(self.arrival, promises)
+        return self.first_s <= promise.ttft_s and (not promise.tpot_s or (self.tpot_s or 0.0) <= promise.tpot_s)
