@@ -1,8 +1,8 @@
 """Items of the Responses API as messages of a chat.
 
 The model's reasoning, text and calls are items of their own; a chat has them in one message. They are joined up to the
-next message of another role, or the next result of a call. Images of results begin the user's message after them, because
-tools' messages hold text only.
+next message of another role, or the next result of a call. Images of results begin the user's message after them: the
+messages of tools hold text only.
 """
 
 from __future__ import annotations
