@@ -13,16 +13,6 @@ function at(feature) {
   return {
     url, key: env.MATRIX_KEY, limitedKey: env.MATRIX_LIMITED_KEY, model: env.MATRIX_MODEL, vectors: env.MATRIX_VECTORS,
     forever: `count forever for ${name}`,
-    async exhaust() {
-      const body = JSON.stringify({ model: env.MATRIX_MODEL, max_tokens: 1, messages: [{ role: "user", content: "x" }] });
-      const headers = { authorization: `Bearer ${env.MATRIX_LIMITED_KEY}`, "content-type": "application/json" };
-      for (let i = 0; i < 200; i++) {
-        const answer = await fetch(`${env.MATRIX_URL}/${name}/exhausting/v1/chat/completions`, { method: "POST", headers, body });
-        await answer.text();
-        if (answer.status === 429) return;
-      }
-      throw new Error("the limited key has no limit");
-    },
   };
 }
 

@@ -14,8 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,9 @@ LIMIT_S = 100
 class At:
     """Where a client finds the gateway for one feature.
 
-    url: without /v1. key: without limits; limited_key: of a few requests a minute. model, vectors: models' names.
-    forever: a prompt whose answer ends when the client leaves. folder: an empty one, for clients that write files.
+    url: without /v1. key: without limits; limited_key: of a few requests a minute, which are used up when the
+    client comes. model, vectors: models' names. forever: a prompt whose answer ends when the client leaves. folder: an
+    empty one, for clients that write files.
     """
 
     def __init__(self, row: str, feature: str) -> None:
@@ -40,23 +39,6 @@ class At:
         self.forever = f"count forever for {row}"
         self.folder = Path(os.environ["MATRIX_FOLDER"]) / feature
         self.folder.mkdir(parents=True, exist_ok=True)
-
-    def exhaust(self) -> None:
-        """Use up the limited key's minute; its next requests are refused for some seconds."""
-        body = json.dumps(
-            {"model": self.model, "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
-        ).encode()
-        url = self.url.rsplit("/", 1)[0] + "/exhausting/v1/chat/completions"
-        headers = {"authorization": f"Bearer {self.limited_key}", "content-type": "application/json"}
-        for _ in range(200):
-            try:
-                urllib.request.urlopen(urllib.request.Request(url, body, headers)).close()
-            except urllib.error.HTTPError as error:
-                with error:
-                    if error.code == 429:
-                        return
-                    raise
-        raise AssertionError("the limited key has no limit")
 
     def program(self, *command: str, env: dict[str, str] | None = None, expect: str = "", fails: bool = False) -> str:
         """Output of a program in an empty home. expect: text that must be in it. fails: it must end with an error."""

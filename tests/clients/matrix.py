@@ -5,9 +5,9 @@
 A client is a file in `rows/`: its first lines name it and pin its packages, its functions are the features that it
 has. The first run installs each client in an environment of its own (build/clients); a client that cannot be installed
 is shown as such. All clients use one deployment, whose engine follows schemas and calls tools (`engine.py`). A feature
-works if the client's own check passes and the gateway has seen and served the request that belongs to it. Without
---page the table is printed. Exit code 1: a feature failed that no line beginning with `known:` in the client's file
-explains.
+works if the client's own check passes and the gateway has seen and served the request that belongs to it. Results are
+kept with the environments; the table is of the last ones of every client, on standard output without --page. Exit code
+1: a feature failed that no line beginning with `known:` in the client's file explains.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tests.deployment import ROOT, Deployment, deployment
 HERE = Path(__file__).parent
 ROWS = HERE / "rows"
 ENVIRONMENTS = ROOT / "build" / "clients"
+RESULT = "result.json"
 LIMITED_PER_MINUTE = 10
 """A request every six seconds once they are used up: clients wait that long."""
 CLIENT_S = 900.0
@@ -94,11 +95,13 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A client's results: a reason for each feature it has, None where it works. absent: why it could not run."""
+    """A client's results: a reason for each feature it has, None where it works. absent: why it could not run. date:
+    of the run."""
 
     client: Client
     results: dict[str, str | None]
     absent: str = ""
+    date: datetime.date = datetime.date.min
 
     @property
     def unexplained(self) -> dict[str, str]:
@@ -256,25 +259,41 @@ async def all_rows(chosen: Sequence[Client], environments: Path) -> list[Row]:
             print(f"{client.title} …", file=sys.stderr, flush=True)
             absent = await asyncio.to_thread(prepare, client, folder)
             row = Row(client, {}, absent) if absent else await run(client, environment, folder, seen, engine)
+            row = msgspec.structs.replace(row, date=datetime.datetime.now(datetime.UTC).date())
+            (environments / client.name / RESULT).write_bytes(msgspec.json.encode(row))
             rows.append(row)
             failed = row.absent or ", ".join(f"{name}: {why}" for name, why in row.results.items() if why)
             print(f"{client.title}: {failed or 'all work'}", file=sys.stderr, flush=True)
     return rows
 
 
-def page(rows: Sequence[Row], today: datetime.date) -> str:
+def last_rows(environments: Path) -> list[Row]:
+    """The last result of each client, with what its file says now; a client that never ran has none."""
+    rows = []
+    for client in clients():
+        file = environments / client.name / RESULT
+        row = (
+            msgspec.json.decode(file.read_bytes(), type=Row, dec_hook=lambda kind, value: kind(value))
+            if file.is_file()
+            else Row(client, {}, "it has not been run")
+        )
+        rows.append(msgspec.structs.replace(row, client=client))
+    return rows
+
+
+def page(rows: Sequence[Row]) -> str:
     """The table, and a reason for each `no`."""
     lines = [
         "# Clients",
         "",
-        f"`python -m tests.clients.matrix` wrote this page on {today}. It runs each client against a deployment whose",
+        "`python -m tests.clients.matrix` wrote this page. It runs each client against a deployment whose",
         "engine calls tools, thinks and follows schemas. **yes**: the client's own check passed, and the gateway",
         "served the request. **no**: the reason is below. **–**: the client does not have it, or no check of it is",
         "written. The load tools aiperf, guidellm, `sglang.bench_serving` and `vllm bench serve` have a comparison",
         "with the ledger of their own: `python -m benchmarks.client_tools`.",
         "",
-        "| client | version | " + " | ".join(feature.title for feature in FEATURES) + " |",
-        "|---" * (len(FEATURES) + 2) + "|",
+        "| client | version | run | " + " | ".join(feature.title for feature in FEATURES) + " |",
+        "|---" * (len(FEATURES) + 3) + "|",
     ]
     reasons = []
     for row in rows:
@@ -286,7 +305,7 @@ def page(rows: Sequence[Row], today: datetime.date) -> str:
                 cells.append("–")
             else:
                 cells.append("no" if row.results[feature.name] else "yes")
-        lines.append(f"| {row.client.title} | {row.client.version} | {' | '.join(cells)} |")
+        lines.append(f"| {row.client.title} | {row.client.version} | {row.date} | {' | '.join(cells)} |")
         if row.absent:
             reasons.append(f"- **{row.client.title}**: {plain(row.absent)}")
         for feature in FEATURES:
@@ -314,7 +333,7 @@ def main() -> None:
     arguments = parser.parse_args()
     chosen = [known[name] for name in arguments.client or known]
     rows = asyncio.run(all_rows(chosen, arguments.environments.absolute()))
-    text = page(rows, datetime.datetime.now(datetime.UTC).date())
+    text = page(last_rows(arguments.environments))
     if arguments.page:
         arguments.page.write_text(text)
     else:

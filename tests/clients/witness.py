@@ -15,6 +15,10 @@ from aiohttp import web
 
 PER_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "host", "content-length", "upgrade", "expect"})
 
+LIMITED = "retry_429"
+"""The feature whose first request finds its key's limit used up."""
+MOST_REPEATED = 200
+
 
 class Exchange(NamedTuple):
     """One request and its status; 0 while it has none."""
@@ -42,6 +46,8 @@ class Witness:
         headers = [(name, value) for name, value in request.headers.items() if name.lower() not in PER_HOP]
         target = f"{self._gateway_url}/{rest}" + (f"?{request.query_string}" if request.query_string else "")
         body = await request.read()
+        if feature == LIMITED and request.method == "POST" and not seen:
+            await self._use_up(target, headers, body)
         async with self._session.request(
             request.method, target, headers=headers, data=body, allow_redirects=False
         ) as answer:
@@ -58,6 +64,15 @@ class Witness:
                     await response.write(data)
                 await response.write_eof()
             return response
+
+    async def _use_up(self, target: str, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Send the client's first request until its key's limit refuses it, so that the limit refuses the client."""
+        for _ in range(MOST_REPEATED):
+            async with self._session.post(target, headers=headers, data=body) as answer:
+                await answer.read()
+                if answer.status == 429:
+                    return
+        raise web.HTTPInternalServerError(text="the key of this feature has no limit")
 
 
 @contextlib.asynccontextmanager

@@ -39,5 +39,4 @@ def error_404(at):
 
 
 def retry_429(at):
-    at.exhaust()
     ask(at, "x", key=at.limited_key)
