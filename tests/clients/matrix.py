@@ -260,7 +260,7 @@ async def all_rows(chosen: Sequence[Client], environments: Path) -> list[Row]:
             absent = await asyncio.to_thread(prepare, client, folder)
             row = Row(client, {}, absent) if absent else await run(client, environment, folder, seen, engine)
             row = msgspec.structs.replace(row, date=datetime.datetime.now(datetime.UTC).date())
-            (environments / client.name / RESULT).write_bytes(msgspec.json.encode(row))
+            (environments / client.name / RESULT).write_bytes(msgspec.json.encode(row, enc_hook=str))
             rows.append(row)
             failed = row.absent or ", ".join(f"{name}: {why}" for name, why in row.results.items() if why)
             print(f"{client.title}: {failed or 'all work'}", file=sys.stderr, flush=True)
