@@ -131,10 +131,12 @@ def headers_of(error: SlipstreamError) -> Headers:
         milliseconds = math.ceil(error.retry_after_s * 1e3)
         headers.append((b"retry-after", b"%d" % math.ceil(error.retry_after_s)))
         headers.append((b"retry-after-ms", b"%d" % milliseconds))
-    hopeless = isinstance(error, RequestTooExpensive | Conflict | IdempotencyMismatch)
+    # Claude Code retries a 401 for minutes without the header
+    unauthorized = status_of(error) == 401
+    hopeless = unauthorized or isinstance(error, RequestTooExpensive | Conflict | IdempotencyMismatch)
     if hopeless or _frees_late(error) or (isinstance(error, InsufficientQuota) and error.retry_after_s is None):
         headers.append((b"x-should-retry", b"false"))
-    if status_of(error) == 401:
+    if unauthorized:
         headers.append((b"www-authenticate", b"Bearer"))
     return headers
 

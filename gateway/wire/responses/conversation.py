@@ -1,7 +1,8 @@
 """Items of the Responses API as messages of a chat.
 
 The model's reasoning, text and calls are items of their own; a chat has them in one message. They are joined up to the
-next message of another role, or the next result of a call.
+next message of another role, or the next result of a call. Images of results begin the user's message after them: the
+messages of tools hold text only.
 """
 
 from __future__ import annotations
@@ -82,6 +83,9 @@ class Conversation:
         self._turn: _Turn | None = None
         self._opened_characters = 0
         """Of reasoning that came as `encrypted_content`."""
+        self._images: list[TextPart | ImagePart] = []
+        """Of the results since the last other message."""
+        self._images_path = ""
 
     def instruct(self, text: str) -> None:
         """Add the request's `instructions`."""
@@ -104,7 +108,9 @@ class Conversation:
                     param=f"{path}.id",
                 )
             else:
-                self._add(ToolMessage(_result(item, path), item.call_id), path)
+                self._result(item, path)
+        if self._images:
+            self._add(UserMessage([]), self._images_path)
         if self._turn is not None:
             self._turn.join()
         if not self.messages:
@@ -132,6 +138,14 @@ class Conversation:
     def _add(self, message: ChatMessage, path: str) -> None:
         if self._turn is not None:
             self._turn.join()
+        if self._images and not isinstance(message, ToolMessage):
+            if not isinstance(message, UserMessage):
+                self.messages.append(UserMessage(self._images))
+                self._sources.append(Source(self._images_path, []))
+            else:
+                content = [TextPart(message.content)] if isinstance(message.content, str) else message.content
+                message.content = self._images + content
+            self._images = []
         self.messages.append(message)
         self._sources.append(Source(path, []))
         self._turn = _Turn(message) if isinstance(message, AssistantMessage) else None
@@ -143,6 +157,18 @@ class Conversation:
             self._said(_text(item.content, f"{path}.content"), path)
         else:
             self._add(SystemMessage(_instructions(item.content, f"{path}.content")), path)
+
+    def _result(self, item: FunctionCallOutputItem | CustomToolCallOutputItem, path: str) -> None:
+        if isinstance(item.output, str):
+            self._add(ToolMessage(item.output, item.call_id), path)
+            return
+        parts = [_user_part(part, f"{path}.output[{number}]") for number, part in enumerate(item.output)]
+        images = [part for part in parts if isinstance(part, ImagePart)]
+        texts = [part for part in parts if isinstance(part, TextPart)]
+        self._add(ToolMessage(_joined(texts) if texts else "", item.call_id), path)
+        if images:
+            self._images += images
+            self._images_path = path
 
     def _said(self, text: str, path: str) -> None:
         turn = self._turn
@@ -234,17 +260,3 @@ def _text(content: str | list[Part], path: str) -> str:
     return "".join(
         part.refusal if isinstance(part, Refusal) else _plain(part, where) for where, part in _parts(content, path)
     )
-
-
-def _result(item: FunctionCallOutputItem | CustomToolCallOutputItem, path: str) -> str | list[TextPart]:
-    if isinstance(item.output, str):
-        return item.output
-    parts: list[TextPart] = []
-    for number, part in enumerate(item.output):
-        if isinstance(part, InputImage):
-            raise UnsupportedField(
-                "The result of a call is text here; send an image in a message of the user.",
-                param=f"{path}.output[{number}].type",
-            )
-        parts.append(TextPart(part.text))
-    return _joined(parts) if parts else ""

@@ -45,4 +45,5 @@ def test_retry_headers_round_up_and_hopeless_requests_are_not_retried() -> None:
     error = errors.NoEngine("none", retry_after_s=1.2)
     assert (b"retry-after", b"2") in headers_of(error)
     assert (b"retry-after-ms", b"1200") in headers_of(error)
-    assert (b"x-should-retry", b"false") in headers_of(RequestTooExpensive("too much"))
+    for hopeless in (RequestTooExpensive("too much"), errors.InvalidKey("no such key")):
+        assert (b"x-should-retry", b"false") in headers_of(hopeless)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import anthropic
+import msgspec
 import pytest
 
 from contracts.errors import Overloaded
@@ -23,6 +24,7 @@ from tests.gateway.served import served
 from tests.gateway.serving.harness import Harness, harness, target
 from tests.gateway.serving.test_wire_seam import Parts
 from tests.gateway.wire.anthropic.asking import CHAT_MODEL, COUNT_TOKENS, MESSAGES, TOOL
+from tests.gateway.wire.anthropic.test_claude_code import body
 
 ASKED: Any = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
 
@@ -30,14 +32,19 @@ ASKED: Any = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "con
 class CountingParts(Parts):
     """With a tokenizer."""
 
+    context_tokens = 4_096
+
     def find(self, name: str, may_use: MayUse, adapters: object = ()) -> Target:
-        return target("sglang", CHAT_MODEL)
+        found = target("sglang", CHAT_MODEL)
+        model = msgspec.structs.replace(found.model, context_tokens=self.context_tokens)
+        return msgspec.structs.replace(found, model=model)
 
 
 @contextlib.asynccontextmanager
-async def client(platform: Harness) -> AsyncIterator[anthropic.AsyncAnthropic]:
+async def client(platform: Harness, context_tokens: int = 4_096) -> AsyncIterator[anthropic.AsyncAnthropic]:
     """The library, of a server with both endpoints."""
     config, parts, shares = RequestConfig(), CountingParts(platform), LoopShares()
+    parts.context_tokens = context_tokens
     room = BodyRoom(config.organization_body_bytes)
     rest: Any = (Scope.CHAT, 100_000, config, shares, room)
     endpoints: Mapping[str, Any] = {
@@ -85,6 +92,17 @@ async def test_its_accumulator_makes_the_whole_answer_of_a_stream(script: dict[s
         for record in platform.journal.records:
             assert record.usage.prompt_tokens == count.input_tokens
         platform.require_balanced()
+
+
+async def test_its_accumulator_reads_the_answer_to_claude_codes_request() -> None:
+    """All that Claude Code sends, and a call of one of its tools."""
+    async with harness(tokenizer=CHAT_MODEL) as platform, client(platform, context_tokens=16_000) as sdk:
+        platform.script(tool="Bash", texts=['{"command"', ':"ls"}'], tokens=2)
+        async with sdk.messages.stream(max_tokens=50, model="m", messages=[], extra_body=body()) as stream:
+            said = await stream.get_final_message()
+        (call,) = said.content
+        assert call.type == "tool_use"
+        assert (said.stop_reason, call.name, call.input) == ("tool_use", "Bash", {"command": "ls"})
 
 
 async def test_an_answer_goes_back_as_it_came() -> None:

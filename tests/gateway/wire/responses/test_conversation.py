@@ -189,7 +189,7 @@ async def test_settings_are_those_of_a_chat() -> None:
          "input[0].content[0].image_url"),
         ({"input": [{"role": "system", "content": [IMAGE]}]},
          "input[0].content[0].type"),
-        ({"input": [{**RESULT, "output": [IMAGE]}]}, "input[0].output[0].type"),
+        ({"input": [{**RESULT, "output": [{**IMAGE, "image_url": "http://x/y.png"}]}]}, "input[0].output[0].image_url"),
         ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0].type"),
         ({"input": [{"role": "user", "content": "hi", "name": "x"}]}, "input[0].name"),
@@ -229,6 +229,30 @@ async def test_what_is_not_served_is_refused_by_name(fields: Json, param: str) -
     assert not re.search(
         r"\bmax_tokens|max_completion_tokens|response_format", refused.value.message.replace(f"'{param}'", "")
     )
+
+
+async def test_images_of_results_follow_them() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:x"}}
+    calls = [CALL, {**CALL, "call_id": "c2"}, {**RESULT, "output": [{"type": "input_text", "text": "seen"}, IMAGE]}]
+    second = {**RESULT, "call_id": "c2", "output": [IMAGE]}
+    tools = [
+        {"role": "tool", "content": "seen", "tool_call_id": "c1"},
+        {"role": "tool", "content": "", "tool_call_id": "c2"},
+    ]
+    assert (await messages([USER, *calls, second]))[2:] == [*tools, {"role": "user", "content": [image, image]}]
+    *_, user = await messages([USER, *calls, second, USER])
+    assert user == {"role": "user", "content": [image, image, {"type": "text", "text": "hi"}]}
+    *_, user, assistant = await messages([USER, *calls, second, said("a")])
+    assert user == {"role": "user", "content": [image, image]}
+    assert assistant == {"role": "assistant", "content": "a"}
+
+
+async def test_an_image_of_a_result_is_refused_by_name_where_the_model_reads_text_only() -> None:
+    from engines.tokenizer.tokenizer import Tokenizer
+
+    target = preparing.target(Tokenizer.load(preparing.MODELS / "slipstream-chat"), context_tokens=1_000)
+    with pytest.raises(RequestError, match=r"reads text only, and input\[1\].*is an image"):
+        await prepared(target, input=[USER, {**RESULT, "output": [IMAGE]}])
 
 
 async def test_an_error_that_quotes_a_path_is_still_an_error() -> None:
