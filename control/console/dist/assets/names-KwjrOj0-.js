@@ -1,1 +1,0 @@
-import{t as e}from"./useQuery-jXLzfwzR.js";import{i as t,t as n}from"./client-BBwlctEg.js";import{r}from"./list-CeUlQLkh.js";var i=6e4;function a(a){return e({queryKey:[`projects`,a,`all`],staleTime:i,queryFn:()=>r(e=>t(n.GET(`/admin/v1/organizations/{organization_id}/projects`,{params:{path:{organization_id:a},query:{limit:1e3,cursor:e}}})))})}export{a as t};
