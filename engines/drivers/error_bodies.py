@@ -56,7 +56,7 @@ _TOO_LONG = (
     re.compile(r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens, which leaves none"),
     re.compile(
         r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens and "
-        r"(?P<output>\d{1,9}) are asked for"
+        r"(?P<output>\d{1,9}) are (?:requested as output|asked for)"  # asked for: engines of 0.1
     ),
     # TensorRT-LLM: prompt alone, with chunked prefill and without; prompt and output
     re.compile(

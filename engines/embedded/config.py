@@ -207,9 +207,6 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     """Nucleus sampling of requests that give no `top_p`. Unset: the model's own (`generation_config.json`), else 1."""
 
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    """Presence penalty of requests that give neither one nor a temperature. Unset: 0."""
-
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     """Frequency penalty of requests that give neither one nor a temperature. Unset: 0; `up` then sets 0.2 for the chat
     model that it fetches, which otherwise repeats a phrase without end in some answers."""

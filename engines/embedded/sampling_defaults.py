@@ -20,19 +20,14 @@ class SamplingDefaults(msgspec.Struct, frozen=True):
 
     temperature: float = 1.0
     top_p: float = 1.0
-    presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
 
-    def penalties_of(
-        self, presence: float | None, frequency: float | None, temperature: float | None
-    ) -> tuple[float, float]:
-        """The two penalties of a request that gives these three. With a temperature of its own, as evals have, it is
-        answered by the model alone."""
-        by_default = temperature is None
-        return (
-            (self.presence_penalty if by_default else 0.0) if presence is None else presence,
-            (self.frequency_penalty if by_default else 0.0) if frequency is None else frequency,
-        )
+    def frequency_penalty_of(self, given: float | None, temperature: float | None) -> float:
+        """The penalty of a request that gives these two. With a temperature of its own, as evals have, it is answered
+        by the model alone."""
+        if given is not None:
+            return given
+        return self.frequency_penalty if temperature is None else 0.0
 
 
 class _Own(msgspec.Struct):
@@ -50,7 +45,6 @@ def sampling_defaults(config: EngineConfig) -> SamplingDefaults:
     return SamplingDefaults(
         1.0 if temperature is None else temperature,
         1.0 if top_p is None else top_p,
-        config.presence_penalty or 0.0,
         config.frequency_penalty or 0.0,
     )
 

@@ -48,6 +48,7 @@ NOT_RUN_HERE = {
     ("benchmarks.md", "a benchmark, minutes to hours; its rivals are installed by the reader"): 5,
     ("litellm.md", "needs a proxy's database"): 1,
     ("load-tools.md", "downloads 4 GB"): 1,
+    ("load-tools.md", "loads a deployment for 35 seconds"): 1,
     ("load-tools.md", "needs the tool and a deployment; python -m benchmarks.client_tools runs it"): 4,
     ("benchmarks.md", "a benchmark, minutes; SGLang is installed by the reader"): 1,
     ("console-pages.md", "it is what makes the pictures"): 1,

@@ -193,7 +193,6 @@ class Decoder:
     def _sampling(self, body: SamplingFields, asked: _Asked, room: int) -> Sampling:
         end_ids = frozenset() if body.ignore_eos else self._service.tokenizer.end_ids
         defaults = self._service.sampling_defaults
-        presence, frequency = defaults.penalties_of(body.presence_penalty, body.frequency_penalty, body.temperature)
         return Sampling(
             max_tokens=room if asked.max_tokens is None else asked.max_tokens,
             temperature=defaults.temperature if body.temperature is None else body.temperature,
@@ -202,8 +201,8 @@ class Decoder:
             min_p=body.min_p or 0.0,
             repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
             seed=body.seed,
-            frequency_penalty=frequency,
-            presence_penalty=presence,
+            frequency_penalty=defaults.frequency_penalty_of(body.frequency_penalty, body.temperature),
+            presence_penalty=body.presence_penalty or 0.0,
             logit_bias=self._logit_bias(body.logit_bias),
             stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
             stop_ids=end_ids | frozenset(body.stop_token_ids or ()),

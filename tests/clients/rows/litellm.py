@@ -80,7 +80,8 @@ def error_404(at):
 
 
 def retry_429(at):
-    assert completion(at, at.limited_key, num_retries=3).choices
+    # its constant strategy, the default, retries without a wait
+    assert completion(at, at.limited_key, num_retries=5, retry_strategy="exponential_backoff_retry").choices
 
 
 def embeddings(at):

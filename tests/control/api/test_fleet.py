@@ -108,7 +108,7 @@ async def test_of_two_who_read_the_same_version_one_is_told_who_was_faster(opera
     status, code, said = await refusal(operator, "PATCH", "/pools/blue/replicas/blue-0", {"weight": 3}, If_Match=read)
     assert (status, code) == (412, "version_mismatch")
     assert f"at version {first.body['version']} and not" in said
-    assert "@example.com changed it (replica.weight). Look at what is there now" in said
+    assert "@example.com changed it (replica.weight). Read the present" in said
     assert (await refusal(operator, "DELETE", "/models/org/large", If_Match="seven"))[:2] == (400, "invalid_value")
 
 

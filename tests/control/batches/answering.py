@@ -111,7 +111,7 @@ async def gateway(owner: Caller, key_hash: bytes, answer: Callable[[int], str]) 
     served = Gateway(owner, key_hash, answer)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", served.serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

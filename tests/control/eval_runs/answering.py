@@ -83,7 +83,7 @@ async def gateway(answer: Callable[[str, str, int], str]) -> AsyncIterator[Gatew
     serving = Gateway(answer)
     application = web.Application()
     application.router.add_post("/v1/chat/completions", serving._serve)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -45,10 +45,8 @@ def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, generation: 
 def test_a_request_with_a_temperature_gets_no_penalty(
     tmp_path: Path, given: float | None, temperature: float | None, penalty: float
 ) -> None:
-    presence = sampling_defaults(EngineConfig(model=str(tmp_path), presence_penalty=0.3))
-    assert presence.penalties_of(given, None, temperature) == (penalty, 0.0)
-    frequency = sampling_defaults(EngineConfig(model=str(tmp_path), frequency_penalty=0.3))
-    assert frequency.penalties_of(None, given, temperature) == (0.0, penalty)
+    defaults = sampling_defaults(EngineConfig(model=str(tmp_path), frequency_penalty=0.3))
+    assert defaults.frequency_penalty_of(given, temperature) == penalty
 
 
 def test_the_fetched_model_has_defaults_of_its_own(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Doors:
 
     models = ()
 
-    def find(self, name: str, may_use: object, adapters: object = ()) -> Target:
+    def find(self, name: str, may_use: object, adapters: object = (), *_: object) -> Target:
         return MODEL
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:

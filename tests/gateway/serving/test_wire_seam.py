@@ -57,7 +57,7 @@ class Parts:
         assert secret == "secret"
         return KEY
 
-    def find(self, name: str, may_use: MayUse, adapters: object = ()) -> Target:
+    def find(self, name: str, may_use: MayUse, adapters: object = (), *_: object) -> Target:
         return target("sglang")
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:

@@ -49,7 +49,7 @@ async def scripted_gateway() -> AsyncIterator[ScriptedGateway]:
     made = ScriptedGateway()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"

@@ -34,7 +34,7 @@ class CountingParts(Parts):
 
     context_tokens = 4_096
 
-    def find(self, name: str, may_use: MayUse, adapters: object = ()) -> Target:
+    def find(self, name: str, may_use: MayUse, adapters: object = (), *_: object) -> Target:
         found = target("sglang", CHAT_MODEL)
         model = msgspec.structs.replace(found.model, context_tokens=self.context_tokens)
         return msgspec.structs.replace(found, model=model)

@@ -46,7 +46,7 @@ async def test_a_limit_that_is_asked_for_is_kept_or_refused_never_cut(chat_token
         await chat(where, **{field: 31})
     assert refused.value.param == field
     assert f"{used + 30} tokens" in refused.value.message
-    assert f"{used} tokens and 31 are asked for" in refused.value.message
+    assert f"{used} tokens and 31 are requested as output" in refused.value.message
 
 
 async def test_a_prompt_that_leaves_no_room_is_itself_at_fault(chat_tokenizer: Tokenizer) -> None:
