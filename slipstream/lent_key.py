@@ -145,7 +145,7 @@ def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None
             try:
                 with context.scope(cleanup=False):
                     end, pause_s = administer(deployment, work).expires_at, RENEWAL_S
-            except SlipstreamError:
+            except (SlipstreamError, OSError):
                 pause_s = RETRY_S  # the client is on the terminal; a key that has expired says so there
 
     thread = threading.Thread(target=renew, name="renew key", daemon=True)

@@ -111,7 +111,8 @@ async def asked_period(owner: Console, path: str) -> tuple[datetime, datetime]:
     """Open a page; of which time it asks for totals."""
     # the page before may be asking anew at this moment, for another period
     await owner.page.goto("about:blank")
-    async with owner.page.expect_request(lambda each: "/admin/v1/" in each.url and "/usage?" in each.url) as caught:
+    # the filter of models asks for a year, without an end
+    async with owner.page.expect_request(lambda each: "/usage?" in each.url and "end=" in each.url) as caught:
         await owner.go(path)
     asked = parse_qs(urlsplit((await caught.value).url).query)
     start, end = (datetime.fromisoformat(asked[name][0]) for name in ("start", "end"))
@@ -422,7 +423,7 @@ async def expect_the_deployments_page(
     """Its figures, the hours that its charts draw, and what was billed in these hours."""
     page = owner.page
     await page.goto("about:blank")
-    async with page.expect_request(lambda each: "/admin/v1/usage?" in each.url) as caught:
+    async with page.expect_request(lambda each: "/admin/v1/usage?" in each.url and "end=" in each.url) as caught:
         await owner.go("/operations?period=24h")
     asked = parse_qs(urlsplit((await caught.value).url).query)
     start, end = (datetime.fromisoformat(asked[name][0]) for name in ("start", "end"))

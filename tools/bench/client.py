@@ -8,7 +8,9 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from aiohttp.http_exceptions import LineTooLong
 
+from contracts.printable import printable
 from tools.bench.answer import Answer
 from tools.simulator.arrival import Arrival
 
@@ -16,6 +18,8 @@ CONNECT_S = 10.0
 SILENCE_S = 300.0
 """Longest time without a byte: the gateway sends an empty event every 15 s."""
 MOST_LINE_BYTES = 1 << 20
+MOST_REFUSAL_BYTES = 1 << 16
+MOST_MESSAGE_CHARACTERS = 300
 DATA, DONE = b"data: ", b"[DONE]"
 
 
@@ -72,8 +76,8 @@ class Refused(Exception):
     """The server refused a request. fault: its status and code."""
 
     def __init__(self, fault: str, message: str) -> None:
-        super().__init__(message)
-        self.fault = fault
+        super().__init__(printable(message[:MOST_MESSAGE_CHARACTERS]))
+        self.fault = printable(fault[:MOST_MESSAGE_CHARACTERS])
 
 
 class Client:
@@ -117,7 +121,7 @@ class Client:
         try:
             async with self._session.post(self._url, data=body) as response:
                 if response.status != 200:
-                    raise _refused(response.status, await response.read())
+                    raise _refused(response.status, await response.content.read(MOST_REFUSAL_BYTES))
                 async for line in response.content:
                     if not line.startswith(DATA):
                         continue
@@ -144,6 +148,8 @@ class Client:
             raise Refused(type(cause).__name__, str(cause)) from None
         except msgspec.DecodeError as cause:
             raise Refused("unreadable event", str(cause)) from None
+        except LineTooLong:
+            raise Refused("unreadable event", f"a line is longer than {2 * MOST_LINE_BYTES:,} bytes") from None
         if error is not None:
             raise Refused(f"in the stream: {_code(error)}", _message(error))
         if not done:
@@ -157,7 +163,7 @@ def _refused(status: int, body: bytes) -> Refused:
     except msgspec.DecodeError:
         error = None
     if error is None:
-        return Refused(str(status), body[:300].decode(errors="replace"))
+        return Refused(str(status), body.decode(errors="replace"))
     return Refused(f"{status} {_code(error)}", _message(error))
 
 

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from slipstream.commands.bench import bench
+from tools.bench.client import MOST_LINE_BYTES
 
 TEMPLATE_TOKENS, WORD_TOKENS, EVENT_TOKENS = 11, 2, 3
 """A prompt's tokens around its words, a word's, and an event's: counting words or events gives other figures."""
@@ -26,11 +27,12 @@ SHORT = ("--warm-up-s", "0", "--prompt-tokens", "111", "--output-tokens", "9")
 
 @contextlib.contextmanager
 def server(
-    refusal: Callable[[int], Refusal] = lambda _: None, cut: int | None = None
+    refusal: Callable[[int], Refusal] = lambda _: None, cut: int | None = None, long: int | None = None
 ) -> Iterator[tuple[str, list[Any]]]:
     """An engine that writes EVENT_TOKENS tokens an event. Yields its URL and the requests after the two samples.
 
-    refusal: by number of the request; cut: the number of one whose stream ends early."""
+    refusal: by number of the request; cut: the number of one whose stream ends early; long: of one with a line that no
+    engine writes."""
     bodies: list[Any] = []
     lock = threading.Lock()
 
@@ -51,6 +53,8 @@ def server(
                 return
             self._answer(200, None)
             events = -(-body["max_tokens"] // EVENT_TOKENS)
+            if number == long:
+                self._event({"choices": [], "padding": "x" * 4 * MOST_LINE_BYTES})
             for _ in range(events if number != cut else 1):
                 self._event({"choices": [{"delta": {"content": "t"}}]})
             if number != cut:
@@ -146,6 +150,14 @@ def test_ctrl_c_gives_the_report_so_far() -> None:
     assert result.exit_code == 0, result.output
     assert "stopping; the report is of the requests so far" in result.stderr
     assert "kept their objectives" in result.stdout
+
+
+def test_a_hostile_servers_responses_are_faults_and_reach_no_terminal() -> None:
+    with server(lambda number: (429, "\x1b[31mred") if number == 1 else None, long=2) as (url, _):
+        result = run(url, "--seconds", "0.2", "--streams", "1")
+    assert r"429 \x1b[31mred" in result.stdout
+    assert "\x1b" not in result.output
+    assert "unreadable event" in result.stdout
 
 
 def test_a_server_that_refuses_or_is_not_there_is_named() -> None:
