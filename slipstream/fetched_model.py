@@ -215,7 +215,7 @@ def _pip_failure(errors: str, scratch: Path) -> str:
         return f"{sys.executable} has no pip"
     if "DO NOT MATCH THE HASHES" in errors:
         wheel = f"{PACKAGE} {VERSION}"
-        return f"the download of {wheel} was cut, or the index has another file: its hash is not the pinned one"
+        return f"the download of {wheel} is incomplete, or the index has another file: the hash does not match"
     if os.strerror(errno.ENOSPC) in errors:
         return f"no space left on device ({free_space(scratch)} free)"
     lines = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR: ")]

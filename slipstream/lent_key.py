@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 LIFETIME_S, RENEWAL_S, RETRY_S = 3_600.0, 1_200.0, 60.0
-"""A key expires an hour after its command was killed: the command renews it three times an hour."""
+"""A key expires within an hour after its command was killed: the command renews it three times an hour."""
 END_TIMEOUT_S = 10.0
 
 

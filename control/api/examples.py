@@ -273,7 +273,7 @@ OF_STRUCT: dict[tuple[str, str], Any] = {
     ("ClearCause", "threshold"): "5% of the requests, and 5 requests",
     ("DiagnosisOf", "sampled_share"): 0.0625,
     ("Model", "name"): "qwen3-8b",
-    ("NightStatus", "missing"): ["chat: no night has been asked yet"],
+    ("NightStatus", "missing"): ["chat: no nightly run has started yet"],
     ("NightPlan", "slices"): {"chat": ["arithmetic"]},
     ("EvalNight", "reason"): "all of 1 slices passed",
     ("NightSlice", "difference"): 0.0,

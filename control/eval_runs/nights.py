@@ -191,7 +191,7 @@ def missing(
         found = newest.get(model)
         if found is None:
             if plan.previous_at is not None:  # before, none has been due
-                yield f"{model}: no night has been asked yet"
+                yield f"{model}: no nightly run has started yet"
         elif plan.previous_at is not None and found.night < plan.previous_at.date():
             yield (
                 f"{model}: the night of {plan.previous_at:%Y-%m-%d} was left out: no worker of the queue `evals` ran "

@@ -22,7 +22,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Most tokens computed in one step, over all sequences. Running sequences come first; prompts are cut to the rest,
     and to what `pause_ms` leaves."""
 
-    pause_ms: Annotated[float, Meta(gt=0.0)] = 100.0
+    pause_ms: Annotated[float, Meta(gt=0)] = 100.0
     """Longest time between two tokens of a running stream while prompts arrive: a step computes as many tokens of
     prompts as fit into it, by the measured cost of a token, and at least 16. Where generation alone takes longer, no
     further sequences start beyond the eighth. Give the objective that clients have for gaps."""
@@ -33,12 +33,12 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_queued: Fixed[Annotated[int, Meta(ge=0)]] = 512
     """Sequences that may wait; further requests are refused with 503."""
 
-    output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    output_reserve: Annotated[float, Meta(ge=0, le=1)] = 0.5
     """Share of a request's max_tokens for which memory is reserved when it starts. 1: memory never runs out while one
     organization's requests run. Lower values run more requests at once; when pages run out, requests of the
     organization that holds the most return to the queue, the last in line first, and are computed again."""
 
-    ageing_s: Fixed[Annotated[float, Meta(gt=0.0)]] = 10.0
+    ageing_s: Fixed[Annotated[float, Meta(gt=0)]] = 10.0
     """Waiting this long is worth one step of `priority`: a request of priority 0 is overtaken by one of priority 2 for
     at most twice this time. Also the time for which later requests may overtake one that does not fit."""
 
@@ -106,7 +106,7 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_grammar_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 65_536
     """A grammar in EBNF."""
 
-    compile_timeout_s: Fixed[Annotated[float, Meta(gt=0.0, le=60.0)]] = 2.0
+    compile_timeout_s: Fixed[Annotated[float, Meta(gt=0, le=60)]] = 2.0
     """Time limit for compiling one; beyond it the request is refused. A grammar is compiled twice, first in a process
     that can be stopped and then in the engine: a request waits for at most about twice this time."""
 
@@ -120,7 +120,7 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compiles_waiting: Fixed[Annotated[int, Meta(ge=1)]] = 32
     """Grammars of one organization that may wait to be compiled; further requests are refused with 429."""
 
-    compile_wait_s: Fixed[Annotated[float, Meta(gt=0.0)]] = 10.0
+    compile_wait_s: Fixed[Annotated[float, Meta(gt=0)]] = 10.0
     """A request that waits longer than this to be compiled is refused with 503."""
 
     kept: Annotated[int, Meta(ge=1)] = 64
@@ -220,7 +220,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_choices: Fixed[Annotated[int, Meta(ge=1)]] = 128
     """Most choices (n times prompts) in one request."""
 
-    drain_s: Fixed[Annotated[float, Meta(ge=0.0)]] = 30.0
+    drain_s: Fixed[Annotated[float, Meta(ge=0)]] = 30.0
     """After SIGTERM, how long running requests may take to finish before they are aborted."""
 
     usage_history: Fixed[Annotated[int, Meta(ge=0)]] = 20_000

@@ -48,9 +48,9 @@ ROWS = (
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Holds the API key for --url. Default: SLIPSTREAM_API_KEY. Here a key is made, and revoked at the end.",
+    help="File with the API key for --url. Default: SLIPSTREAM_API_KEY. Without --url, a key is made, and revoked.",
 )
-@click.option("--organization", default="demo", show_default=True, help="Organization that pays here, id or name.")
+@click.option("--organization", default="demo", show_default=True, help="Organization that is billed, id or name.")
 @click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
 @click.option("--model", help="A model or an alias. Default: the first one.")
 @click.option(
@@ -80,7 +80,7 @@ ROWS = (
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="How long requests are sent that count.  [default: 30; with --trace: all]",
+    help="Length of the measured period.  [default: 30; with --trace: all]",
 )
 @click.option(
     "--warm-up-s",
@@ -95,7 +95,7 @@ ROWS = (
     multiple=True,
     metavar="TOKENS:TTFT:TPOT",
     help="Measure of goodput, in ms, for prompts of up to TOKENS; several times, the shortest first; without TOKENS "
-    "for all longer ones. TPOT 0: none.  [default: the router's]",
+    "for all longer ones. TPOT 0: none.  [default: Slipstream's own]",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of drawn lengths and times.")
 @click.option(
@@ -215,7 +215,7 @@ async def _measured(target: Target, load: Load) -> Course:
 
     def ask() -> None:
         if not stop.is_set():
-            _say("stopping; the report is of the requests so far")
+            _say("stopping; the report covers the requests so far")
         stop.set()
 
     loop.add_signal_handler(signal.SIGINT, ask)

@@ -98,7 +98,7 @@ def list_command(found: list[ExpectedChange]) -> str:
     each. An effect is marked `too few` where it may be chance: either side has too few requests for the statistic. One
     that is not kept is computed now; `changes measure` keeps it before traces are forgotten.
     """
-    return _table(found) if found else "no change is noted"
+    return _table(found) if found else "no changes recorded"
 
 
 @operated(changes, AdminOperation("diagnosis.changes.measure_change", CHANGE))

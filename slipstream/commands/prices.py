@@ -130,7 +130,7 @@ async def _end(call: AdminCall, given: dict[str, Any]) -> ModelPrice:
 def end(price: ModelPrice) -> str:
     """End the price WHICH, a model or a version; one that has not begun is taken back, and the one before goes on."""
     if _state(price) == "coming":
-        return f"taken back, before it began: {_spoken(price)}"
+        return f"withdrawn before it took effect: {_spoken(price)}"
     assert price.valid_until is not None
     return f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free until priced again"
 

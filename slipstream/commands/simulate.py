@@ -86,7 +86,7 @@ PEAK_HOURS = (20.5, 21.5)
     multiple=True,
     metavar="TOKENS:TTFT:TPOT",
     help="What goodput is measured by, in ms, for prompts of up to so many tokens; several times, the shortest first; "
-    "without TOKENS for all longer ones. TPOT 0: none.  [default: the router's]",
+    "without TOKENS for all longer ones. TPOT 0: none.  [default: Slipstream's own]",
 )
 @click.option(
     "--plot",

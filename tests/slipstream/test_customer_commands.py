@@ -188,7 +188,7 @@ async def test_a_price_is_set_in_the_currency_listed_and_ended_by_its_models_nam
     code, said = await shell.run("customers", "prices", "end", "slipstream-chat")
     assert (code, "name one by its version: 2 (coming), 1 (in force)" in said) == (1, True)
     assert (await shell.must("customers", "prices", "end", "2")).startswith(
-        "taken back, before it began: slipstream-chat: 1.00 USD"
+        "withdrawn before it took effect: slipstream-chat: 1.00 USD"
     )
     code, said = await shell.run("customers", "prices", "end", "nothing")
     assert (code, "price 'nothing'" in said) == (1, True)

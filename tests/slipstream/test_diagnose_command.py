@@ -153,7 +153,7 @@ async def test_the_ledger_is_printed_with_what_was_measured(
     database: asyncpg.Connection, fresh_postgres_url: str, data_folder: Path
 ) -> None:
     shell = Shell(fresh_postgres_url, data_folder)
-    assert await shell.must("diagnose", "changes", "list") == "no change is noted"
+    assert await shell.must("diagnose", "changes", "list") == "no changes recorded"
     await traffic(database, Cause.SLOW_PREFILL)
     at = f"{datetime.now(UTC) - WINDOW:%Y-%m-%dT%H:%M:%S}"
     await shell.must(

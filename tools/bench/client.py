@@ -16,7 +16,7 @@ from tools.simulator.arrival import Arrival
 
 CONNECT_S = 10.0
 SILENCE_S = 300.0
-"""Longest time without a byte: the gateway sends an empty event every 15 s."""
+"""Longest time without a byte: the gateway sends a comment every 15 s."""
 MOST_LINE_BYTES = 1 << 20
 MOST_REFUSAL_BYTES = 1 << 16
 MOST_MESSAGE_CHARACTERS = 300

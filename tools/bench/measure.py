@@ -70,9 +70,7 @@ async def models(url: str, key: str, patience_s: float = 0.0) -> list[Listed]:
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise ConfigError(f"{url}: no server answers ({error or 'timeout'}); check --url") from None
     if response.status != 200:
-        raise ConfigError(
-            f"{url}: GET /v1/models was answered with {response.status}: {body[:300].decode(errors='replace')}"
-        )
+        raise ConfigError(f"{url}: GET /v1/models returned {response.status}: {body[:300].decode(errors='replace')}")
     try:
         return msgspec.json.decode(body, type=_Models).data
     except msgspec.DecodeError as error:

@@ -34,7 +34,7 @@ class LaunchSpeculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Fewer drafts the larger the batch, none where they cost more than they save: SGLang's adaptive table, the
     schedules of TensorRT-LLM and vLLM, the embedded engine's own rule."""
 
-    acceptance: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.7
+    acceptance: Annotated[float, Meta(gt=0, lt=1)] = 0.7
     """Part of drafts that the model keeps, where those before them were kept; decides what pays. The metrics of an
     engine that runs tell its own."""
 
@@ -48,13 +48,13 @@ class LaunchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_tokens: Annotated[float, Meta(ge=1)]
     """Mean of the answers."""
 
-    cached: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.0
+    cached: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """Part of the prompt tokens that the prefix cache answers."""
 
-    ttft_ms: Annotated[float, Meta(gt=0.0)] = 700.0
+    ttft_ms: Annotated[float, Meta(gt=0)] = 700.0
     """Promised time to the first token, to 99 of 100."""
 
-    tpot_ms: Annotated[float, Meta(gt=0.0)] = 40.0
+    tpot_ms: Annotated[float, Meta(gt=0)] = 40.0
     """Promised time per token behind it, on average."""
 
 

@@ -357,7 +357,7 @@ LAST = ModelNight(
     [
         (None, [LAST], ["no worker of the queue `evals` has started since this release was installed"]),
         (PLAN, [LAST], []),
-        (PLAN, [], ["m: no night has been asked yet"]),
+        (PLAN, [], ["m: no nightly run has started yet"]),
         (msgspec.structs.replace(PLAN, previous_at=None), [], []),
         (msgspec.structs.replace(PLAN, schedule=""), [LAST], ["evals.schedule is empty, so no night is asked; "]),
         (msgspec.structs.replace(PLAN, slices={}), [LAST], ["no model has slices, so there is nothing to ask"]),

@@ -148,7 +148,7 @@ def test_ctrl_c_gives_the_report_so_far() -> None:
     with server(interrupt) as (url, _):
         result = run(url, "--seconds", "600", "--streams", "2")
     assert result.exit_code == 0, result.output
-    assert "stopping; the report is of the requests so far" in result.stderr
+    assert "stopping; the report covers the requests so far" in result.stderr
     assert "kept their objectives" in result.stdout
 
 
