@@ -27,7 +27,7 @@ async def engine_faults(
 ) -> list[str]:
     """One sentence for each fault of the pools' engines, in their order. models: those that the engines must serve.
 
-    with_keys: whether `connections` sends the engines' keys; an engine that refuses a probe without one has no fault.
+    with_keys: whether `connections` sends the engines' keys.
     Raises ConfigError for a key that cannot be read.
     """
     found = await asyncio.gather(
@@ -54,12 +54,14 @@ async def _faults(
         for request in (registry.of_pool(pool).health(), MODELS):
             status, body = await connections.fetch(replica.url, request, timeout_s, pool_name=pool.name)
             if status in REFUSED:
-                fault = f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"
-                return [fault] if with_keys else []
+                if with_keys:
+                    return [f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"]
+                # a key would go to whichever address an administrator names
+                return [f"{where} wants a key (status {status}), and a probe sends none: its models are not known"]
             if any_name and request is MODELS and status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
                 return []
             if status != HTTPStatus.OK:
-                return [f"{where} is not ready: GET {request.path} was answered with status {status}"]
+                return [f"{where} is not ready: GET {request.path} returned status {status}"]
         served = parse_served_models(body)
     except ConfigError:
         raise

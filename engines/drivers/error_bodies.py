@@ -25,6 +25,9 @@ MOST_TOKENS = 10_000_000
 """Limit of one count. No context holds so many; a greater number is an engine's or a proxy's mistake, which would
 overflow the ledger's columns and the router's messages over all choices of a request."""
 CLIENT_STATUSES = (400, 413, 422)
+OUR_FIELDS = frozenset({"request_id", "rid", "cache_salt", "extra_key", "input_ids", "return_token_ids"})
+"""Fields of bodies that drivers write and clients cannot."""
+DRIVER_HINT = "the pool's `driver` may be another engine's"
 CREDIT_HINT = "the account behind the pool's API key has no credit or quota left there"
 NAMES_HINT = "compare the engine's /v1/models with the model's name or engine_model"
 
@@ -141,6 +144,12 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
         return too_long
     if status in CLIENT_STATUSES:
         param = (said.param or "").removeprefix("body.")
+        if param in OUR_FIELDS:
+            return EngineFailed(
+                "The model is misconfigured here: its engine refuses a field that the gateway sends. Tell the "
+                "operator, with this response's x-request-id.",
+                detail=f"status {status}: {said.message[:MAX_SENTENCE]}; {DRIVER_HINT}",
+            )
         return EngineRefused(sentence_of(said.message), param=_safe(param) or None)
     # for the log: the operator's to fix
     detail = said.message[:MAX_SENTENCE]

@@ -288,6 +288,14 @@ def test_refusals_become_our_errors_without_internals(
 
 
 @every_driver
+def test_a_field_of_ours_that_an_engine_refuses_is_no_fault_of_the_client(name: str) -> None:
+    body = {"error": {"message": "Unknown field: request_id.", "param": "request_id"}}
+    found = drivers.get(name).error(400, msgspec.json.encode(body))
+    assert type(found) is EngineFailed
+    assert "the pool's `driver` may be another engine's" in (found.detail or "")
+
+
+@every_driver
 @pytest.mark.parametrize(
     ("status", "error"),
     [
