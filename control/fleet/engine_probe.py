@@ -57,7 +57,8 @@ async def _faults(
                 if with_keys:
                     return [f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"]
                 # a key would go to whichever address an administrator names
-                return [f"{where} wants a key (status {status}), and a probe sends none: its models are not known"]
+                unknown = f"{where} wants a key (status {status}), and a probe sends none: its models are not known"
+                return [unknown] if wanted else []
             if any_name and request is MODELS and status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
                 return []
             if status != HTTPStatus.OK:
