@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -14,12 +15,14 @@ from control.router_view.control_client import RouterControl
 async def test_a_router_that_hangs_is_asked_by_one_and_not_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_client, "TIMEOUT_S", 0.2)
     met = 0
+    asked: list[asyncio.Task[None] | None] = []
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal met
         met += 1
-        await reader.read()
-        writer.close()
+        asked.append(asyncio.current_task())
+        with contextlib.closing(writer):
+            await reader.read()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -37,3 +40,6 @@ async def test_a_router_that_hangs_is_asked_by_one_and_not_by_the_next(monkeypat
     finally:
         await router.stop()
         server.close()
+        for task in asked:
+            if task is not None:
+                task.cancel()
