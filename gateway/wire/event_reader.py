@@ -1,4 +1,4 @@
-"""Reads the events of one attempt for answers that are made anew: a whole chat, a response, a message.
+"""Reads the events of one attempt for responses that are built again: a whole chat, a response, a message.
 
 Usual events, which only extend a text, are recognized by their bytes; all others are decoded.
 """

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
-from slipstream.commands.objectives import promises_of
+from slipstream.commands.objectives import objective_option, promises_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.table import table
 
@@ -89,14 +89,7 @@ ROWS = (
     show_default=True,
     help="Seconds of load before these, which do not count.",
 )
-@click.option(
-    "--objective",
-    "objectives",
-    multiple=True,
-    metavar="TOKENS:TTFT:TPOT",
-    help="Measure of goodput, in ms, for prompts of up to TOKENS; several times, the shortest first; without TOKENS "
-    "for all longer ones. TPOT 0: none.  [default: Slipstream's own]",
-)
+@objective_option
 @click.option("--seed", type=int, default=1, show_default=True, help="Of drawn lengths and times.")
 @click.option(
     "--plot",

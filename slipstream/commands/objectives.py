@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import click
+
 from contracts.errors import ConfigError
 
 if TYPE_CHECKING:
     from router.config import SloClass
+
+objective_option = click.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    metavar="TOKENS:TTFT:TPOT",
+    help="Measure of goodput, in ms, for prompts of up to TOKENS; several times, the shortest first; without TOKENS "
+    "for all longer ones. TPOT 0: none.  [default: Slipstream's own]",
+)
 
 
 def promises_of(objectives: Sequence[str]) -> tuple[SloClass, ...]:

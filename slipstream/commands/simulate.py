@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
-from slipstream.commands.objectives import promises_of
+from slipstream.commands.objectives import objective_option, promises_of
 
 if TYPE_CHECKING:
     from tools.simulator.arrival import Arrival
@@ -80,14 +80,7 @@ PEAK_HOURS = (20.5, 21.5)
     show_default=True,
     help="Replicas' true speeds differ by ± this part.",
 )
-@click.option(
-    "--objective",
-    "objectives",
-    multiple=True,
-    metavar="TOKENS:TTFT:TPOT",
-    help="What goodput is measured by, in ms, for prompts of up to so many tokens; several times, the shortest first; "
-    "without TOKENS for all longer ones. TPOT 0: none.  [default: Slipstream's own]",
-)
+@objective_option
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),

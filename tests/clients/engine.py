@@ -98,25 +98,6 @@ class ScriptedEngine:
                 self.left.add(endless.group(1))
         return response
 
-    async def completion(self, request: web.Request) -> web.StreamResponse:
-        """As many tokens as were requested, for tools that measure."""
-        body = await request.json()
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        prompt = body["prompt"]
-        count = len(prompt) if isinstance(prompt, list) else len(str(prompt).split())
-        common = {"id": "cmpl-e", "object": "text_completion", "created": 1, "model": body["model"]}
-        last = body["max_tokens"] - 1
-        for index in range(last + 1):
-            usage = {"prompt_tokens": count, "completion_tokens": index + 1, "total_tokens": count + index + 1}
-            finish = "length" if index == last else None
-            choices = [{"index": 0, "text": " word", "logprobs": None, "finish_reason": finish}]
-            await response.write(
-                b"data: " + json.dumps({**common, "choices": choices, "usage": usage}).encode() + b"\n\n"
-            )
-        await response.write(b"data: [DONE]\n\n")
-        return response
-
 
 def _texts(messages: list[Json]) -> Iterator[str]:
     for message in messages:
@@ -194,7 +175,6 @@ async def scripted_engine() -> AsyncIterator[ScriptedEngine]:
     for path in ("/v1/models", "/health"):
         app.router.add_get(path, engine.models)
     app.router.add_post("/v1/chat/completions", engine.chat)
-    app.router.add_post("/v1/completions", engine.completion)
     app.router.add_post("/v1/embeddings", engine.embeddings)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()

@@ -8,7 +8,7 @@ import msgspec
 
 from router.config import SloClass
 from tools.simulator.arrival import Arrival
-from tools.simulator.outcome import PROMISES, promise_to
+from tools.simulator.outcome import PROMISES, keeps, promise_to
 
 
 class Answer(msgspec.Struct):
@@ -38,8 +38,6 @@ class Answer(msgspec.Struct):
         return (self.ended_s - self.first_s) / (output - 1)
 
     def kept(self, promises: Sequence[SloClass] = PROMISES) -> bool:
-        """Both objectives were kept, see `tools.simulator.outcome.Outcome`."""
-        if self.first_s is None or self.ended_s is None:
-            return False
+        """Both objectives were kept."""
         promise = promise_to(self.arrival, promises)
-        return self.first_s <= promise.ttft_s and (not promise.tpot_s or (self.tpot_s or 0.0) <= promise.tpot_s)
+        return self.ended_s is not None and keeps(promise, self.first_s, self.tpot_s or 0.0)

@@ -56,13 +56,12 @@ class Outcome(msgspec.Struct):
     @property
     def kept(self) -> bool:
         """Both promises were kept."""
-        ttft_s, promise = self.ttft_s, self.promise or promise_to(self.arrival)
-        return (
-            self.ended_at is not None
-            and ttft_s is not None
-            and ttft_s <= promise.ttft_s
-            and (not promise.tpot_s or self.tpot_s <= promise.tpot_s)
-        )
+        return self.ended_at is not None and keeps(self.promise or promise_to(self.arrival), self.ttft_s, self.tpot_s)
+
+
+def keeps(promise: SloClass, ttft_s: float | None, tpot_s: float) -> bool:
+    """Whether a response that ended kept both promises. ttft_s: None: it had no token."""
+    return ttft_s is not None and ttft_s <= promise.ttft_s and (not promise.tpot_s or tpot_s <= promise.tpot_s)
 
 
 def promise_to(arrival: Arrival, promises: Sequence[SloClass] = PROMISES) -> SloClass:
