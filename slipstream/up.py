@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ from infra.local.child import Child, ChildSpec
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder
 from infra.local.lock import FolderLock
-from infra.local.ports import Ports, require_free
+from infra.local.ports import Ports, hold
 from infra.local.postgres import Postgres
 from infra.local.private import folder_error
 from infra.local.spawn import run_once
@@ -41,7 +42,7 @@ from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name
 from slipstream.processor_promises import with_promises_of_this_machine
 from slipstream.progress import Progress
 from slipstream.replicas import replicas_of
-from slipstream.settings import Settings, reachable
+from slipstream.settings import Settings
 from slipstream.worker_config import PROCESSES
 
 READY_WAIT_S = 20.0
@@ -67,17 +68,18 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
     lock.acquire()
     try:
         ports = Ports(data.ports_file)
-        settings = await _with_port(settings, ports, progress, port_chosen)
-        if not settings.control.mounted:
-            await _wait_for_port(reachable(settings.control.host), settings.control.port)
-        settings, model, lack = await _with_chat_model(settings, data, progress)
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as kept:
+            settings = await _with_port(settings, ports, progress, port_chosen, kept)
+            if not settings.control.mounted:
+                # let go at once: `slipstream control` does not share its port
+                (await _held(settings.control.host, settings.control.port)).close()
+            settings, model, lack = await _with_chat_model(settings, data, progress)
             if model is not None:
-                held.callback(model.close)
+                kept.callback(model.close)
             for warning in start_check.warnings(settings):
                 progress.say(f"warning: {warning}")
             everything = Up(settings, data, ports, progress, model, lack)
-            held.enter_context(listed(everything.targets, data.prometheus_targets))
+            kept.enter_context(listed(everything.targets, data.prometheus_targets))
             await everything.run()
     finally:
         lock.release()
@@ -304,34 +306,37 @@ class Up:
             loop.add_signal_handler(number, ask)
 
 
-async def _with_port(settings: Settings, ports: Ports, progress: Progress, chosen: bool) -> Settings:
-    """Returns the settings with a port that is free. Raises ConfigError if there is none or a chosen one is taken."""
-    host, port = reachable(settings.gateway.host), settings.gateway.port
+async def _with_port(
+    settings: Settings, ports: Ports, progress: Progress, chosen: bool, kept: contextlib.ExitStack
+) -> Settings:
+    """Returns the settings with a port that only this deployment's gateways can listen on while `kept` is open.
+
+    Raises ConfigError if there is none or a chosen one is taken.
+    """
+    host, port = settings.gateway.host, settings.gateway.port
     try:
-        await _wait_for_port(host, port)
+        kept.enter_context(await _held(host, port))
     except ConfigError:
         if chosen:
             raise
     else:
         return settings
     free = ports.pick("gateway")
-    await _wait_for_port(host, free)
+    kept.enter_context(await _held(host, free))
     progress.say(f"port {port} is in use by another program: the gateway listens on {free}; choose one with --port")
     return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, port=free))
 
 
-async def _wait_for_port(host: str, port: int) -> None:
+async def _held(host: str, port: int) -> socket.socket:
     """Raise ConfigError when the port stays taken. Gateways of a killed predecessor may hold it a moment longer."""
     deadline = time.monotonic() + PORT_WAIT_S
     while True:
         try:
-            require_free(host, port)
+            return hold(host, port)
         except ConfigError:
             if time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.05)
-        else:
-            return
 
 
 def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:

@@ -9,7 +9,6 @@ closes nothing.
 from __future__ import annotations
 
 import ctypes
-import errno
 import logging
 import socket
 import struct
@@ -19,6 +18,7 @@ from contracts.errors import ConfigError
 
 BACKLOG = 2_048
 SETTING = "gateway.port"
+CONNECT_TIMEOUT_S = 0.5
 SO_ATTACH_FILTER = 26
 """asm-generic/socket.h; Python's module has no name for it."""
 DROP_SYN = (
@@ -91,14 +91,16 @@ def bind(host: str, port: int, setting: str = SETTING) -> Listener:
 
 def listened_on(host: str, port: int) -> bool:
     """Whether a program accepts connections there, even one that shares the port (SO_REUSEPORT). Ended connections, and
-    sockets that do not listen yet, do not count."""
+    sockets that do not listen, do not count: `slipstream up` keeps its gateways' port with one."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.settimeout(CONNECT_TIMEOUT_S)
         try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error.errno == errno.EADDRINUSE
-    return False
+            probe.connect((host, port))
+        except TimeoutError:  # a listener with a full backlog, or one that turns new connections away
+            return True
+        except OSError:
+            return False
+        return bool(probe.getsockname() != probe.getpeername())  # the kernel may connect an ephemeral port to itself
 
 
 def _unavailable(host: str, port: int, error: OSError, setting: str) -> ConfigError:

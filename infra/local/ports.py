@@ -23,10 +23,17 @@ TRIES = 200
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def require_free(host: str, port: int) -> None:
-    """Raise ConfigError in one sentence when nobody can listen on `host`:`port`."""
+def hold(host: str, port: int) -> socket.socket:
+    """A socket that keeps `host`:`port` until it is closed: only programs of this account that share ports
+    (SO_REUSEPORT) can listen there, and it takes no connection itself. Raises ConfigError in one sentence when the port
+    cannot be listened on.
+    """
     try:
-        _bind(host, port).close()
+        holder = _bind(host, port)
+        # A socket that listened and was shut down keeps its port. With SO_REUSEADDR on, a second one could bind.
+        holder.shutdown(socket.SHUT_RDWR)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             reason = "is in use by another program; stop that one, or choose another port with --port"
@@ -35,6 +42,7 @@ def require_free(host: str, port: int) -> None:
         else:
             reason = f"cannot be opened: {error.strerror or error}; check --host"
         raise ConfigError(f"port {port} on {host} {reason}", param="local.port") from None
+    return holder
 
 
 class Ports:

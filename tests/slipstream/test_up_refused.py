@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from contracts.errors import ConfigError
 from contracts.settings import is_given
-from infra.local.ports import Ports, require_free
+from infra.local.ports import Ports, hold
 from slipstream.gateway_settings import GatewaySettings
 from slipstream.progress import Progress
 from slipstream.settings import Settings
@@ -37,17 +38,18 @@ async def test_a_default_port_in_use_is_replaced_and_said_and_a_chosen_one_is_no
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "slipstream.toml"
-    with socket.socket() as listener:
+    with socket.socket() as listener, contextlib.ExitStack() as kept:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         taken = listener.getsockname()[1]
         settings = msgspec.structs.replace(Settings(), gateway=GatewaySettings(port=taken))
         ports = Ports(tmp_path / "ports.json")
-        found = await _with_port(settings, ports, Progress(quiet=False), chosen=False)
+        found = await _with_port(settings, ports, Progress(quiet=False), False, kept)
         with pytest.raises(ConfigError, match=f"port {taken} on 127.0.0.1 is in use .* choose another port"):
-            await _with_port(settings, ports, Progress(quiet=False), chosen=True)
+            await _with_port(settings, ports, Progress(quiet=False), True, kept)
+        with pytest.raises(ConfigError, match="in use"):  # kept from other programs until it ends
+            hold("127.0.0.1", found.gateway.port)
     assert found.gateway.port != taken
-    require_free("127.0.0.1", found.gateway.port)
     assert f"the gateway listens on {found.gateway.port}; choose one with --port" in capsys.readouterr().err
     file.write_text("[gateway]\nport = 8000\n")
     assert is_given("gateway.port", file, {})
