@@ -21,7 +21,8 @@ LOOK_TIMEOUT_S = 5.0
 async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A connection to the deployment's database.
 
-    Raises ConfigError when it cannot be reached or was not migrated, ServiceError when its disk is full.
+    Raises ConfigError when it cannot be reached or was not migrated, ServiceError when its disk is full or it ends the
+    connection.
     """
     from storage.engine import connect, redacted
 
@@ -38,6 +39,8 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
         raise ConfigError(f"the database has no tables yet; run `{command('config migrate up')}`") from None
     except asyncpg.DiskFullError as error:
         raise ServiceError(f"the database's disk is full: {error}; free some space and try again") from None
+    except (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, ConnectionResetError) as error:
+        raise ServiceError(f"the database ended the connection ({error}); try again") from None
     finally:
         await connection.close()
 

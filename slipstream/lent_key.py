@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import sys
@@ -68,12 +69,26 @@ def lent_key(
     for number in (signal.SIGTERM, signal.SIGHUP):  # by default they would leave the key behind
         signal.signal(number, _leave)
     until = datetime.now(UTC) + timedelta(hours=hours)
-    lent = _made(deployment, f"{name} ({account()})"[:200], payer, limits, model, tiers, until)
+    lent = None
     try:
+        with _signals_wait():
+            lent = _made(deployment, f"{name} ({account()})"[:200], payer, limits, model, tiers, until)
         with _renewed(deployment, lent.key, until):
             yield lent
     finally:
-        _revoke(deployment, lent.key)
+        if lent is not None:
+            with _signals_wait():
+                _revoke(deployment, lent.key)
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let signals that would end the process wait for the end of the block, which would else leave a key behind."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave(number: int, _frame: object) -> None:
@@ -163,10 +178,11 @@ def _revoke(deployment: Deployment, key: Key) -> None:
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> None:
-        await revoke_key(call, key.id)
+        async with asyncio.timeout(END_TIMEOUT_S):
+            await revoke_key(call, key.id)
 
     try:
         administer(deployment, work)
-    except SlipstreamError as error:
+    except (SlipstreamError, OSError) as error:
         again = command(f"keys revoke {key.id}")
-        print(f"the key was not revoked ({error.message}); run `{again}`", file=sys.stderr)
+        print(f"the key was not revoked ({error or 'no answer'}); run `{again}`", file=sys.stderr)

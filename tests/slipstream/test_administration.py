@@ -29,12 +29,15 @@ def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     return Shell(fresh_postgres_url, data_folder)
 
 
-async def test_a_database_without_room_is_one_sentence(fresh_postgres_url: str) -> None:
+async def test_a_database_that_fails_is_one_sentence(fresh_postgres_url: str) -> None:
     settings = Settings(local=LocalConfig(database_url=fresh_postgres_url))
     refusal = "do $$ begin raise exception 'could not extend file' using errcode = 'disk_full'; end $$"
     with pytest.raises(ServiceError, match="the database's disk is full: could not extend file; free some space"):
         async with connected(settings) as connection:
             await connection.execute(refusal)
+    with pytest.raises(ServiceError, match=r"the database ended the connection .*; try again"):
+        async with connected(settings) as connection:
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
 async def test_a_busy_database_does_not_hold_a_start_up_for_a_warning(

@@ -32,6 +32,7 @@ from slipstream.commands.options import Deployment
 from slipstream.commands.run import require_served
 from tests.desired_states import seed
 from tests.slipstream.shell import VARIABLE, Shell
+from tests.waiting import eventually
 
 MODELS = (
     Model("small", Tier.CHAT, "one", 8_000, aliases=("quick",)),
@@ -48,6 +49,7 @@ if "wait" in sys.argv:
     time.sleep(100)
 sys.exit(7)
 """
+WAITING = "SELECT pid FROM pg_locks WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND NOT granted"
 ROWS = "SELECT action, actor_name FROM gateway.audit_log WHERE actor_name LIKE '%slipstream run%' ORDER BY id"
 
 
@@ -134,9 +136,12 @@ async def test_a_signal_before_the_client_starts_leaves_no_key(
     process = await runner.start("--organization", "acme", "--project", "web", "--url", url, "aider")
     async with asyncio.timeout(60):
         await asked.wait()
-    assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL") == 1
-    process.send_signal(signal.SIGTERM)
-    assert await process.wait() == 128 + signal.SIGTERM
+    async with connection.transaction():
+        assert len(await connection.fetch("SELECT FROM gateway.api_keys WHERE revoked_at IS NULL FOR UPDATE")) == 1
+        process.send_signal(signal.SIGTERM)
+        await eventually(lambda: connection.fetchval(WAITING))
+        process.send_signal(signal.SIGINT)  # an impatient second one, while the key is being revoked
+    assert await process.wait() != 0
     assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL") == 0
     server.close()
 
