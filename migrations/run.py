@@ -24,6 +24,9 @@ from migrations.privileges import MISSING_ROLE, granting, missing, role_to_grant
 from migrations.revision import LOCK, VERSION_TABLE, revisions
 from storage.engine import redacted, sqlalchemy_url
 
+OTHER_TABLES = "42"
+"""Class of SQLSTATE: something is missing, or is there already."""
+
 
 def upgrade(url: str, revision: str = "head", *, application_url: str | None = None) -> None:
     """Migrate up to `revision`, as the role of `url`, which owns the tables; give the role of `application_url`, where
@@ -53,7 +56,14 @@ def current(url: str) -> str | None:
 
 
 def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    """Raises ConfigError when the database names several, or none."""
+    found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_heads()
+    if len(found) > 1 or "" in found:
+        raise ConfigError(
+            f"the database's table {VERSION_TABLE} must hold one revision, and holds {', '.join(map(repr, found))}: it "
+            "was changed by hand; restore a backup"
+        )
+    return found[0] if found else None
 
 
 def _other_release(revision: str) -> str:
@@ -77,19 +87,26 @@ def _run(url: str, action: Callable[[Config], None]) -> None:
     with _connection(url) as connection, connection.begin():
         connection.exec_driver_sql(LOCK)
         config.attributes["connection"] = connection
+        at = _revision(connection)
+        if at is not None and at not in revisions():
+            raise ConfigError(_other_release(at))
         try:
             action(config)
         except CommandError as error:
-            at = _revision(connection)
-            raise ConfigError(_other_release(at) if at and at not in revisions() else f"migrations: {error}") from None
+            raise ConfigError(f"migrations: {error}") from None
         except sqlalchemy.exc.ProgrammingError as error:
-            if not isinstance(error.orig, InsufficientPrivilege):
+            said = f"database {redacted(url)}: {str(error.orig).splitlines()[0]}"
+            if isinstance(error.orig, InsufficientPrivilege):
+                raise ConfigError(
+                    f"{said}; migrations need the role that owns the tables, in local.migration_database_url",
+                    param="local.migration_database_url",
+                ) from None
+            if not (getattr(error.orig, "sqlstate", None) or "").startswith(OTHER_TABLES):
                 raise
             raise ConfigError(
-                f"database {redacted(url)}: {str(error.orig).splitlines()[0]}; migrations need the role that owns the "
-                "tables, in local.migration_database_url",
-                param="local.migration_database_url",
-            ) from None
+                f"{said}; the tables are not those of revision {at or 'none'}, at which {VERSION_TABLE} says that they "
+                "are: restore a backup, or give an empty database"
+            ) from error
 
 
 def _grant(connection: Connection, role: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 from uuid import UUID, uuid4
@@ -21,19 +22,22 @@ from storage.tables.core import api_keys
 from storage.tables.tenants import admin_keys
 
 OPERATOR = "operator"
-# An id is believed before a name: owners choose names, and one may be another organization's id.
+# An id is believed before a name: owners choose names, and one may be another's id.
 ORGANIZATIONS_NAMED = """
 SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1
- ORDER BY by_id DESC, created_at, id
+ ORDER BY created_at, id
 """
 NEWEST_ORGANIZATIONS = "SELECT id::text, name FROM gateway.organizations ORDER BY created_at DESC LIMIT 2000"
 NEWEST_PROJECTS = """
 SELECT id::text, name FROM gateway.projects WHERE organization_id = $1 ORDER BY created_at DESC LIMIT 2000
 """
 """Enough to guess what was meant."""
-PROJECTS = "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)"
+PROJECTS = """
+SELECT id, id::text = lower($2) AS by_id FROM gateway.projects
+ WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)
+"""
 ADAPTERS = """
-SELECT id FROM gateway.adapters
+SELECT id, id::text = lower($2) AS by_id FROM gateway.adapters
  WHERE organization_id = $1 AND (id::text = lower($2) OR model || ':' || name = $2)
 """
 MEMBER = """
@@ -60,8 +64,7 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
 
 async def organizations_named(connection: asyncpg.Connection[Any], which: str) -> list[UUID]:
     """The one with this id, else all with this name, the oldest first."""
-    rows = await connection.fetch(ORGANIZATIONS_NAMED, which)
-    return [row["id"] for row in rows[: 1 if rows and rows[0]["by_id"] else None]]
+    return _believed(await connection.fetch(ORGANIZATIONS_NAMED, which))
 
 
 async def project_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
@@ -72,7 +75,7 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
         meant = _meant(which, await connection.fetch(NEWEST_PROJECTS, organization_id))
         listed = command(f"customers projects list --organization {shlex.quote(organization)}")
         raise NotFound(f"project {which!r}: {organization} has none with this id or name; {meant}`{listed}` shows them")
-    return only("project", which, [row["id"] for row in found])
+    return only("project", which, _believed(found))
 
 
 async def adapter_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
@@ -82,11 +85,12 @@ async def adapter_named(connection: asyncpg.Connection[Any], organization: str, 
     if not found:
         listed = command(f"customers adapters list --organization {shlex.quote(organization)}")
         raise NotFound(f"adapter {which!r}: {organization} has none with this id or name; `{listed}` shows them")
-    return only("adapter", which, [row["id"] for row in found])
+    return only("adapter", which, _believed(found))
 
 
 async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
-    """By id, display form or name; a revoked one when none in force is meant. Raises like `organization_named`."""
+    """By id, display form or name, in this order of belief; of several with a name, those in force. Raises like
+    `organization_named`."""
     return await _key_named(connection, which, api_keys, "key")
 
 
@@ -100,15 +104,24 @@ async def _key_named(connection: asyncpg.Connection[Any], which: str, keys: Tabl
     named = or_(cast(key.id, Text) == which.lower(), key.display == which, key.name == which)
     # those in force first: the name of a revoked key may be given again
     order = (key.revoked_at.is_not(None), key.created_at, key.id)
-    found = await fetch(
-        connection, select(key.id, key.revoked_at.is_(None).label("live")).where(named).order_by(*order)
-    )
+    facts = (key.id, key.display, key.revoked_at.is_(None).label("live"))
+    found = await fetch(connection, select(*facts).where(named).order_by(*order))
     if not found:
         raise NotFound(
             f"{what} {which!r}: none has this id, sk-slip-… or name; `{command(f'{what}s list')}` shows them"
         )
+    found = (
+        [row for row in found if str(row["id"]) == which.lower()]
+        or [row for row in found if row["display"] == which]
+        or found
+    )
     live: list[UUID] = [row["id"] for row in found if row["live"]]
     return only(what, which, live or [found[0]["id"]])
+
+
+def _believed(rows: Sequence[asyncpg.Record]) -> list[UUID]:
+    """Ids of the rows: the one that was named by its id, else all."""
+    return [row["id"] for row in rows if row["by_id"]] or [row["id"] for row in rows]
 
 
 async def member_named(connection: asyncpg.Connection[Any], organization_id: UUID, which: str) -> UUID:
@@ -161,7 +174,7 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
     )
     found = await call.connection.fetch(PROJECTS, organization_id, which)
     if found:
-        return only("project", which, [row["id"] for row in found]), False
+        return only("project", which, _believed(found)), False
     _require_name("project", which)
     return (await create_project(call, organization_id, converted({"name": which}, NewProject))).id, True
 

@@ -69,7 +69,8 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
     try:
         ports = Ports(data.ports_file)
         with contextlib.ExitStack() as kept:
-            settings = await _with_port(settings, ports, progress, port_chosen, kept)
+            chosen = port_chosen or bool(settings.gateway.console.public_url)  # which names the port
+            settings = await _with_port(settings, ports, progress, chosen, kept)
             if not settings.control.mounted:
                 # let go at once: `slipstream control` does not share its port
                 (await _held(settings.control.host, settings.control.port)).close()

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Iterator
 from logging.handlers import MemoryHandler
 from types import TracebackType
+from typing import Any
 
+from contracts.printable import printable
 from telemetry.config import LoggingConfig
 from telemetry.json_lines import JsonLines
 
@@ -27,6 +29,23 @@ class StartingLog:
         """Replaced as soon as the settings are known."""
 
 
+class TextLines(logging.Formatter):
+    """Formats a record as text, one line for each message, so that text of clients and engines can neither imitate a
+    record nor send a terminal commands."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's own name
+        """The line without its traceback."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """The traceback, which has lines."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
+
+
 @contextlib.contextmanager
 def starting_log() -> Iterator[StartingLog]:
     """Log to stderr from the end of the block on, beginning with the records of the block. Does nothing in a process
@@ -42,7 +61,7 @@ def starting_log() -> Iterator[StartingLog]:
         yield log
     finally:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(TEXT))
+        handler.setFormatter(TextLines())
         if log.config.format == "json":
             handler.setFormatter(JsonLines())
             _log_what_python_prints()

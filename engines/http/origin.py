@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from urllib.parse import urlsplit
 
 import msgspec
@@ -43,10 +44,14 @@ class Origin(msgspec.Struct, frozen=True):
     @property
     def private(self) -> bool | None:
         """Its address is of a private network or of this machine; None for a name that only DNS could resolve."""
+        address: ipaddress.IPv4Address | ipaddress.IPv6Address
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:
-            return True if "." not in self.host or self.host.endswith(_PRIVATE_DOMAINS) else None
+            try:
+                address = ipaddress.IPv4Address(socket.inet_aton(self.host))  # resolvers read 134744072 as an address
+            except OSError:
+                return True if "." not in self.host or self.host.endswith(_PRIVATE_DOMAINS) else None
         return not (carried(address) or address).is_global
 
     @property

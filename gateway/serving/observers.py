@@ -7,6 +7,7 @@ adapters) are called by name in `gateway.serving.pipeline`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec
@@ -62,7 +63,7 @@ class Event(list[Callable[P, None]]):
         for observe in self:
             try:
                 observe(*facts, **named)
-            except Exception:
+            except (Exception, asyncio.CancelledError):  # of a future it looked at; no method here awaits
                 logger.exception("an observer failed; its request goes on: %s", observe.__qualname__)
                 self._broken(observe.__qualname__)
 

@@ -205,9 +205,20 @@ def test_a_private_address_is_one_in_whatever_form(address: str) -> None:
 
 def test_addresses_are_told_apart() -> None:
     private = {
-        host: Origin.parse(f"http://{host}").private for host in ("10.1.2.3", "1.1.1.1", "a.b.c", "a", "a.local")
+        host: Origin.parse(f"http://{host}").private
+        for host in ("10.1.2.3", "1.1.1.1", "134744072", "0x08080808", "127.1", "a.b.c", "a", "2a", "a.local")
     }
-    assert private == {"10.1.2.3": True, "1.1.1.1": False, "a.b.c": None, "a": True, "a.local": True}
+    assert private == {
+        "10.1.2.3": True,
+        "1.1.1.1": False,
+        "134744072": False,
+        "0x08080808": False,
+        "127.1": True,
+        "a.b.c": None,
+        "a": True,
+        "2a": True,
+        "a.local": True,
+    }
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -39,6 +39,28 @@ async def test_only_a_database_at_the_newest_revision_has_nothing_to_migrate(emp
     assert not await revision.is_newest(url, application_url(url))
 
 
+@pytest.mark.parametrize(
+    ("stamps", "said"),
+    [
+        (("0050", "0051"), "must hold one revision, and holds '0050', '0051'"),
+        (("",), "must hold one revision, and holds ''"),
+        ((), "already exists; the tables are not those of revision none"),
+        (("0043",), "older than release 0.1.0"),
+        (("9999",), "run the release that migrated it"),
+    ],
+)
+def test_a_stamp_that_was_changed_by_hand_is_one_sentence(
+    empty_postgres_url: str, stamps: tuple[str, ...], said: str
+) -> None:
+    run.upgrade(empty_postgres_url)
+    with psycopg.connect(empty_postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DELETE FROM {}").format(VERSION))
+        for stamp in stamps:
+            connection.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(VERSION), (stamp,))
+    with pytest.raises(ConfigError, match=said):
+        run.upgrade(empty_postgres_url)
+
+
 async def test_it_gives_the_application_what_it_needs(empty_postgres_url: str) -> None:
     url = empty_postgres_url
     run.upgrade(url)

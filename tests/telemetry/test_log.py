@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from infra.local.log_file import last_line
 from telemetry.current_request import CurrentRequest, current_request
 from telemetry.json_lines import JsonLines, json_line
+from telemetry.log import TextLines
 from tests.deployment import free_port
 
 
@@ -35,6 +36,11 @@ def test_any_record_is_one_line_of_json(message: str, argument: str) -> None:
     told = json.loads(line)
     assert told["message"] == f"{message}: {argument}"
     assert (told["level"], told["logger"]) == ("WARNING", "gateway.serving")
+
+
+@given(message=st.text(), argument=st.text())
+def test_any_record_is_one_line_of_text_without_commands_to_a_terminal(message: str, argument: str) -> None:
+    assert TextLines().format(record("%s: %s", message, argument)).isprintable()
 
 
 def test_time_is_in_rfc_3339() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -97,10 +98,11 @@ async def test_a_client_that_leaves_ends_its_request_without_an_answer() -> None
     assert "answered" not in events
 
 
-async def test_an_observer_that_fails_is_counted_and_its_requests_go_on() -> None:
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+async def test_an_observer_that_fails_is_counted_and_its_requests_go_on(error: type[BaseException]) -> None:
     class Failing(Everything):
         def _note(self, event: str) -> None:
-            raise ValueError(event)
+            raise error(event)
 
     async with harness() as platform:
         platform.serving.observers.subscribe(Failing(platform))
