@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from slipstream.commands.options import Deployment
 
 
-LIFETIME_S, RENEWAL_S, RETRY_S = 3_600.0, 1_200.0, 60.0
-"""A key expires within an hour after its command was killed: the command renews it three times an hour."""
+LIFETIME_S, RENEWAL_S, LOOK_S = 3_600.0, 1_200.0, 60.0
+"""A key expires within an hour after its command was killed: the command renews it three times an hour, and looks at
+the clock each minute, since the machine may have slept."""
 END_TIMEOUT_S = 10.0
 
 
@@ -155,13 +156,13 @@ def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None
         return await update_key(call, key.id, KeyChanges(expires_at=_next_end(until)))
 
     def renew() -> None:
-        end, pause_s = key.expires_at, RENEWAL_S
-        while end != until and not ended.wait(pause_s):
-            try:
-                with context.scope(cleanup=False):
-                    end, pause_s = administer(deployment, work).expires_at, RENEWAL_S
-            except (SlipstreamError, OSError):
-                pause_s = RETRY_S  # the client is on the terminal; a key that has expired says so there
+        end, due = key.expires_at, timedelta(seconds=LIFETIME_S - RENEWAL_S)
+        while end is not None and end != until and not ended.wait(LOOK_S):
+            if datetime.now(UTC) < end - due:
+                continue
+            # The client is on the terminal; a key that has expired says so there.
+            with contextlib.suppress(SlipstreamError, OSError), context.scope(cleanup=False):
+                end = administer(deployment, work).expires_at
 
     thread = threading.Thread(target=renew, name="renew key", daemon=True)
     thread.start()

@@ -194,6 +194,7 @@ async def test_a_running_command_moves_the_end_of_its_key_up_to_the_hours(
 ) -> None:
     monkeypatch.setenv(VARIABLE, fresh_postgres_url)
     monkeypatch.setattr(lent_key, "RENEWAL_S", 0.0)
+    monkeypatch.setattr(lent_key, "LOOK_S", 0.0)
     until = datetime.now(UTC) + timedelta(seconds=lent_key.LIFETIME_S + 0.3)
     payer = lent_key.Payer("acme", "web")
 
