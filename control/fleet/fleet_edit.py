@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
-from contracts.desired_state import DesiredState, Model
+from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, Conflict, InvalidField
 from control.api.call import AdminCall
 from control.api.principal import NO_KEY
@@ -22,6 +24,8 @@ from engines.http.keys import EngineKeys, OneKey
 
 PROBE_TIMEOUT_S = 3.0
 """The edit's transaction waits as long."""
+KEYS_FOLDER, KEY_VARIABLE = "engine-keys", "_API_KEY"
+"""Places of engines' keys that an edit over HTTP may name."""
 
 
 class EditQuery(Query, frozen=True, kw_only=True):
@@ -108,12 +112,15 @@ def _expected_version(if_match: str | None) -> int | None:
 async def _require_servable(call: AdminCall, before: DesiredState, after: DesiredState, *, force: bool) -> None:
     """Check now for errors that a gateway would find when it takes this version up."""
     pools = changed_pools(before, after)
+    over_http = call.principal.key_id != NO_KEY
+    if over_http:
+        _require_engine_keys(before, pools)
     try:
         for pool in pools:
             check_pool(pool)
         if force:
             return
-        if call.principal.key_id != NO_KEY:  # in a gateway: its environment is where keys are
+        if over_http:  # in a gateway: its environment is where keys are
             EngineKeys(lambda: "the-deployments", os.environ).require(pools)
         for model in after.models:
             if _fits(before, before.model(model.name)):
@@ -124,6 +131,25 @@ async def _require_servable(call: AdminCall, before: DesiredState, after: Desire
                 await asyncio.to_thread(check_tokenizer, model)
     except ConfigError as error:
         raise InvalidField(f"{error.message}.", param=error.param) from None
+
+
+def _require_engine_keys(before: DesiredState, pools: Sequence[Pool]) -> None:
+    """Raise InvalidField for a file or variable that is not meant for engines: a stolen admin key could send any secret
+    of this machine to an address of its thief."""
+    files, variables = {pool.api_key_file for pool in before.pools}, {pool.api_key_env for pool in before.pools}
+    for pool in pools:
+        if pool.api_key_file not in {"", *files} and Path(pool.api_key_file).resolve().parent.name != KEYS_FOLDER:
+            raise InvalidField(
+                f"Invalid value for 'api_key_file': over the API it must lie in a folder called {KEYS_FOLDER}, or be "
+                "the file of a pool that there is. `slipstream fleet pools set` on the machine takes any file.",
+                param="api_key_file",
+            )
+        if pool.api_key_env not in {"", *variables} and not pool.api_key_env.endswith(KEY_VARIABLE):
+            raise InvalidField(
+                f"Invalid value for 'api_key_env': over the API the variable's name must end with {KEY_VARIABLE}, "
+                "or be that of a pool that there is. `slipstream fleet pools set` on the machine takes any name.",
+                param="api_key_env",
+            )
 
 
 async def _require_engines(before: DesiredState, after: DesiredState) -> None:

@@ -150,7 +150,22 @@ async def test_an_alias_moves_between_models_in_one_version(operator: Client) ->
         ("PUT", "/models/org/large", {**MODEL, "tokenizer": "/nowhere"}, (400, "invalid_value"), "tokenizer"),
         ("PUT", "/aliases/wide", {"model": "org/large"}, (409, "conflict"), "the name of a model"),
         ("PUT", "/pools/blue", {**POOL, "driver": "triton"}, (400, "invalid_value"), "triton"),
-        ("PUT", "/pools/blue", {**POOL, "api_key_env": "ABSENT"}, (400, "invalid_value"), "ABSENT is not set"),
+        ("PUT", "/pools/blue", {**POOL, "api_key_env": "NO_API_KEY"}, (400, "invalid_value"), "NO_API_KEY is not set"),
+        ("PUT", "/pools/blue", {**POOL, "api_key_env": "HOME"}, (400, "invalid_value"), "must end with _API_KEY"),
+        (
+            "PUT",
+            "/pools/blue",
+            {**POOL, "api_key_file": "/x/engine-keys/../pepper"},
+            (400, "invalid_value"),
+            "must lie in a folder called engine-keys",
+        ),
+        (
+            "PUT",
+            "/pools/blue",
+            {**POOL, "api_key_file": "/x/engine-keys/a"},
+            (400, "invalid_value"),
+            "/x/engine-keys/a:",
+        ),
         ("PUT", "/pools/blue/replicas/b1", {"id": "b1", "url": "host:1"}, (400, "invalid_value"), "did you mean http"),
         (
             "PUT",
