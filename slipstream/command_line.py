@@ -16,8 +16,10 @@ import click
 from slipstream.command_table import ENTRIES, GROUPS, MOVED
 
 ALIKE = 0.75
-LIMITS = "Set classes and shares together with limits: slipstream customers limits set --class … --share …"
-ELSEWHERE = MappingProxyType(dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), LIMITS))
+SET_WITH_LIMITS = "Set classes and shares together with limits: slipstream customers limits set --class … --share …"
+ELSEWHERE = MappingProxyType(
+    dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), SET_WITH_LIMITS)
+)
 """Words of the docs that are looked for as commands, and where what they name is done."""
 DEPLOYMENT = ("--data", "--config")
 """Options by which most commands select their deployment."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from control.diagnosis.findings.evidence import LATE
 from control.diagnosis.findings.tree import Outcome
-from slipstream.table import table
+from slipstream.table import table, wrapped
 
 if TYPE_CHECKING:
     from control.diagnosis.diagnosis import BurningObjective, DiagnosisOf, FoundCause, TwoNumbers
 
-WIDTH = 100
 NUMBERS = ("class", "requests", "TTFT p50", "p95", "p99", "limit", "TPOT p50", "p95", "p99", "limit")
 OUTCOMES = {
     Outcome.NOTHING_FOUND: "No cause found above its threshold.",
@@ -40,15 +38,15 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
         yield from _cause("THEN", each)
     if found.explained:
         yield ""
-        yield from _wrapped("explained by the first: ", ", ".join(each.cause.value for each in found.explained))
+        yield from wrapped("explained by the first: ", ", ".join(each.cause.value for each in found.explained))
     yield ""
-    yield from _wrapped(
+    yield from wrapped(
         "",
         f"{found.requests:,} requests from {found.start:%Y-%m-%d %H:%M:%S} to {found.end:%H:%M:%S} UTC, compared with "
         f"{found.requests_before:,} from {found.before_start:%Y-%m-%d %H:%M:%S} to {found.before_end:%H:%M:%S}",
     )
     if found.sampled_share is not None:
-        yield from _wrapped(
+        yield from wrapped(
             "",
             f"Times are those of a sample, {found.sampled_share:.1%} of the answered requests drawn at random; counts "
             "are of all requests.",
@@ -60,11 +58,11 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
         yield ""
         yield "Not measured, and would add evidence:"
         for question in found.questions:
-            yield from _wrapped("  - ", question)
+            yield from wrapped("  - ", question)
     yield ""
     yield from _clear(found)
     if found.not_judged:
-        yield from _wrapped("too few to be judged: ", "; ".join(found.not_judged))
+        yield from wrapped("too few to be judged: ", "; ".join(found.not_judged))
     yield from _not_known(found)
 
 
@@ -72,20 +70,20 @@ def _clear(found: DiagnosisOf) -> Iterator[str]:
     """Causes below their thresholds; where nothing else is found, with the thresholds, one line for each."""
     if found.primary is not None:
         if found.clear:
-            yield from _wrapped("below their thresholds: ", ", ".join(each.cause.value for each in found.clear))
+            yield from wrapped("below their thresholds: ", ", ".join(each.cause.value for each in found.clear))
         return
     causes: dict[str, list[str]] = {}
     for each in found.clear:
         causes.setdefault(each.threshold, []).append(each.cause.value)
     for threshold, names in causes.items():
-        yield from _wrapped("below its threshold: ", f"{', '.join(names)} ({threshold})")
+        yield from wrapped("below its threshold: ", f"{', '.join(names)} ({threshold})")
 
 
 def _burning(each: BurningObjective) -> Iterator[str]:
-    yield from _wrapped("ALERT  ", each.told)
+    yield from wrapped("ALERT  ", each.told)
     for part in each.burnt:
         where = f"{part.model} on {part.pool}" if part.pool else part.model or "no model"
-        yield from _wrapped("       ", f"{part.requests:,}  {missed(part.what)}, {where}, {part.organization}")
+        yield from wrapped("       ", f"{part.requests:,}  {missed(part.what)}, {where}, {part.organization}")
     listed = sum(part.requests for part in each.burnt)
     if listed < each.looked_at:
         yield f"       {each.looked_at - listed:,}  others"
@@ -104,18 +102,18 @@ def _not_known(found: DiagnosisOf) -> Iterator[str]:
     for unknown in found.unknown:
         causes.setdefault(unknown.why, []).append(unknown.cause.value)
     for why, names in causes.items():
-        yield from _wrapped("not enough evidence: ", f"{why} ({', '.join(names)})")
+        yield from wrapped("not enough evidence: ", f"{why} ({', '.join(names)})")
 
 
 def _cause(head: str, each: FoundCause) -> Iterator[str]:
     since = "" if each.new else " (as far as is known, it always was)"
     yield f"{head}  phase {each.phase.value}: {each.cause.value}{since}"
     for sentence in each.evidence:
-        yield from _wrapped("       ", sentence)
+        yield from wrapped("       ", sentence)
     for number, change in enumerate(each.fixes, 1):
-        yield from _wrapped(f"  fix {number}  {change.fix.value}: ", change.told)
+        yield from wrapped(f"  fix {number}  {change.fix.value}: ", change.told)
     for useless in each.would_not_help:
-        yield from _wrapped(f"  would not help: {useless.fix.value}: ", useless.why)
+        yield from wrapped(f"  would not help: {useless.fix.value}: ", useless.why)
 
 
 def _numbers(each: TwoNumbers) -> tuple[str, ...]:
@@ -123,9 +121,3 @@ def _numbers(each: TwoNumbers) -> tuple[str, ...]:
     ttft = (each.ttft_p50_ms, each.ttft_p95_ms, each.ttft_p99_ms, each.ttft_objective_ms)
     tpot = (each.tpot_p50_ms, each.tpot_p95_ms, each.tpot_p99_ms, each.tpot_objective_ms)
     return label, f"{each.requests:,}", *("-" if value is None else f"{value:,.0f} ms" for value in (*ttft, *tpot))
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False
-    )

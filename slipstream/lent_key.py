@@ -1,4 +1,4 @@
-"""A key of this deployment for the time of one command: made with its own limits, and revoked when the command ends."""
+"""A key of this deployment for one command: created with limits of its own, and revoked when the command ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import contextlib
 import signal
 import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +18,7 @@ from uuid import UUID
 import click
 import msgspec
 
-from contracts.errors import InvalidField, SlipstreamError
+from contracts.errors import ConfigError, InvalidField, NoEngine, SlipstreamError
 from slipstream.hints import command
 
 if TYPE_CHECKING:
@@ -32,17 +35,18 @@ LIFETIME_S, RENEWAL_S, LOOK_S = 3_600.0, 1_200.0, 60.0
 """A key expires within an hour after its command was killed: the command renews it three times an hour, and looks at
 the clock each minute, since the machine may have slept."""
 END_TIMEOUT_S = 10.0
+CHECK_TIMEOUT_S, CHECK_EVERY_S = 10.0, 0.2
 
 
 class Payer(NamedTuple):
-    """Id or name of each."""
+    """The id or name of the organization and of its project."""
 
     organization: str
     project: str
 
 
 class LentKey(msgspec.Struct, frozen=True):
-    """The key, its secret, and the model that it is for."""
+    """A key, its secret, and the model that the command uses."""
 
     key: Key
     secret: str
@@ -60,10 +64,10 @@ def lent_key(
     tiers: Collection[Tier],
     hours: float,
 ) -> Iterator[LentKey]:
-    """model: name or alias; None: the first of these tiers that the project may use. hours: the longest time that the
-    key lives. A signal that would end the process revokes the key first.
+    """A new key while the block runs. A signal that would end the process revokes the key first.
 
-    Raises InvalidField that names the usable models.
+    name: begins the key's name. model: name or alias; None: the first of these tiers that the project may use. hours:
+    the key's longest life. Raises InvalidField that names the usable models.
     """
     from slipstream.administration import account
 
@@ -90,6 +94,44 @@ def _signals_wait() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_served(base: str, path: str, program: str, secret: str) -> None:
+    """Return once the gateway takes the new key at the program's path. The check's empty body costs nothing.
+
+    Raises NoEngine without a gateway, ConfigError for one that refuses the key or does not serve the path.
+    """
+    until = time.monotonic() + CHECK_TIMEOUT_S
+    status, reason = _status(base + path, secret)
+    while status == 401 and time.monotonic() < until:  # until the gateway knows the key
+        time.sleep(CHECK_EVERY_S)
+        status, reason = _status(base + path, secret)
+    if status == 0:
+        raise NoEngine(
+            f"no gateway answers at {base} ({reason}); `{command('status')}` shows what runs; "
+            "--url names another gateway"
+        )
+    if status in (404, 405, 501):
+        raise ConfigError(f"the gateway at {base} does not serve {path}, which {program} speaks")
+    if status in (401, 403):
+        raise ConfigError(
+            f"the gateway at {base} refuses this deployment's key ({reason}); it may be another deployment's: "
+            "check --url"
+        )
+
+
+def _status(url: str, secret: str) -> tuple[int, str]:
+    """Status and beginning of the body; 0 and the reason without an answer."""
+    headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+    request = urllib.request.Request(url, b"{}", headers)  # noqa: S310  the operator's own URL
+    try:
+        with urllib.request.urlopen(request, timeout=CHECK_TIMEOUT_S) as response:  # noqa: S310
+            return response.status, ""
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(300).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        return 0, str(error)
 
 
 def _leave(number: int, _frame: object) -> None:
@@ -146,7 +188,7 @@ def _next_end(until: datetime) -> datetime:
 
 @contextlib.contextmanager
 def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None]:
-    """Move the key's end onward, `until` at most, as long as this runs: a killed command takes nothing back."""
+    """Postpone the key's end while the block runs, to `until` at most: a killed command does not revoke its key."""
     from control.tenants.keys import KeyChanges, update_key
     from slipstream.administration import administer
 
@@ -174,7 +216,7 @@ def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None
 
 
 def _revoke(deployment: Deployment, key: Key) -> None:
-    """Revoke it, or print the command; it expires in any case."""
+    """Revoke the key, or print the command that does. The key expires in any case."""
     from control.tenants.keys import revoke_key
     from slipstream.administration import administer
 

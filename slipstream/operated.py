@@ -1,16 +1,17 @@
-"""Commands that run an operation of the admin API. A command declares its options and how its answer reads.
+"""Commands that run an operation of the admin API. A command declares its options and the text of its answer.
 
-The operation's own types decode the options, as they decode a request. Each command prints its answer as the API gives
-it with `--json`. Modules of the control plane are imported when a command runs.
+The operation's own types decode the options, as they decode a request. With `--json` a command prints the API's answer.
+Modules of the control plane are imported when a command runs.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -22,36 +23,43 @@ if TYPE_CHECKING:
     from control.api.call import AdminCall
 
 Work = Callable[["AdminCall", dict[str, Any]], Awaitable[Any]]
-"""Does a command's work. It takes the options and arguments by name."""
+"""Does a command's work. It takes the options and arguments by name, and returns the answer, or it with notes."""
 MOST_LISTED = 100
 
 
-class Finder(msgspec.Struct, frozen=True):
-    """Finds a value of an operation's path by names that people use."""
+class Noted(NamedTuple):
+    """An answer, and sentences for stderr."""
 
-    function: str | None
-    """In slipstream.tenants; it takes a connection and the options. None: the one option is the value."""
+    answer: Any
+    notes: Iterable[str]
+
+
+class PathValue(msgspec.Struct, frozen=True):
+    """A value of an operation's path, from options."""
+
+    found_by: str | None
+    """A function of slipstream.tenants that takes a connection and the options. None: the one option is the value."""
     options: tuple[str, ...]
 
     async def find(self, call: AdminCall, given: dict[str, Any]) -> Any:
-        """The value. Takes its options out of `given`. Raises like the function."""
+        """The value. Removes its options from `given`. Raises like the function."""
         values = [given.pop(each) for each in self.options]
-        if self.function is None:
+        if self.found_by is None:
             return values[0]
         from slipstream import tenants
 
-        return await getattr(tenants, self.function)(call.connection, *values)
+        return await getattr(tenants, self.found_by)(call.connection, *values)
 
 
-ORGANIZATION = Finder("organization_named", ("organization",))
-ADMINISTERED = Finder("administered_organization", ("organization",))
+ORGANIZATION = PathValue("organization_named", ("organization",))
+ADMINISTERED = PathValue("administered_organization", ("organization",))
 """The operating organization unless another is named."""
 
 
 class AdminOperation:
     """One operation: its path's values are found, and the other options become its body or query."""
 
-    def __init__(self, service: str, *path: Finder, **fixed: object) -> None:
+    def __init__(self, service: str, *path: PathValue, **fixed: object) -> None:
         """service: below `control`. fixed: fields of the body or query that the command decides."""
         self._module, _, self._name = service.rpartition(".")
         self._path = path
@@ -93,7 +101,8 @@ def operated(
     def decorate(told: Callable[[Any], object]) -> click.Command:
         @functools.wraps(told)
         def run(*, as_json: bool, **given: Any) -> None:
-            answer = _done(work, given)
+            answer, notes = _done(work, given)
+            _note(notes)
             if as_json:
                 show(answer if isinstance(answer, list) else [answer], {}, as_json=True)
             else:
@@ -113,28 +122,35 @@ def listed(
     name: str = "list",
     more: str = "",
 ) -> Callable[[Callable[[], None]], click.Command]:
-    """A command of the group that prints a list. The decorated function is its help, and runs after the list is
-    printed. columns: an attribute or a cell of each item, by the column's head. empty: the line for an empty list, of
-    the option's organization. more: the request for the rest of a list, where the work is not one operation."""
+    """A command of the group that prints a list. The decorated function's docstring is its help. columns: an attribute
+    or a cell of each item, by the column's head. empty: the line for an empty list, of the option's organization. more:
+    the request for the rest of a list, where the work is not one operation."""
     cells = {head: attrgetter(cell) if isinstance(cell, str) else cell for head, cell in columns.items()}
 
     def decorate(described: Callable[[], None]) -> click.Command:
         @functools.wraps(described)
         def run(*, as_json: bool, **given: Any) -> None:
             nothing = empty(given["organization"]) if callable(empty) else empty
-            answer = _done(work, given)
+            answer, notes = _done(work, given)
             items, rest = answer if isinstance(answer, list) else answer.data, ""
             if getattr(answer, "has_more", False):
                 rest = work.url() if isinstance(work, AdminOperation) else more
             show(items, cells, as_json=as_json, empty=nothing, more=rest)
-            described()
+            _note(notes)
 
         return group.command(name)(deployment_options(json_option(run)))
 
     return decorate
 
 
-def _done(work: Work, given: dict[str, Any]) -> Any:
+def _done(work: Work, given: dict[str, Any]) -> Noted:
     from slipstream.administration import administer
 
-    return administer(given.pop("deployment"), lambda call: work(call, given))
+    answer = administer(given.pop("deployment"), lambda call: work(call, given))
+    return answer if isinstance(answer, Noted) else Noted(answer, ())
+
+
+def _note(notes: Iterable[str]) -> None:
+    sys.stdout.flush()  # a list stays before its notes where both go to one file
+    for each in notes:
+        click.echo(each, err=True)

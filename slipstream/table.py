@@ -1,10 +1,13 @@
-"""Rows as aligned text, for people."""
+"""Text for people: rows as aligned columns, and sentences as wrapped lines."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from contracts.printable import printable
+
+WIDTH = 100
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -14,3 +17,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[at]) for row in every) for at in range(len(head))]
     for row in every:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def wrapped(head: str, text: str) -> list[str]:
+    """Lines of a text behind its head; words are not cut."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import asyncpg
@@ -21,6 +21,15 @@ WRITE_TIMEOUT_S = 5.0
 """A database that hangs must not hold up the process's stop."""
 
 logger = logging.getLogger(__name__)
+
+
+def by_column(statement: str) -> Callable[[asyncpg.Connection, Sequence[Iterable[object]]], Awaitable[object]]:
+    """A write of rows by a statement that takes an array for each column."""
+
+    async def write(connection: asyncpg.Connection, rows: Sequence[Iterable[object]]) -> None:
+        await connection.execute(statement, *(list(column) for column in zip(*rows, strict=True)))
+
+    return write
 
 
 class WriteBehind(Generic[RowT]):

@@ -12,8 +12,6 @@ from urllib.parse import urlencode
 
 import msgspec
 
-NEVER_ASK = frozenset({"/sign-in", "/welcome"})
-"""Pages for nobody who is signed in: they ask for the session alone."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 

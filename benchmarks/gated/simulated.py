@@ -73,10 +73,6 @@ class Rates:
     """Mean until the gate decided."""
 
 
-def _gate(items: Sequence[PairedItem], rule: SliceRule) -> Decision:
-    return judge_slice(items, rule).decision
-
-
 RULES: dict[str, Callable[[Sequence[PairedItem], SliceRule], Decision]] = {
     "unpaired": unpaired,
     "repeated": looked_at_repeatedly,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from contracts.errors import InvalidField
 
@@ -34,6 +34,15 @@ def moment(value: datetime, param: str) -> datetime:
     if not FIRST <= value <= LAST:
         raise InvalidField(f"Invalid value for '{param}': it must lie between 2020 and 2100.", param=param)
     return value.astimezone(UTC)
+
+
+def period(start: datetime | None, end: datetime | None, usual: timedelta) -> tuple[datetime, datetime]:
+    """A query's period in UTC. end: now unless given; start: `usual` before the end. Raises InvalidField."""
+    until = datetime.now(UTC) if end is None else moment(end, "end")
+    since = until - usual if start is None else moment(start, "start")
+    if since >= until:
+        raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+    return since, until
 
 
 def month(text: str) -> tuple[datetime, datetime] | None:

@@ -18,7 +18,7 @@ from sqlalchemy import CTE, BigInteger, ColumnElement, Select, SmallInteger, lit
 from contracts.errors import InvalidField
 from control.api.moments import has_utc
 from control.api.schemas import Page, PageQuery
-from storage.rows import fetch, record_of
+from storage.rows import fetch, fetchrow, record_of
 
 ItemT = TypeVar("ItemT")
 LARGEST: dict[type, int] = {SmallInteger: 2**15 - 1, BigInteger: 2**63 - 1}
@@ -53,6 +53,13 @@ async def page_of(
     more = len(rows) > query.limit
     cursor = cursor_of([getattr(items[-1], name) for name in names]) if more else None
     return Page(data=items, has_more=more, next_cursor=cursor)
+
+
+async def page_of_sum(connection: asyncpg.Connection[Any], kind: type[ItemT], statement: Select[Any]) -> Page[ItemT]:
+    """The statement's one row of sums; no item where they are of no request."""
+    row = await fetchrow(connection, statement)
+    some = [] if row is None or row["requests"] is None else [record_of(kind, row)]
+    return Page(data=some, has_more=False, next_cursor=None)
 
 
 def cursor_of(values: list[object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,7 +13,6 @@ from control.batches.config import LINE_BYTES, MOST_LINES
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
 """Paths that a batch may request."""
-ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MOST_ERRORS = 100
 """Mistakes that are reported of one file."""
 CUSTOM_ID_CHARACTERS = 512

@@ -35,13 +35,6 @@ UNFINISHED = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINAL
 CANCELLABLE = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
 CANCEL_ASKED = (BatchStatus.CANCELLING, BatchStatus.CANCELLED)
 """A further request to cancel changes nothing."""
-NEXT: dict[BatchStatus, frozenset[BatchStatus]] = {
-    BatchStatus.VALIDATING: frozenset({BatchStatus.IN_PROGRESS, BatchStatus.FAILED, BatchStatus.CANCELLING}),
-    BatchStatus.IN_PROGRESS: frozenset({BatchStatus.FINALIZING, BatchStatus.CANCELLING}),
-    BatchStatus.FINALIZING: frozenset({BatchStatus.COMPLETED, BatchStatus.EXPIRED}),
-    BatchStatus.CANCELLING: frozenset({BatchStatus.CANCELLED}),
-}
-"""Where each status may lead; others are ends."""
 
 
 class Step(StrEnum):

@@ -9,7 +9,7 @@ the invoice's amount.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
 from control.api.call import AdminCall
-from control.api.moments import moment
+from control.api.moments import period
 from control.api.schemas import LedgerMoment, Query
 from control.billing.events import in_partitions
 from control.slo.judged import judged, newest_version
@@ -120,10 +120,7 @@ async def get_token_costs_of_all(call: AdminCall, query: TokenCostQuery) -> Toke
 
 
 async def _report(call: AdminCall, query: TokenCostQuery, organization_id: UUID | None) -> TokenCostReport:
-    end = datetime.now(UTC) if query.end is None else moment(query.end, "end")
-    begin = end - LAST_DAY if query.start is None else moment(query.start, "start")
-    if begin >= end:
-        raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+    begin, end = period(query.start, query.end, LAST_DAY)
     if end - begin > MOST:
         raise InvalidField(f"Invalid value for 'start': at most {MOST.days} days are added up.", param="start")
     groups = query.group_by or ([] if organization_id else [CostGroup.ORGANIZATION])

@@ -35,6 +35,7 @@ from sqlalchemy.sql.expression import literal_column
 from contracts.dated_request_id import first_at
 from control.billing.events import DAY, HOUR, IN_PARTITIONS, utc_day
 from control.billing.invoice_rollup import close_hours
+from storage.calendar import week_of
 from storage.tables.metering import (
     ROLLED_UP,
     organization_usage_daily,
@@ -48,7 +49,6 @@ from storage.tables.metering import (
     usage_week_closings,
     usage_weekly,
 )
-from storage.week import week_of
 from storage.worker_connection import Connection, connect, run
 
 LOCK_ID = 0x726F6C6C

@@ -32,11 +32,12 @@ from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
 from control.api.call import AdminCall
 from control.api.moments import moment, month
-from control.api.pages import page_of
+from control.api.pages import page_of, page_of_sum
 from control.api.schemas import LedgerMoment, ModelName, Page, PageQuery
 from control.billing.invoice import Invoice, quick_invoice_of
 from control.tenants.adapters import AdapterName
-from storage.rows import columns_of, equal, fetch, fetchrow, fetchval, record_of
+from storage.calendar import midnight, week_of
+from storage.rows import columns_of, equal, fetch, fetchval
 from storage.tables.core import api_keys, projects
 from storage.tables.metering import (
     ROLLED_UP,
@@ -49,7 +50,6 @@ from storage.tables.metering import (
     usage_week_closings,
     usage_weekly,
 )
-from storage.week import week_of
 
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
 MOST_HOURS = timedelta(days=32)
@@ -289,9 +289,7 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
         *(rows.c[name].in_(values) for name, values in several.items() if values),
     )
     if not chosen:
-        row = await fetchrow(call.connection, statement)
-        some = [] if row is None or row["requests"] is None else [record_of(UsageTotals, row)]
-        return Page(data=some, has_more=False, next_cursor=None)
+        return await page_of_sum(call.connection, UsageTotals, statement)
     # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
     page = await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
     return structs.replace(page, data=await _named(call, page.data))
@@ -367,8 +365,3 @@ def whole_spans(
         return hours, [(first.date(), past.date())], []
     days = [(since, until) for since, until in ((first.date(), monday), (past_week, past.date())) if since < until]
     return hours, days, [(monday, past_week)]
-
-
-def midnight(moment: datetime) -> datetime:
-    """The beginning of its day (UTC)."""
-    return moment.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -6,7 +6,7 @@ Added up from totals of hours, days and weeks, which the worker brings up to dat
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -31,12 +31,13 @@ from sqlalchemy import (
 
 from contracts.errors import InvalidField
 from control.api.call import AdminCall
-from control.api.moments import moment
+from control.api.moments import period
 from control.api.pages import page_of
 from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
-from control.completions.rollup import HOUR, hour_of
+from control.completions.rollup import HOUR
 from control.completions.total_source import source
 from control.completions.total_tables import COUNTS
+from storage.calendar import hour_of
 from storage.latency_histogram import WITHIN, middle_sql
 from storage.rows import columns_of, equal
 
@@ -112,10 +113,7 @@ class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
 
     def period(self) -> tuple[datetime, datetime]:
         """Whole hours, in UTC. Raises InvalidField."""
-        end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
-        begin = end - LAST_DAYS if self.start is None else moment(self.start, "start")
-        if begin >= end:
-            raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+        begin, end = period(self.start, self.end, LAST_DAYS)
         if end - begin > MOST:
             raise InvalidField("Invalid value for 'start': at most 92 days are added up at once.", param="start")
         return hour_of(begin), hour_of(end + HOUR - MICROSECOND)

@@ -24,8 +24,8 @@ from contracts.generation import Tier
 from control.completions.total_tables import COUNTS
 from gateway.autocomplete.event_type import EventType
 from gateway.supersession.in_flight_request import SUPERSEDED
+from storage.calendar import hour_of, midnight, week_of
 from storage.latency_histogram import bucket_sql
-from storage.week import week_of
 from storage.worker_connection import Connection, connect
 
 LOCK_ID = 0x636D706C
@@ -217,16 +217,6 @@ def roll_up(
     return hours
 
 
-def hour_of(moment: datetime) -> datetime:
-    """The whole hour that a moment in UTC lies in."""
-    return moment.replace(minute=0, second=0, microsecond=0)
-
-
-def begin_of(day: date) -> datetime:
-    """Midnight, UTC."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
 @contextlib.contextmanager
 def _alone(connection: Connection) -> Iterator[None]:
     """A transaction that excludes other runs."""
@@ -257,7 +247,7 @@ def _redo_hours(connection: Connection, due: Sequence[datetime]) -> int:
         _redo_hour(connection, hour, whose)
         days[hour.date()].update(whose)
     for day, whose in sorted(days.items()):
-        _redo(connection, DETAILED, day, begin_of(day), begin_of(day) + DAY, whose)
+        _redo(connection, DETAILED, day, midnight(day), midnight(day) + DAY, whose)
         for cut in DAILY:
             _redo(connection, cut, day, day, day + DAY, whose)
         weeks[week_of(day)].update(whose)
@@ -281,6 +271,6 @@ def _redo(connection: Connection, cut: Cut, at: date, begin: date, end: date, or
 
 def _forget(connection: Connection, oldest: date) -> None:
     """Delete rows before the oldest week: none stays without some of its parts."""
-    connection.execute(FORGET_HOURS, (begin_of(oldest),))
+    connection.execute(FORGET_HOURS, (midnight(oldest),))
     for statement in FORGET:
         connection.execute(statement, (oldest,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from control.completions.total_tables import (
     project_completion_days,
     project_completion_weeks,
 )
+from storage.calendar import midnight
 
 DAY, WEEK = timedelta(days=1), timedelta(weeks=1)
 SUMMED = (*COUNTS, "buckets", "counts")
@@ -52,7 +53,7 @@ def _spans(
     monday = first + timedelta(days=-first.weekday() % 7)
     last_monday = past - timedelta(days=past.weekday())
     weekly = daily is project_completion_days and not by_day and monday < last_monday
-    spans: list[tuple[Column[Any], date, date]] = [(completion_hours.c.hour, begin, _midnight(first))]
+    spans: list[tuple[Column[Any], date, date]] = [(completion_hours.c.hour, begin, midnight(first))]
     if weekly:
         spans += [
             (daily.c.day, first, monday),
@@ -61,7 +62,7 @@ def _spans(
         ]
     else:
         spans.append((daily.c.day, first, past))
-    spans.append((completion_hours.c.hour, _midnight(past), end))
+    spans.append((completion_hours.c.hour, midnight(past), end))
     yield from (each for each in spans if each[1] < each[2])
 
 
@@ -75,7 +76,3 @@ def _part(
         day = func.timezone(literal_column("'UTC'"), time).cast(Date) if is_hour else time
         chosen.append(day.label("day"))
     return select(*chosen).where(columns.organization_id == organization_id, time >= begin, time < end)
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -18,6 +18,7 @@ from control.slo.asked import FAILED_CODE, KNOWN_MODEL, LIMITED, RETRIED, RULE, 
 from control.slo.judgement import FAILED
 from control.slo.request_rollup import EVERY_TIER, EVERYBODY, HOUR, NO_KEY
 from control.slo.standing import LAST_RUN
+from storage.calendar import hour_of
 from storage.rows import fetchval
 
 MOST_REFUSED = 100
@@ -124,8 +125,8 @@ async def counts_of(
     counts = Counts()
     last_run = await fetchval(connection, LAST_RUN)
     # an hour that the last run has seen the end of; what came to it since is seen a minute later
-    since = _hour_of(began.astimezone(UTC) + HOUR - began.resolution)
-    until = since if last_run is None else _hour_of(min(ended, last_run).astimezone(UTC))
+    since = hour_of(began.astimezone(UTC) + HOUR - began.resolution)
+    until = since if last_run is None else hour_of(min(ended, last_run).astimezone(UTC))
     if until <= since:
         await _add_traces(connection, counts, began, ended, organization_id, tier)
     else:
@@ -208,7 +209,3 @@ async def _named(
         RefusedOf(organization_id, None if key_id is None else names.get(key_id, str(key_id)), requests)
         for (organization_id, key_id), requests in most
     ]
-
-
-def _hour_of(moment: datetime) -> datetime:
-    return moment.replace(minute=0, second=0, microsecond=0)

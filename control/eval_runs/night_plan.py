@@ -17,6 +17,7 @@ from control.evals import store
 from control.evals.target import target_of, version_of
 from control.fleet.revision import newest
 from storage.audit_log import Actor, Change, record
+from storage.calendar import midnight
 
 if TYPE_CHECKING:
     from celery.schedules import crontab
@@ -134,10 +135,10 @@ class NightPlanner:
 
 def moments(when: crontab, start: datetime, step: int) -> Iterator[datetime]:
     """The crontab's moments in UTC: after `start` with a step of 1, at or before it with -1, the nearest first."""
-    midnight = start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight(start.astimezone(UTC))
     times = sorted(((hour, minute) for hour in when.hour for minute in when.minute), reverse=step < 0)
     for days in range(_MOST_DAYS):
-        day = midnight + step * timedelta(days=days)
+        day = first + step * timedelta(days=days)
         if (
             day.month in when.month_of_year
             and day.day in when.day_of_month

@@ -16,8 +16,9 @@ import msgspec
 
 from contracts.dated_request_id import first_at
 from control.prefixes.contract import OpenDrop, Place, Standing, Totals, culprit, standing, usual_share
-from control.prefixes.rollup import LOCK_ID, hour_of
+from control.prefixes.rollup import LOCK_ID
 from control.prefixes.upkeep_config import PrefixUpkeepConfig
+from storage.calendar import hour_of
 from storage.worker_connection import Connection, connect
 
 logger = logging.getLogger(__name__)

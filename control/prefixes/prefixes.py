@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
@@ -10,14 +10,15 @@ from uuid import UUID
 from msgspec import Meta, Struct, field
 from sqlalchemy import BigInteger, ColumnElement, and_, func, null, select
 
-from contracts.errors import InvalidField, PermissionDenied
+from contracts.errors import PermissionDenied
 from control.api.call import AdminCall
-from control.api.moments import moment
-from control.api.pages import page_of
+from control.api.moments import period
+from control.api.pages import page_of, page_of_sum
 from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
 from control.prefixes.tables import prefix_drops, prefix_shares, prefix_texts
 from gateway.prefixes.difference import Cause, Part
-from storage.rows import columns_of, equal, fetchrow, is_set, record_of
+from storage.calendar import hour_of
+from storage.rows import columns_of, equal, is_set
 
 LAST = timedelta(days=7)
 MOST_TOTALS = 5_000
@@ -126,11 +127,7 @@ class PrefixQuery(PageQuery, frozen=True, kw_only=True):
 
     def period(self) -> tuple[datetime, datetime]:
         """In UTC. Raises InvalidField."""
-        end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
-        begin = end - LAST if self.start is None else moment(self.start, "start")
-        if begin >= end:
-            raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
-        return begin, end
+        return period(self.start, self.end, LAST)
 
 
 class PrefixTotalsQuery(PrefixQuery, frozen=True, kw_only=True):
@@ -177,9 +174,7 @@ async def get_prefix_totals(call: AdminCall, organization_id: UUID, query: Prefi
     }
     statement = select(*columns_of(PrefixTotals, prefix_shares, **computed)).where(_asked(organization_id, query))
     if not chosen:
-        row = await fetchrow(call.connection, statement)
-        some = [] if row is None or row["requests"] is None else [record_of(PrefixTotals, row)]
-        return Page(data=some, has_more=False, next_cursor=None)
+        return await page_of_sum(call.connection, PrefixTotals, statement)
     return await page_of(call.connection, PrefixTotals, statement.group_by(*chosen), query, *chosen)
 
 
@@ -188,7 +183,7 @@ def _asked(organization_id: UUID, query: PrefixQuery) -> ColumnElement[bool]:
     table = prefix_shares.c
     return and_(
         table.organization_id == organization_id,
-        table.hour >= begin.replace(minute=0, second=0, microsecond=0),
+        table.hour >= hour_of(begin),
         table.hour < end,
         equal(table.model, query.model),
         equal(table.template, query.template),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from contracts.dated_request_id import first_at
+from storage.calendar import hour_of
 from storage.worker_connection import Connection, connect
 
 LOCK_ID = 0x70726673
@@ -123,8 +124,3 @@ def _touched(connection: Connection, begin: datetime, oldest: datetime) -> list[
         "past": first_at(begin.timestamp()),
     }
     return [hour.astimezone(UTC) for (hour,) in connection.execute(TOUCHED, bounds)]
-
-
-def hour_of(moment: datetime) -> datetime:
-    """The whole hour that a moment in UTC lies in."""
-    return moment.replace(minute=0, second=0, microsecond=0)

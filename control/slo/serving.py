@@ -18,7 +18,7 @@ from contracts.dated_request_id import first_at
 from contracts.errors import InvalidField
 from contracts.generation import Tier
 from control.api.call import AdminCall
-from control.api.moments import moment
+from control.api.moments import period
 from control.api.schemas import LedgerMoment, ModelName, Name, Query
 from control.slo.serving_rollup import MEASURED
 from control.slo.standing import LAST_RUN, end_of
@@ -305,10 +305,7 @@ def _length(bucket: ServingBucket, period: timedelta) -> timedelta:
 
 def _period(query: ServingQuery) -> tuple[datetime, datetime, timedelta]:
     """In UTC, of whole buckets, and a bucket's length. Raises InvalidField."""
-    end = datetime.now(UTC) if query.end is None else moment(query.end, "end")
-    begin = end - timedelta(days=1) if query.start is None else moment(query.start, "start")
-    if begin >= end:
-        raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+    begin, end = period(query.start, query.end, timedelta(days=1))
     longest = LONGEST.get(query.bucket)
     if longest is not None and end - begin > longest:
         raise InvalidField(

@@ -33,8 +33,8 @@ from contracts.errors import ConfigError, InvalidField
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from control.api.call import AdminCall
-from control.api.moments import moment
-from control.api.pages import page_of
+from control.api.moments import period
+from control.api.pages import page_of, page_of_sum
 from control.api.schemas import LedgerMoment, ModelName, Page, PageQuery, Query
 from control.slo.budget import LEAST_BAD, BurnPair
 from control.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
@@ -43,7 +43,7 @@ from control.slo.standing import Standing
 from control.slo.tables import COUNTS
 from control.slo.totals import totals
 from gateway.desired import document
-from storage.rows import columns_of, fetch, fetchrow, record_of
+from storage.rows import columns_of, fetch
 
 LAST_DAY = timedelta(days=1)
 _MOMENTS = ARRAY(DateTime(timezone=True))
@@ -293,7 +293,7 @@ async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
     desired state, whether it works or not. Amounts are of the whole minutes in which the pool had a price, and divided
     by the good tokens of the same minutes. `start` is rounded down to its minute and `end` up, but not beyond now.
     """
-    begin, end = _period(query.start, query.end)
+    begin, end = period(query.start, query.end, LAST_DAY)
     # nothing was rented yet of what is to come
     begin, end = _minute_of(begin), min(_minute_of(end - MICROSECOND) + MINUTE, datetime.now(UTC))
     if begin >= end:
@@ -378,7 +378,7 @@ async def _totals(
     call: AdminCall, query: PeriodQuery, organization_id: UUID | None, groups: list[str], *, deployment: bool = False
 ) -> Page[GoodputTotals]:
     """deployment: what organizations asked for beyond their share is not counted."""
-    begin, end = _period(query.start, query.end)
+    begin, end = period(query.start, query.end, LAST_DAY)
     most = MOST.get(query.bucket)
     if most is not None and end - begin > most:
         raise InvalidField(
@@ -416,15 +416,4 @@ async def _totals(
         )
     if query.cursor is not None:
         raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
-    row = await fetchrow(call.connection, statement)
-    some = [] if row is None or row["requests"] is None else [record_of(GoodputTotals, row)]
-    return Page(data=some, has_more=False, next_cursor=None)
-
-
-def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
-    """In UTC. Raises InvalidField."""
-    until = datetime.now(UTC) if end is None else moment(end, "end")
-    since = until - LAST_DAY if start is None else moment(start, "start")
-    if since >= until:
-        raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
-    return since, until
+    return await page_of_sum(call.connection, GoodputTotals, statement)

@@ -10,6 +10,7 @@ from sqlalchemy import ARRAY, Column, DateTime, Select, Subquery, Table, all_, l
 
 from control.slo.serving_tables import serving_hours, serving_minutes
 from control.slo.tables import COUNTS, slo_hours, slo_minutes
+from storage.calendar import hour_of
 
 HOUR = timedelta(hours=1)
 LEVELS = ((serving_minutes, serving_hours), (slo_minutes, slo_hours))
@@ -31,7 +32,7 @@ def totals(edges: Iterable[datetime], told_apart: Collection[str], *, by_minute:
     )
     if by_minute or hours is None:
         return _rows(minutes, told_apart, begin, end).subquery("totals")
-    begins = {moment: moment.replace(minute=0, second=0, microsecond=0) for moment in moments}
+    begins = {moment: hour_of(moment) for moment in moments}
     cut = sorted({begun for moment, begun in begins.items() if begun != moment})
     whole = _rows(hours, told_apart, begin, end).where(_time_of(hours) != all_(literal(cut, _MOMENTS)))
     parts = (_rows(minutes, told_apart, max(begun, begin), min(begun + HOUR, end)) for begun in cut)

@@ -13,7 +13,7 @@ from contracts.misfit import sentence_and_path
 from gateway.limits.levels import Level, Limits, Rule
 from gateway.limits.store import Connection, rule_of
 
-_OF_SUBJECT = "SELECT * FROM gateway.limits WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
+_OF_SUBJECT = "SELECT * FROM gateway.{table} WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
 _WITHIN = """
 WITH subjects AS (
     SELECT 'organization' AS level, id, name, id AS organization_id FROM gateway.organizations
@@ -39,12 +39,18 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
                    max_concurrency, tokens_per_day, money_micro_per_month, max_prompt_tokens, updated_at)
                 = ($4, $5, $6, $7, $8, $9, $10, $11, now())
 """
-_DELETE = "DELETE FROM gateway.limits WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
+_DELETE = "DELETE FROM gateway.{table} WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
 
 
 async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[Rule]:
     """A subject's rules: for all tiers first."""
-    return [rule_of(row) for row in await connection.fetch(_OF_SUBJECT, level.value, subject_id)]
+    return [rule_of(row) for row in await rows_of(connection, "limits", level, subject_id)]
+
+
+async def rows_of(connection: Connection, table: str, level: Level, subject_id: UUID | str) -> list[asyncpg.Record]:
+    """A subject's rows in a table of rules: for all tiers first. table: a name of ours."""
+    rows: list[asyncpg.Record] = await connection.fetch(_OF_SUBJECT.format(table=table), level.value, subject_id)
+    return rows
 
 
 async def rules_within(
@@ -80,7 +86,15 @@ async def put_rule(
 
 async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> bool:
     """Delete a rule; whether there was one."""
-    done: str = await connection.execute(_DELETE, level.value, subject_id, tier.value if tier else None)
+    return await delete_row(connection, "limits", level, subject_id, tier)
+
+
+async def delete_row(
+    connection: Connection, table: str, level: Level, subject_id: UUID | str, tier: Tier | None
+) -> bool:
+    """The same in any table of rules. table: a name of ours."""
+    statement = _DELETE.format(table=table)
+    done: str = await connection.execute(statement, level.value, subject_id, tier.value if tier else None)
     return not done.endswith(" 0")
 
 

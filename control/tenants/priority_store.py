@@ -5,23 +5,22 @@ from __future__ import annotations
 from uuid import UUID
 
 from contracts.generation import Tier
-from control.tenants.limit_store import rows_within
+from control.tenants.limit_store import delete_row, rows_of, rows_within
 from gateway.limits.levels import Level
 from gateway.limits.priorities import Priorities, PriorityRule
-from gateway.limits.priority_store import Connection, priorities_of_all, rule_of
+from gateway.limits.priority_store import priorities_of_all, rule_of
+from gateway.limits.store import Connection
 
 _ABOVE = """
 SELECT project_id, organization_id
   FROM gateway.api_keys JOIN gateway.projects ON projects.id = project_id
  WHERE api_keys.id = $1
 """
-_OF_SUBJECT = "SELECT * FROM gateway.priorities WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
 _PUT = """
 INSERT INTO gateway.priorities (level, subject_id, tier, service_class, share) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (subject_id, level, tier)
     DO UPDATE SET (service_class, share, updated_at) = ($4, $5, now())
 """
-_DELETE = "DELETE FROM gateway.priorities WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
 
 
 async def priorities_of_key(connection: Connection, key_id: UUID) -> Priorities:
@@ -34,7 +33,7 @@ async def priorities_of_key(connection: Connection, key_id: UUID) -> Priorities:
 
 async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[PriorityRule]:
     """A subject's rules: for all tiers first."""
-    return [rule_of(row) for row in await connection.fetch(_OF_SUBJECT, level.value, subject_id)]
+    return [rule_of(row) for row in await rows_of(connection, "priorities", level, subject_id)]
 
 
 async def rules_within(
@@ -57,4 +56,4 @@ async def put_rule(connection: Connection, rule: PriorityRule) -> None:
 
 async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> None:
     """Delete a rule, if there is one."""
-    await connection.execute(_DELETE, level.value, subject_id, tier.value if tier else None)
+    await delete_row(connection, "priorities", level, subject_id, tier)

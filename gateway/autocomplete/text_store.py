@@ -6,7 +6,6 @@ more (storage/stored_prompts.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.wire.gap import Gap
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind
+from storage.write_behind import WriteBehind, by_column
 
 MAX_WAITING = 2_000
 BATCH = 200
@@ -55,7 +54,7 @@ class TextStore:
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
         self._rows = WriteBehind(
             pool,
-            _write,
+            by_column(INSERT),
             "texts of completions",
             most=MAX_WAITING,
             batch=BATCH,
@@ -83,7 +82,3 @@ class TextStore:
     async def flush(self) -> None:
         """Write what waits. Raises nothing of the database's: it is tried again with the next batch."""
         await self._rows.flush()
-
-
-async def _write(connection: asyncpg.Connection, rows: Sequence[Texts]) -> None:
-    await connection.execute(INSERT, *(list(column) for column in zip(*rows, strict=True)))

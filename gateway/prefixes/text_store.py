@@ -7,7 +7,6 @@ still wants it is asked once more by the statement that writes (storage/stored_p
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from gateway.prefixes.excerpt import Excerpt
 from gateway.prefixes.observer import PrefixSample
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind
+from storage.write_behind import WriteBehind, by_column
 
 MAX_WAITING = 500
 EVERY_S = 60.0
@@ -60,7 +59,7 @@ class PrefixTexts:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._rows = WriteBehind(
-            pool, _write, "texts of prefixes", most=MAX_WAITING, batch=MAX_WAITING, on_dropped=lambda: None
+            pool, by_column(INSERT), "texts of prefixes", most=MAX_WAITING, batch=MAX_WAITING, on_dropped=lambda: None
         )
         self._last_s: OrderedDict[tuple[str, str, str, str | None], float] = OrderedDict()
 
@@ -92,7 +91,3 @@ class PrefixTexts:
     async def flush(self) -> None:
         """Write what waits. Raises nothing of the database's: it is tried again with the next call."""
         await self._rows.flush()
-
-
-async def _write(connection: asyncpg.Connection, rows: Sequence[Texts]) -> None:
-    await connection.execute(INSERT, *(list(column) for column in zip(*rows, strict=True)))

@@ -25,7 +25,6 @@ REFUSALS = {
     503: "Stored responses or keys cannot be read now; try again.",
 }
 JsonObject = dict[str, Any]
-OBJECT: JsonObject = {"type": "object"}
 CONVERSATION_ID = {
     "name": "conversation_id",
     "in": "path",

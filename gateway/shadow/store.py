@@ -16,7 +16,7 @@ from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.pair import Pair, PairTexts
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind
+from storage.write_behind import WriteBehind, by_column
 
 MAX_PAIRS = 5_000
 MAX_REVIEWS = 100
@@ -70,7 +70,7 @@ class PairStore:
         dropped = metrics.pairs_dropped.inc
         self._pairs = WriteBehind(pool, _write, "shadow pairs", most=MAX_PAIRS, batch=BATCH, on_dropped=dropped)
         self._reviews = WriteBehind(
-            pool, _write_reviews, "texts of reviews", most=MAX_REVIEWS, batch=MAX_REVIEWS, on_dropped=dropped
+            pool, by_column(INSERT_REVIEWS), "texts of reviews", most=MAX_REVIEWS, batch=MAX_REVIEWS, on_dropped=dropped
         )
         self._task = BackgroundTask.every(flush_s, self.flush, "shadow pairs")
 
@@ -119,7 +119,3 @@ async def _write(connection: asyncpg.Connection, rows: Sequence[Pair]) -> None:
         for pair in rows
     ]
     await connection.execute(INSERT_PAIRS, msgspec.json.encode(flat).decode())
-
-
-async def _write_reviews(connection: asyncpg.Connection, rows: Sequence[_Review]) -> None:
-    await connection.execute(INSERT_REVIEWS, *(list(column) for column in zip(*rows, strict=True)))

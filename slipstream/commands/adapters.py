@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slipstream.commands.projects import none_in, organization_option
-from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, Finder, listed, operated
+from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -64,7 +64,7 @@ def add(made: Adapter) -> object:
 
 
 @operated(
-    adapters, AdminOperation("tenants.adapters.delete_adapter", Finder("adapter_named", ("organization", "which")))
+    adapters, AdminOperation("tenants.adapters.delete_adapter", PathValue("adapter_named", ("organization", "which")))
 )
 @organization_option
 @click.argument("which")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slipstream.commands.members import ROLES, administered_option
-from slipstream.operated import ADMINISTERED, MOST_LISTED, AdminOperation, Finder, listed, operated
+from slipstream.operated import ADMINISTERED, MOST_LISTED, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -75,7 +75,7 @@ def list_command() -> None:
     """List an organization's admin keys, newest first; never their secrets."""
 
 
-@operated(admin_keys, AdminOperation("tenants.admin_keys.revoke_admin_key", Finder("admin_key_named", ("which",))))
+@operated(admin_keys, AdminOperation("tenants.admin_keys.revoke_admin_key", PathValue("admin_key_named", ("which",))))
 @click.argument("which", metavar="KEY")
 def revoke(key: AdminKey) -> str:
     """Revoke the admin key WHICH (its id, its sk-slip-admin-… as in the list, or its name), for good and at once."""

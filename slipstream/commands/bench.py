@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from contracts.base_url import base_url
 from contracts.errors import ConfigError
 from slipstream.commands.objectives import objective_option, promises_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from tools.bench.measure import Course, Target
     from tools.bench.summary import Figure, Summary
 
-LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
-"""Of the key: the run is what limits it. Limits of its organization and project hold."""
+KEY_LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
+"""Above every load. The limits of the key's organization and project hold."""
 KEY_HOURS = 24
-NEW_KEY_S = 10.0
 MOST_LATE_S = 0.05
 HEAD = ("", "avg", "p50", "p90", "p99", "max")
 ROWS = (
@@ -170,11 +170,11 @@ def _target(
     endpoint: str | None,
 ) -> Iterator[Target]:
     """Where the load goes; here with a key for the time of the run."""
-    from tools.bench.measure import Target, models
+    from tools.bench.measure import PATHS, Target, models
     from tools.lsp.key import take_key
 
     if url is not None:
-        base = _base(url)
+        base = base_url(url)
         key = take_key({}, key_file, os.environ)
         listed = asyncio.run(models(base, key))
         if not listed:
@@ -184,20 +184,16 @@ def _target(
         return
     from contracts.generation import Tier
     from control.tenants.limits import NewLimits
-    from slipstream.lent_key import Payer, lent_key
+    from slipstream.lent_key import Payer, lent_key, require_served
     from slipstream.processes import public_url
 
-    base = _base(public_url(running_settings(*deployment)))
+    base = public_url(running_settings(*deployment))
     with lent_key(
-        deployment, "bench", Payer(*payer), NewLimits(**LIMITS), model=model, tiers=set(Tier), hours=KEY_HOURS
+        deployment, "bench", Payer(*payer), NewLimits(**KEY_LIMITS), model=model, tiers=set(Tier), hours=KEY_HOURS
     ) as lent:
-        asyncio.run(models(base, lent.secret, NEW_KEY_S))
-        chosen = "completions" if lent.model.tier is Tier.AUTOCOMPLETE else "chat"
-        yield Target(base, lent.secret, lent.model.name, endpoint or chosen)
-
-
-def _base(url: str) -> str:
-    return url.rstrip("/").removesuffix("/v1")
+        chosen = endpoint or ("completions" if lent.model.tier is Tier.AUTOCOMPLETE else "chat")
+        require_served(base, f"/v1{PATHS[chosen]}", "this command", lent.secret)
+        yield Target(base, lent.secret, lent.model.name, chosen)
 
 
 async def _measured(target: Target, load: Load) -> Course:

@@ -12,7 +12,7 @@ import click
 
 from contracts.errors import ConfigError
 from slipstream.moment import SPAN, span
-from slipstream.operated import MOST_LISTED, AdminOperation, Finder, operated
+from slipstream.operated import MOST_LISTED, AdminOperation, PathValue, operated
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FEW = "too few"
 HEAD = ("made at (UTC)", "change", "number", "expected", "expected so far", "before", "after", "did", "kept", "id")
-CHANGE = Finder(None, ("change_id",))
+CHANGE = PathValue(None, ("change_id",))
 
 
 class ChangeId(click.ParamType[UUID]):

@@ -10,16 +10,14 @@ import click
 
 from contracts.errors import Conflict, NotFound
 from slipstream.listing import names
-from slipstream.operated import ORGANIZATION, AdminOperation, Finder, listed, operated
+from slipstream.operated import ORGANIZATION, AdminOperation, Noted, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
     from control.tenants.keys import Key, KeyWithSecret
 
-LIMITS = {"requests_per_minute": "requests/min", "tokens_per_minute": "tokens/min", "max_concurrency": "at once"}
+LIMIT_UNITS = {"requests_per_minute": "requests/min", "tokens_per_minute": "tokens/min", "max_concurrency": "at once"}
 """Limits that a new key can be given, with their units."""
-NOTES = "slipstream.keys.notes"
-"""Sentences about what was made besides the key, in click's context."""
 
 
 @click.group()
@@ -27,7 +25,7 @@ def keys() -> None:
     """Make, list, rotate and revoke API keys."""
 
 
-async def _create(call: AdminCall, given: dict[str, Any]) -> KeyWithSecret:
+async def _create(call: AdminCall, given: dict[str, Any]) -> Noted:
     from control.tenants.keys import NewKey, create_key
     from control.tenants.limits import ALL_TIERS, NewLimits, put_limits
     from gateway.limits.levels import Level
@@ -38,10 +36,10 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> KeyWithSecret:
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     scopes = list(given["scopes"]) or None
     body = converted({"name": given["name"], "scopes": scopes, "expires_at": expires_at}, NewKey)
-    limits = converted({name: given[name] for name in LIMITS}, NewLimits)
+    limits = converted({name: given[name] for name in LIMIT_UNITS}, NewLimits)
+    notes: list[str] = []
     if given["create_missing"]:
         project_id, notes = await ensure_project_named(call, organization, project)
-        click.get_current_context().meta[NOTES] = notes
     else:
         try:
             project_id = await project_named(call.connection, organization, project)
@@ -50,7 +48,7 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> KeyWithSecret:
     made = await create_key(call, project_id, body)
     if limits:
         await put_limits(call, Level.KEY, made.key.id, ALL_TIERS, limits)
-    return made
+    return Noted(made, notes)
 
 
 @operated(keys, _create)
@@ -65,8 +63,6 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> KeyWithSecret:
 @click.option("--expires-days", type=click.FloatRange(min=0, min_open=True), help="Default: never.")
 def create(made: KeyWithSecret) -> str:
     """Make a key and print it: the only time it is shown."""
-    for note in click.get_current_context().meta.get(NOTES, ()):
-        click.echo(note, err=True)
     return made.secret
 
 
@@ -78,7 +74,7 @@ async def _overview(call: AdminCall, given: dict[str, Any]) -> list[dict[str, An
 
 
 def _limits(key: dict[str, Any]) -> str:
-    return ", ".join(f"{key[name]:,} {unit}" for name, unit in LIMITS.items() if key[name] is not None) or "none"
+    return ", ".join(f"{key[name]:,} {unit}" for name, unit in LIMIT_UNITS.items() if key[name] is not None) or "none"
 
 
 @listed(
@@ -100,27 +96,22 @@ def list_command() -> None:
     """List keys, oldest first; never their secrets."""
 
 
-@operated(keys, AdminOperation("tenants.keys.revoke_key", Finder("key_named", ("which",))))
+@operated(keys, AdminOperation("tenants.keys.revoke_key", PathValue("key_named", ("which",))))
 @click.argument("which", metavar="KEY")
 def revoke(key: Key) -> str:
     """Revoke the key WHICH (its id, its sk-slip-… as in the list, or its name), for good, everywhere within 1 s."""
     return f"revoked {key.display} ({key.name})"
 
 
-def _seconds(given: dict[str, Any]) -> int:
-    overlap_hours: float = given["overlap_hours"]
-    return round(overlap_hours * 3_600)
-
-
-async def _rotate(call: AdminCall, given: dict[str, Any]) -> KeyWithSecret:
+async def _rotate(call: AdminCall, given: dict[str, Any]) -> Noted:
     from control.api.key_resource import Rotation
     from control.tenants.keys import KEYS, rotate_key
     from slipstream.tenants import key_named
 
-    body = Rotation(overlap_s=_seconds(given), end_previous=given["end_previous"])
+    body = Rotation(overlap_s=round(given["overlap_hours"] * 3_600), end_previous=given["end_previous"])
     key = await KEYS.find(call, await key_named(call.connection, given["which"]))
     try:
-        return await rotate_key(call, key.id, body)
+        rotated = await rotate_key(call, key.id, body)
     except Conflict as error:
         if error.param != "end_previous":
             raise
@@ -128,6 +119,12 @@ async def _rotate(call: AdminCall, given: dict[str, Any]) -> KeyWithSecret:
             f"The secret of {key.display} before its last rotation still opens until "
             f"{key.previous_expires_at:%Y-%m-%d %H:%M:%S} UTC. Wait, or end it now with --end-previous."
         ) from None
+    until = rotated.key.previous_expires_at
+    if body.overlap_s and until is not None:
+        note = f"the old secret works until {until:%Y-%m-%d %H:%M:%S} UTC; --overlap-hours 0 ends it at once"
+    else:
+        note = "the old secret has ended"
+    return Noted(rotated, [note])
 
 
 @operated(keys, _rotate)
@@ -139,10 +136,4 @@ async def _rotate(call: AdminCall, given: dict[str, Any]) -> KeyWithSecret:
 def rotate(rotated: KeyWithSecret) -> str:
     """Give the key WHICH (its id, its sk-slip-… as in the list, or its name) a new secret and print it; the old one
     opens until the end of the overlap."""
-    until = rotated.key.previous_expires_at
-    if _seconds(click.get_current_context().params) and until is not None:
-        note = f"the old secret works until {until:%Y-%m-%d %H:%M:%S} UTC; --overlap-hours 0 ends it at once"
-    else:
-        note = "the old secret has ended"
-    click.echo(note, err=True)
     return rotated.secret

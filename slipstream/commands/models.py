@@ -11,7 +11,7 @@ import msgspec
 
 from contracts.errors import InvalidField, NotFound
 from slipstream.fleet_edit import How, edit, edit_options, fields_of
-from slipstream.operated import AdminOperation, Finder, operated
+from slipstream.operated import AdminOperation, PathValue, operated
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def list_command(found: FleetModels) -> str:
     return "\n".join(table(HEAD, rows))
 
 
-@operated(models, AdminOperation("fleet.models.get_model", Finder(None, ("name",))))
+@operated(models, AdminOperation("fleet.models.get_model", PathValue(None, ("name",))))
 @click.argument("name")
 def show(found: Model) -> str:
     """Show the model NAME as JSON, as `set --file` takes it; what is not there is at its default."""

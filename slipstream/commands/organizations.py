@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from slipstream.listing import state_of
-from slipstream.operated import MOST_LISTED, AdminOperation, Finder, listed, operated
+from slipstream.operated import MOST_LISTED, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.tenants.organizations import Organization
 
-UPDATE, WHICH = "tenants.organizations.update_organization", Finder("organization_named", ("which",))
+UPDATE, WHICH = "tenants.organizations.update_organization", PathValue("organization_named", ("which",))
 
 
 @click.group()

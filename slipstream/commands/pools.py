@@ -13,7 +13,7 @@ from slipstream.commands.models import FILE
 from slipstream.commands.options import running_settings
 from slipstream.fleet_edit import How, edit, edit_options, fields_of
 from slipstream.hints import command
-from slipstream.operated import AdminOperation, Finder, operated
+from slipstream.operated import AdminOperation, PathValue, operated
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def list_command(found: FleetPools) -> str:
     return "\n".join(table(HEAD, [row for pool in found.data for row in _rows(pool)]))
 
 
-@operated(pools, AdminOperation("fleet.pools.get_pool", Finder(None, ("name",))))
+@operated(pools, AdminOperation("fleet.pools.get_pool", PathValue(None, ("name",))))
 @click.argument("name")
 def show(found: Pool) -> str:
     """Show the pool NAME as JSON, as `set --file` takes it; what is not there is at its default."""

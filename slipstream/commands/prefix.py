@@ -50,9 +50,10 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
     Example:
       slipstream usage prefix --organization acme --since 7d
     """
-    from control.prefixes.rollup import hour_of, roll_up
+    from control.prefixes.rollup import roll_up
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
+    from storage.calendar import hour_of
 
     settings = running_settings(*deployment)
     days = settings.worker.prefixes.sample_retention_days

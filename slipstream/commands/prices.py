@@ -11,15 +11,12 @@ import click
 from contracts.errors import InvalidField, NotFound
 from slipstream.hints import command
 from slipstream.money import Money, told
-from slipstream.operated import MOST_LISTED, AdminOperation, listed, operated
+from slipstream.operated import MOST_LISTED, AdminOperation, Noted, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
     from control.api.schemas import Page
     from control.billing.prices import CreatedPrice, ModelPrice
-
-FREE = "slipstream.prices.free"
-"""Models without a price, in click's context."""
 
 
 class Utc(click.DateTime):
@@ -47,13 +44,13 @@ def prices() -> None:
     """
 
 
-async def _listed(call: AdminCall, given: dict[str, Any]) -> Page[ModelPrice]:
+async def _listed(call: AdminCall, given: dict[str, Any]) -> Noted:
     model = given["model"]
     found = await _prices(call, model)
     served = {each.name for each in call.fleet.models if model in (None, each.name)}
     priced = {each.model for each in found.data if _state(each) == "in force"}
-    click.get_current_context().meta[FREE] = [] if found.has_more else sorted(served - priced)
-    return found
+    free = [] if found.has_more else sorted(served - priced)
+    return Noted(found, [f"without a price now, so free: {', '.join(free)}"] if free else [])
 
 
 @listed(
@@ -76,8 +73,6 @@ async def _listed(call: AdminCall, given: dict[str, Any]) -> Page[ModelPrice]:
 @click.option("--model", help="Only this model's.")
 def list_command() -> None:
     """List prices, past and coming ones too, the newest first; and which models have none."""
-    if free := click.get_current_context().meta[FREE]:
-        print(f"without a price now, so free: {', '.join(free)}", file=sys.stderr)
 
 
 @operated(prices, AdminOperation("billing.prices.create_price"), "set")

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from slipstream.listing import names, state_of
-from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, Finder, listed, operated
+from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.tenants.projects import Project
@@ -55,7 +55,7 @@ def create(made: Project) -> object:
 
 
 @operated(
-    projects, AdminOperation("tenants.projects.update_project", Finder("project_named", ("organization", "which")))
+    projects, AdminOperation("tenants.projects.update_project", PathValue("project_named", ("organization", "which")))
 )
 @organization_option
 @click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. `all`: every model.")

@@ -7,24 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 
 import click
 
-from contracts.errors import ConfigError, NoEngine
+from contracts.base_url import base_url
+from contracts.errors import ConfigError
 from contracts.generation import Tier
-from slipstream.coding_clients import CLIENTS, CodingClient, Served, environment_of
+from slipstream.coding_clients import CLIENTS, Served, environment_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
-from slipstream.hints import command
-from slipstream.lent_key import Payer, lent_key
+from slipstream.lent_key import Payer, lent_key, require_served
 from slipstream.money import Money
 
 REQUESTS_PER_MINUTE, MAX_CONCURRENCY = 600, 16
 """More than an agent with its children sends, less than a runaway loop."""
-CHECK_TIMEOUT_S = 10.0
-CHECK_EVERY_S = 0.2
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -70,13 +65,13 @@ def run(
     from control.tenants.limits import NewLimits
     from slipstream.processes import public_url
 
-    base = (url or settings.gateway.console.public_url or public_url(settings)).rstrip("/").removesuffix("/v1")
+    base = base_url(url or settings.gateway.console.public_url or public_url(settings))
     limits = NewLimits(
         requests_per_minute=REQUESTS_PER_MINUTE, max_concurrency=MAX_CONCURRENCY, money_micro_per_month=money_per_month
     )
     payer = Payer(organization, project)
     with lent_key(deployment, f"run {client}", payer, limits, model=model, tiers={Tier.CHAT}, hours=hours) as lent:
-        require_served(chosen, base, lent.secret)
+        require_served(base, chosen.path, chosen.program, lent.secret)
         served = Served(base, lent.secret, lent.model.name, lent.model.context_tokens)
         print(
             f"{client} with {lent.model.name} at {base}; key {lent.key.display} is revoked when it ends, "
@@ -85,39 +80,6 @@ def run(
         )
         code = _ended([program, *chosen.arguments(served), *arguments], environment_of(chosen, served, os.environ))
     sys.exit(code)
-
-
-def require_served(client: CodingClient, base: str, secret: str) -> None:
-    """Raise ConfigError unless the gateway takes the key and serves the client's API. An empty body costs nothing."""
-    until = time.monotonic() + CHECK_TIMEOUT_S
-    status, said = _asked(base + client.path, secret)
-    while status == 401 and time.monotonic() < until:  # until the gateway knows the key
-        time.sleep(CHECK_EVERY_S)
-        status, said = _asked(base + client.path, secret)
-    if status == 0:
-        raise NoEngine(
-            f"no gateway answers at {base} ({said}); `{command('status')}` shows what runs; --url names another gateway"
-        )
-    if status in (404, 405, 501):
-        raise ConfigError(f"the gateway at {base} does not serve {client.path}, which {client.program} speaks")
-    if status in (401, 403):
-        raise ConfigError(
-            f"the gateway at {base} refuses this deployment's key ({said}); it may be another deployment's: check --url"
-        )
-
-
-def _asked(url: str, secret: str) -> tuple[int, str]:
-    """Status and beginning of the body; 0 and the reason without an answer."""
-    headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
-    request = urllib.request.Request(url, b"{}", headers)  # noqa: S310  the operator's own URL
-    try:
-        with urllib.request.urlopen(request, timeout=CHECK_TIMEOUT_S) as response:  # noqa: S310
-            return response.status, ""
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read(300).decode(errors="replace")
-    except (OSError, ValueError) as error:
-        return 0, str(error)
 
 
 def _ended(arguments: list[str], environment: dict[str, str]) -> int:

@@ -15,7 +15,7 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.hints import command
 from slipstream.listing import names, state_of
-from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, Finder, listed, operated
+from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -146,7 +146,7 @@ def deliveries() -> None:
     """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
 
 
-@operated(webhooks, AdminOperation("webhooks.webhook_deliveries.retry_delivery", Finder(None, ("delivery_id",))))
+@operated(webhooks, AdminOperation("webhooks.webhook_deliveries.retry_delivery", PathValue(None, ("delivery_id",))))
 @click.argument("delivery_id", type=click.UUID)
 def retry(delivery: Delivery) -> str:
     """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -12,8 +11,8 @@ from slipstream.stream_audit.measured import Measured, Stream
 from slipstream.stream_audit.rules import judge
 from slipstream.stream_audit.rules.delivery import CHECK as DELIVERY
 from slipstream.stream_audit.verdict import Outcome, Verdict
+from slipstream.table import wrapped
 
-WIDTH = 100
 MARKS = {Outcome.FINDING: "FOUND", Outcome.CLEAR: "ok", Outcome.NOT_ENOUGH_EVIDENCE: "not enough evidence"}
 
 
@@ -83,16 +82,10 @@ def _lines(report: Report) -> Iterator[str]:
     order = (Outcome.FINDING, Outcome.CLEAR, Outcome.NOT_ENOUGH_EVIDENCE)
     for check in sorted(report.checks, key=lambda check: order.index(check.outcome)):
         named = check.check if check.code == check.check else f"{check.check}: {check.code}"
-        yield from _wrapped(f"{MARKS[check.outcome]:<6} {named}  ", check.evidence)
+        yield from wrapped(f"{MARKS[check.outcome]:<6} {named}  ", check.evidence)
         if check.fix:
-            yield from _wrapped("       fix: ", check.fix)
+            yield from wrapped("       fix: ", check.fix)
             yield ""
-
-
-def _wrapped(head: str, text: str) -> Sequence[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _summary(stream: Stream) -> StreamSummary:

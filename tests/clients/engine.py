@@ -17,6 +17,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.serving import serving
+
 MODEL, VECTORS = "scripted", "scripted-vectors"
 CONTEXT_TOKENS = 200_000
 TEXT = "The capital of France is Paris."
@@ -176,11 +178,5 @@ async def scripted_engine() -> AsyncIterator[ScriptedEngine]:
         app.router.add_get(path, engine.models)
     app.router.add_post("/v1/chat/completions", engine.chat)
     app.router.add_post("/v1/embeddings", engine.embeddings)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serving(app) as engine.url:
         yield engine
-    finally:
-        await runner.cleanup()

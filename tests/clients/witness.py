@@ -13,6 +13,8 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp import web
 
+from tests.serving import serving
+
 PER_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "host", "content-length", "upgrade", "expect"})
 
 LIMITED = "retry_429"
@@ -82,11 +84,5 @@ async def witness(gateway_url: str) -> AsyncIterator[Witness]:
         made = Witness(gateway_url, session)
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/{row}/{feature}/{rest:.*}", made.forward)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with serving(app) as made.url:
             yield made
-        finally:
-            await runner.cleanup()

@@ -19,6 +19,7 @@ from evals.slices.registry import find
 from evals.slices.split import RESERVED_FROM_SEED, Split
 from evals.table import main, measure
 from tests.evals import published
+from tests.serving import serving
 
 ITEMS = 8
 
@@ -45,13 +46,8 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    yield Endpoint(f"http://127.0.0.1:{port}/v1", "key", "fake", at_once=3)
-    await runner.cleanup()
+    async with serving(app) as url:
+        yield Endpoint(f"{url}/v1", "key", "fake", at_once=3)
 
 
 async def test_right_and_wrong_answers_are_counted_and_the_wrong_ones_kept(endpoint: Endpoint, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from storage.engine import lazy_pool
 from tests.desired_states import put
+from tests.serving import serving
 from tests.waiting import eventually
 
 METRICS = "".join(f"sglang:{name}_tokens_total 7\n" for name in ("prompt", "cached", "generation"))
@@ -49,14 +50,8 @@ class Engine:
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
     made = Engine()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with serving(made.answer) as made.url:
+        yield made
 
 
 def keys(**environ: str) -> EngineKeys:

@@ -21,6 +21,7 @@ from contracts.usage import Finish
 from router.config import RouterConfig
 from tests.deployment import free_port
 from tests.router.fakes import GUARD_S, TOKEN, Connect, ask
+from tests.serving import serving
 from tests.waiting import eventually
 
 START = """
@@ -47,14 +48,8 @@ async def engine_url() -> AsyncIterator[str]:
     async def answer(request: web.Request) -> web.Response:
         return web.json_response({})
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serving(answer) as url:
+        yield url
 
 
 class Engine:
@@ -74,15 +69,9 @@ class Engine:
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
     made = Engine()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    made.goes_on.set()
-    await runner.cleanup()
+    async with serving(made.answer) as made.url:
+        yield made
+        made.goes_on.set()
 
 
 def two(engine: Engine, other_url: str) -> DesiredState:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from slipstream import commands
 from slipstream.__main__ import cli
-from slipstream.command_line import LIMITS
+from slipstream.command_line import SET_WITH_LIMITS
 from slipstream.command_table import ENTRIES, GROUPS, MOVED, WITHIN, loaded
 
 MOST_COMMANDS, SCREEN_LINES = 25, 40
@@ -59,8 +59,8 @@ def test_an_option_that_there_is_not(line: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("priorities", f"No such command 'priorities'. {LIMITS}"),
-        ("share", f"No such command 'share'. {LIMITS}"),
+        ("priorities", f"No such command 'priorities'. {SET_WITH_LIMITS}"),
+        ("share", f"No such command 'share'. {SET_WITH_LIMITS}"),
         ("limit", "No such command 'limit'. Did you mean 'customers limits'?"),
     ],
 )

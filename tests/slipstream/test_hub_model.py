@@ -18,6 +18,7 @@ from slipstream import hub_download
 from slipstream.hub_model import is_hub_name, with_hub_models
 from slipstream.settings import Settings
 from tests.deployment import ROOT
+from tests.serving import serving
 
 NAME, COMMIT, TOKEN = "tiny/Tiny-1B", "a" * 40, "hf_secret"
 FILES = {
@@ -95,17 +96,12 @@ class Hub:
 @pytest.fixture
 async def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Hub]:
     made = Hub()
-    runner = web.AppRunner(made.application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    monkeypatch.setenv("HF_ENDPOINT", f"http://{host}:{port}")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    yield made
-    await runner.cleanup()
+    async with serving(made.application) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        yield made
 
 
 def settings(name: str = NAME) -> Settings:

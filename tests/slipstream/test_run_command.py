@@ -29,7 +29,7 @@ from slipstream import lent_key
 from slipstream.coding_clients import CLIENTS, Served, environment_of
 from slipstream.commands import run as run_command
 from slipstream.commands.options import Deployment
-from slipstream.commands.run import require_served
+from slipstream.lent_key import require_served
 from tests.desired_states import seed
 from tests.slipstream.shell import VARIABLE, Shell
 from tests.waiting import eventually
@@ -222,11 +222,11 @@ async def test_a_client_that_is_not_installed_is_named_with_its_install_command(
 
 def test_a_gateway_that_cannot_serve_the_client_is_refused() -> None:
     with gateway("/v1/messages") as url:
-        require_served(CLIENTS["claude"], url, "sk-slip-1")
+        require_served(url, "/v1/messages", "claude", "sk-slip-1")
         with pytest.raises(ConfigError, match="does not serve /v1/chat/completions, which aider speaks"):
-            require_served(CLIENTS["aider"], url, "sk-slip-1")
+            require_served(url, "/v1/chat/completions", "aider", "sk-slip-1")
     with pytest.raises(NoEngine, match=r"no gateway answers at http://127\.0\.0\.1:1"):
-        require_served(CLIENTS["aider"], "http://127.0.0.1:1", "sk-slip-1")
+        require_served("http://127.0.0.1:1", "/v1/messages", "claude", "sk-slip-1")
 
 
 @pytest.mark.parametrize("name", CLIENTS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -52,21 +51,16 @@ class _Models(msgspec.Struct):
     data: list[Listed]
 
 
-async def models(url: str, key: str, patience_s: float = 0.0) -> list[Listed]:
-    """The models that the key may use. patience_s: for a new key, until the gateway knows it.
-
-    Raises ConfigError.
-    """
-    until = time.monotonic() + patience_s
+async def models(url: str, key: str) -> list[Listed]:
+    """The models that the key may use. Raises ConfigError."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        async with aiohttp.ClientSession(headers=headers) as session:
-            while True:
-                async with session.get(f"{url}/v1/models", timeout=aiohttp.ClientTimeout(total=10.0)) as response:
-                    body = await response.read()
-                if response.status != 401 or time.monotonic() > until:
-                    break
-                await asyncio.sleep(0.2)
+        timeout = aiohttp.ClientTimeout(total=10.0)
+        async with (
+            aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
+            session.get(f"{url}/v1/models") as response,
+        ):
+            body = await response.read()
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise ConfigError(f"{url}: no server answers ({error or 'timeout'}); check --url") from None
     if response.status != 200:

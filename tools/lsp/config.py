@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from contracts import settings
+from contracts.base_url import base_url
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import MinConfidence
 
@@ -61,4 +62,4 @@ def _checked(url: str) -> str:
         raise ConfigError(f"url: {url!r} is no address of a gateway; write one such as {DEFAULT_URL}", param="url")
     if parts.username is not None:
         raise ConfigError("url: holds a user name; the key goes to api_key_file or SLIPSTREAM_API_KEY", param="url")
-    return url.rstrip("/").removesuffix("/v1")
+    return base_url(url)

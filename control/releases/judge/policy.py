@@ -62,6 +62,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     least_votes: int = 0
     """Decisive review votes that must be there before all traffic."""
 
+    def is_last(self, stage: int) -> bool:
+        """Whether all traffic follows the stage."""
+        return stage == len(self.least_units) - 1
+
     def __post_init__(self) -> None:
         """Refuse what no test could be valid with."""
         _require("tolerance", self.tolerance, 0, 0.5, "[0, 0.5]")

@@ -59,7 +59,7 @@ def verdict(state: State, policy: Policy) -> Verdict:
     if against:
         decision, decided_by, reason = Decision.ROLL_BACK, against, _harm_sentence(against[0])
     elif not missing:
-        decision, decided_by = Decision.PROMOTE, most_telling(proof) if _is_last(state, policy) else []
+        decision, decided_by = Decision.PROMOTE, most_telling(proof) if policy.is_last(state.stage) else []
         reason = f"stage {state.stage} has what it needs and nothing speaks against the candidate"
     elif len(state.units) >= (budget := policy.most_units + state.more_units):
         decision, decided_by = Decision.INCONCLUSIVE, []
@@ -79,10 +79,6 @@ def verdict(state: State, policy: Policy) -> Verdict:
     )
 
 
-def _is_last(state: State, policy: Policy) -> bool:
-    return state.stage == len(policy.least_units) - 1
-
-
 def _missing(state: State, policy: Policy, proof: list[Evidence]) -> list[str]:
     if state.stage < 0:
         return ["the first request"]
@@ -91,7 +87,7 @@ def _missing(state: State, policy: Policy, proof: list[Evidence]) -> list[str]:
     for arm, units in (("candidate", state.stage_candidate_units), ("control", state.stage_control_units)):
         if units < least:
             missing.append(f"{least - units} sessions of the {arm}")
-    if not _is_last(state, policy):
+    if not policy.is_last(state.stage):
         return missing
     for one in proof:
         if not one.is_enough:

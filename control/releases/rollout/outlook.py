@@ -41,7 +41,7 @@ def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
         if units < least:
             after = _after((least - units) * elapsed_s / units) if units else "none came so far"
             yield f"{least - units:,} more sessions of the {arm} ({units:,} of {least:,} in this stage): {after}"
-    if not is_last(found, policy):
+    if not policy.is_last(found.stage):
         return
     sessions = max((one.candidate + one.control for one in found.harms if one.test == FIRST), default=0)
     for one in found.proofs:
@@ -55,11 +55,6 @@ def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
     if votes < policy.least_votes:
         # of all stages so far, so that this one's pace says nothing of them
         yield f"{policy.least_votes - votes:,} more decisive votes of reviewers ({votes:,} of {policy.least_votes:,})"
-
-
-def is_last(found: Verdict, policy: Policy) -> bool:
-    """Whether all traffic is what comes next."""
-    return found.stage == len(policy.least_units) - 1
 
 
 def copies_outlook(lacking: int, least: int, elapsed_s: float) -> str:

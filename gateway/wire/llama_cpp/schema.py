@@ -154,4 +154,3 @@ REFUSED = (
     "system_prompt",
 )
 """Fields that would change the answer's content; refused unless they are empty or off."""
-IGNORED = tuple(field.encode_name for field in msgspec.structs.fields(Ignored))

@@ -24,7 +24,6 @@ from gateway.wire.usage_tracker import UsageTracker
 MAX_BYTES = 1 << 27
 """Longest body of an engine: 2,048 vectors of 3,072 numbers."""
 UNREADABLE_ANSWER = "The engine's response holds no vectors or scores that can be read."
-FLOAT_BYTES = 4
 
 
 class PooledAnswer:

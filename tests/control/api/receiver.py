@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from tests.serving import serving
+
 
 class Delivered(msgspec.Struct, frozen=True):
     """One POST."""
@@ -53,17 +55,9 @@ class Receiver:
 async def receiver() -> AsyncIterator[Receiver]:
     """Listening on a port of its own."""
     made = Receiver()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.port = runner.addresses[0][1]
-    try:
+    async with serving(made.handle) as url:
+        made.port = int(url.rpartition(":")[2])
         yield made
-    finally:
-        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

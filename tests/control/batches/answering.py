@@ -17,6 +17,7 @@ from contracts.generation import Caller, Tier
 from contracts.usage import Finish, Outcome, Purpose, Usage
 from gateway.auth import delegation
 from gateway.metering.journal.records import LINE_CLOSED, Closed, Opened
+from tests.serving import serving
 
 PEPPER = b"pepper of the tests"
 
@@ -111,13 +112,5 @@ async def gateway(owner: Caller, key_hash: bytes, answer: Callable[[int], str]) 
     served = Gateway(owner, key_hash, answer)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", served.serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        assert site._server is not None
-        served.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with serving(app) as served.url:
         yield served
-    finally:
-        await runner.cleanup()

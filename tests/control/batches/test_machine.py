@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from control.batches.machine import (
     CANCELLABLE,
-    NEXT,
     UNFINISHED,
     BatchStatus,
     Standing,
@@ -18,6 +17,13 @@ from control.batches.machine import (
 )
 from tests.examples import examples
 
+NEXT = {
+    BatchStatus.VALIDATING: {BatchStatus.IN_PROGRESS, BatchStatus.FAILED, BatchStatus.CANCELLING},
+    BatchStatus.IN_PROGRESS: {BatchStatus.FINALIZING, BatchStatus.CANCELLING},
+    BatchStatus.FINALIZING: {BatchStatus.COMPLETED, BatchStatus.EXPIRED},
+    BatchStatus.CANCELLING: {BatchStatus.CANCELLED},
+}
+"""The statuses that may follow each; all others are ends."""
 EVENTS = st.lists(st.sampled_from(["work", "killed", "cancel", "expire"]), max_size=40)
 
 

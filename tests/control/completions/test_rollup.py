@@ -18,8 +18,8 @@ import pytest
 from contracts.dated_request_id import first_at, mint
 from control.api.call import AdminCall
 from control.completions.autocomplete import AutocompleteGroup, AutocompleteQuery, AutocompleteTotals, get_autocomplete
-from control.completions.rollup import AT_ONCE, HOUR, begin_of, hour_of, roll_up
-from storage.week import week_of
+from control.completions.rollup import AT_ONCE, HOUR, roll_up
+from storage.calendar import hour_of, midnight, week_of
 from tests.control.completions.plain_totals import COUNTS, plain_totals
 from tests.gateway.autocomplete.editors import OWNERS, Report, completions, reports, write
 
@@ -120,7 +120,7 @@ async def test_totals_are_the_plain_statements(
     seed: int, connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
     choose = random.Random(seed)
-    end = begin_of(NOW.date())
+    end = midnight(NOW.date())
     begin = end - 16 * DAY  # with a whole week, and days beside it
     made = completions(choose, begin - 2 * HOUR, end + 2 * HOUR, 600)
     told = reports(choose, made, 900)
@@ -262,7 +262,7 @@ async def test_two_workers_at_once_and_what_comes_meanwhile(
 
 
 async def test_only_hours_with_news_are_redone(connection: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:
-    choose, end = random.Random(4), begin_of(NOW.date())
+    choose, end = random.Random(4), midnight(NOW.date())
     made = completions(choose, end - DAY, end, 100)
     made = [each._replace(tier="autocomplete", status=200) for each in made]
     about = next(each for each in made if each.organization_id == ACME)
@@ -315,8 +315,8 @@ async def test_totals_are_forgotten_by_whole_weeks(
         time = "week" if table.endswith("weeks") else "day"
         assert await connection.fetchval(f"SELECT min({time}) FROM gateway.{table}") == oldest
     hours = await connection.fetch("SELECT DISTINCT hour FROM gateway.completion_hours ORDER BY 1")
-    assert hours[0]["hour"] >= begin_of(oldest)
-    await expect_plain(connection, begin_of(oldest), end, (AutocompleteGroup.DAY,))
+    assert hours[0]["hour"] >= midnight(oldest)
+    await expect_plain(connection, midnight(oldest), end, (AutocompleteGroup.DAY,))
 
 
 async def test_nothing_is_nothing(connection: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from evals.slices.item import Item, Question, user
 from evals.slices.split import Split
+from tests.serving import serving
 
 KEY = "sk-slip-known"
 
@@ -80,15 +81,8 @@ class Gateway:
 @contextlib.asynccontextmanager
 async def gateway(answer: Callable[[str, str, int], str]) -> AsyncIterator[Gateway]:
     """One that listens."""
-    serving = Gateway(answer)
+    made = Gateway(answer)
     application = web.Application()
-    application.router.add_post("/v1/chat/completions", serving._serve)
-    runner = web.AppRunner(application, handler_cancellation=True)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        serving.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield serving
-    finally:
-        await runner.cleanup()
+    application.router.add_post("/v1/chat/completions", made._serve)
+    async with serving(application) as made.url:
+        yield made

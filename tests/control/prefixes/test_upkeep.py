@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry
 from contracts.dated_request_id import arrived_at_s
 from control.prefixes.drops import SHARE_DROPPED
 from control.prefixes.metrics import PrefixMetrics
-from control.prefixes.rollup import forget, hour_of, roll_up
+from control.prefixes.rollup import forget, roll_up
 from control.webhooks.outbox import EventType
 from gateway.prefixes.difference import Cause
+from storage.calendar import hour_of
 from storage.engine import lazy_pool
 from tests.gateway.prefixes.prompts import ACME, OTHER
 from tests.gateway.prefixes.traffic import CLOCK, NOW, Traffic

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from tests.serving import serving
+
 
 class Asked(NamedTuple):
     method: str
@@ -47,14 +49,6 @@ class ScriptedGateway:
 async def scripted_gateway() -> AsyncIterator[ScriptedGateway]:
     """One on a free port. All that it was told to answer must have been asked for."""
     made = ScriptedGateway()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serving(made.answer) as made.url:
         yield made
-    finally:
-        await runner.cleanup()
     assert made.answers == []

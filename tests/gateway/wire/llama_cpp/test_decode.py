@@ -10,10 +10,11 @@ import pytest
 
 from contracts.errors import InvalidField, MissingField, UnknownField, UnsupportedField
 from gateway.wire.llama_cpp.decode import Decoder, choices, predict
-from gateway.wire.llama_cpp.schema import IGNORED, REFUSED, InfillRequest, LlamaCompletionRequest
+from gateway.wire.llama_cpp.schema import REFUSED, Ignored, InfillRequest, LlamaCompletionRequest
 from tests.deployment import ROOT
 
 DECODER = Decoder()
+IGNORED = tuple(field.encode_name for field in msgspec.structs.fields(Ignored))
 
 
 def infill(**fields: Any) -> InfillRequest:
