@@ -36,12 +36,13 @@ def main() -> None:
 def _complain(message: str) -> None:
     import logging
 
+    from contracts.printable import printable
     from telemetry.log import in_json
 
     if in_json():
         logging.getLogger("slipstream").error(message)
     else:
-        print(f"slipstream: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        print(f"slipstream: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

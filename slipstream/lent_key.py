@@ -19,7 +19,9 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError, InvalidField, NoEngine, SlipstreamError
+from contracts.printable import printable
 from slipstream.hints import command
+from slipstream.process_end import ending_signals
 
 if TYPE_CHECKING:
     from contracts.desired_state import Model
@@ -71,7 +73,7 @@ def lent_key(
     """
     from slipstream.administration import account
 
-    for number in (signal.SIGTERM, signal.SIGHUP):  # by default they would leave the key behind
+    for number in ending_signals():  # by default they would leave the key behind
         signal.signal(number, _leave)
     until = datetime.now(UTC) + timedelta(hours=hours)
     lent = None
@@ -111,6 +113,8 @@ def require_served(base: str, path: str, program: str, secret: str) -> None:
             f"no gateway answers at {base} ({reason}); `{command('status')}` shows what runs; "
             "--url names another gateway"
         )
+    if status in (301, 302, 303, 307, 308):
+        raise ConfigError(f"the gateway at {base} redirects to another address; give that one with --url")
     if status in (404, 405, 501):
         raise ConfigError(f"the gateway at {base} does not serve {path}, which {program} speaks")
     if status in (401, 403):
@@ -125,13 +129,20 @@ def _status(url: str, secret: str) -> tuple[int, str]:
     headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
     request = urllib.request.Request(url, b"{}", headers)  # noqa: S310  the operator's own URL
     try:
-        with urllib.request.urlopen(request, timeout=CHECK_TIMEOUT_S) as response:  # noqa: S310
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=CHECK_TIMEOUT_S) as response:
             return response.status, ""
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, error.read(300).decode(errors="replace")
+            return error.code, printable(error.read(300).decode(errors="replace"))
     except (OSError, ValueError) as error:
         return 0, str(error)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows nothing: the key would go along, to whichever address a server names."""
+
+    def redirect_request(self, *_: object) -> None:
+        """No further request."""
 
 
 def _leave(number: int, _frame: object) -> None:

@@ -1,11 +1,17 @@
-"""How a process of ours ends once it has served: all is closed, and Python's own end is left out."""
+"""How a process of ours ends: the signals that ask for it, and an end without Python's own."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 from typing import NoReturn
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """SIGTERM, and SIGHUP of a terminal that is closed, which `nohup` has the process ignore."""
+    return (signal.SIGTERM,) if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGTERM, signal.SIGHUP)
 
 
 def leave() -> NoReturn:

@@ -38,6 +38,7 @@ from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
 from slipstream.hub_model import with_hub_models
 from slipstream.metrics_targets import listed, targets_of
+from slipstream.process_end import ending_signals
 from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
 from slipstream.progress import Progress
@@ -59,7 +60,7 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
     progress = Progress(quiet=quiet)
     task = asyncio.current_task()
     assert task is not None
-    for number in _ending_signals():  # until the processes run: what was begun, such as a download, ends first
+    for number in ending_signals():  # until the processes run: what was begun, such as a download, ends first
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     # Before anything is made, so that the usual mistakes cost no time and leave nothing behind.
     settings = await with_hub_models(settings, settings.data.models, progress.say)
@@ -306,13 +307,8 @@ class Up:
                 os._exit(130)
             self._supervisor.stop_requested.set()
 
-        for number in (signal.SIGINT, *_ending_signals()):
+        for number in (signal.SIGINT, *ending_signals()):
             loop.add_signal_handler(number, ask)
-
-
-def _ending_signals() -> tuple[signal.Signals, ...]:
-    """Signals that end the deployment; under nohup a closed terminal does not."""
-    return (signal.SIGTERM,) if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGTERM, signal.SIGHUP)
 
 
 async def _with_port(

@@ -16,6 +16,7 @@ import msgspec
 
 from contracts.base_url import base_url
 from contracts.errors import ConfigError
+from contracts.printable import printable
 from slipstream.commands.objectives import objective_option, promises_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.table import table
@@ -237,12 +238,12 @@ def _say(text: str) -> None:
 
 def _text(target: Target, course: Course, result: Summary) -> str:
     rows = [(name, *_cells(getattr(result, field))) for name, field in ROWS]
-    errors = ", ".join(f"{number:,} × {fault}" for fault, number in result.errors.items()) or "none"
+    errors = ", ".join(f"{number:,} × {printable(fault)}" for fault, number in result.errors.items()) or "none"
     ended, good = result.request_count.avg, result.good_request_count.avg
     prompts = result.total_isl.avg
     cached = f" ({result.total_cached_tokens.avg / prompts:.0%} cached)" if prompts else ""
     lines = [
-        f"{target.model} at {target.url}, {target.endpoint}, {result.benchmark_duration.avg:.1f} s",
+        f"{printable(target.model)} at {target.url}, {target.endpoint}, {result.benchmark_duration.avg:.1f} s",
         "",
         *table(HEAD, rows),
         "",

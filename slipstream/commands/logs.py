@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from contracts.printable import printable
 from slipstream.commands.options import Deployment, deployment_options, load_settings
 
 FOLLOW_INTERVAL_S = 0.2
@@ -38,7 +39,7 @@ def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> 
     for stem, file in chosen.items():
         positions[stem] = file.stat().st_size
         for line in tail(file, lines):
-            print(f"{stem}: {line}" if named else line)
+            print(f"{stem}: {printable(line)}" if named else printable(line))
     if follow:
         _follow(chosen, positions, named=named)
 
@@ -48,7 +49,7 @@ def _follow(files: dict[str, Path], positions: dict[str, int], *, named: bool) -
         while True:
             for name, file in files.items():
                 for line in _added(file, positions, name):
-                    print(f"{name}: {line}" if named else line)
+                    print(f"{name}: {printable(line)}" if named else printable(line))
             sys.stdout.flush()
             time.sleep(FOLLOW_INTERVAL_S)
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from slipstream.coding_clients import CLIENTS, Served, environment_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.lent_key import Payer, lent_key, require_served
 from slipstream.money import Money
+from slipstream.process_end import ending_signals
 
 REQUESTS_PER_MINUTE, MAX_CONCURRENCY = 600, 16
 """More than an agent with its children sends, less than a runaway loop."""
@@ -87,9 +88,7 @@ def _ended(arguments: list[str], environment: dict[str, str]) -> int:
     this command ends the client first."""
     with subprocess.Popen(arguments, env=environment) as child:
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT,)}
-        before |= {
-            number: signal.signal(number, lambda *_: child.terminate()) for number in (signal.SIGTERM, signal.SIGHUP)
-        }
+        before |= {number: signal.signal(number, lambda *_: child.terminate()) for number in ending_signals()}
         try:
             code = child.wait()
         finally:

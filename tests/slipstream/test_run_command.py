@@ -61,7 +61,8 @@ def gateway(serves: str) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
             known = self.path == serves and self.headers["authorization"].startswith("Bearer sk-slip-")
-            self.send_response(400 if known else 404)
+            self.send_response(302 if "moved" in self.path else 400 if known else 404)
+            self.send_header("location", serves)
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
@@ -225,6 +226,8 @@ def test_a_gateway_that_cannot_serve_the_client_is_refused() -> None:
         require_served(url, "/v1/messages", "claude", "sk-slip-1")
         with pytest.raises(ConfigError, match="does not serve /v1/chat/completions, which aider speaks"):
             require_served(url, "/v1/chat/completions", "aider", "sk-slip-1")
+        with pytest.raises(ConfigError, match="redirects to another address"):  # which would be given the key
+            require_served(f"{url}/moved", "/v1/messages", "claude", "sk-slip-1")
     with pytest.raises(NoEngine, match=r"no gateway answers at http://127\.0\.0\.1:1"):
         require_served("http://127.0.0.1:1", "/v1/messages", "claude", "sk-slip-1")
 
