@@ -118,5 +118,5 @@ def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: M
 
 
 def _is_fetched(folder: ModelFolder) -> bool:
-    """Whether it is the model that `up` fetches."""
-    return folder.name == fetched_model.NAME and folder.path.parent != model_folder.SHIPPED
+    """Whether it is the model that `up` fetches: a file, where a folder of this name is somebody's own."""
+    return folder.path.name == f"{fetched_model.NAME}.gguf"

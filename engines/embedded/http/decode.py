@@ -154,13 +154,16 @@ class Decoder:
             vocabulary = self._service.model.vocab_size
             if any(not 0 <= id_ < vocabulary for id_ in ids):
                 raise InvalidField(f"prompt: token ids lie between 0 and {vocabulary - 1}.", param="prompt")
-        if not ids:
-            raise InvalidField("prompt is empty: the model needs at least one token to continue.", param="prompt")
         return tuple(ids)
 
     def _request(
         self, body: SamplingFields, prompts: tuple[tuple[int, ...], ...], asked: _Asked, prompt_field: str
     ) -> Request:
+        if not all(prompts):
+            raise InvalidField(
+                f"{prompt_field}: the prompt is empty; the model needs at least one token to continue.",
+                param=prompt_field,
+            )
         longest, context = max(map(len, prompts)), self._service.context_tokens
         output = 1 if asked.max_tokens is None else asked.max_tokens
         if longest + output > context:

@@ -67,7 +67,9 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     folder = tmp_path_factory.mktemp("tools") / "talker"
     shutil.copytree(SHIPPED / "slipstream-chat", folder)
     path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": TEMPLATE}))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "chat_template": f"{{% if not silent %}}{TEMPLATE}{{% endif %}}"})
+    )
     async with served(model=str(folder), grammar={"max_schema_bytes": 2000}) as engine:
         yield engine
 
@@ -484,6 +486,7 @@ async def test_what_the_driver_writes_is_what_the_engine_takes(engine: Served, p
         ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"repetition_penalty": 1e-45}, "repetition_penalty"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"silent": True}}, "messages"),  # without a token the model cannot begin
         ({"store": True}, "store"),
         ({"max_completion_tokens": 3, "max_tokens": 3}, "max_completion_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
