@@ -1,6 +1,6 @@
-"""Former paths of the admin API, which are still answered: a request for one is served at its present path.
+"""Former paths of the admin API. The control plane serves a request for one at its present path.
 
-Limits and priorities had a set of paths for each level.
+Limits and priorities once had a set of paths for each level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOVED: Mapping[str, str] = MappingProxyType({
     for each in OPERATIONS
     if each.path.startswith(f"/{rules}/{{level}}")
 })  # fmt: skip
-"""Each former path and its present one, below /admin/v1."""
+"""The present path of each former one, both below /admin/v1."""
 _FORMER = re.compile(
     f"{PREFIX}/({'|'.join(Level)})s/([^/]+)/(limits|priorities)"
     "(?!/(?:within|preview)/?$)(/.*)?"  # an organization's reports of its limits did not move
@@ -37,7 +37,7 @@ def present(path: str) -> str | None:
 
 
 def announcing(send: Any, path: str) -> Callable[[Any], Any]:
-    """`send`, with headers that name the present path (RFC 9745, RFC 5829)."""
+    """A `send` that adds headers with the present path (RFC 9745, RFC 5829)."""
     headers = [(b"deprecation", SINCE), (b"link", f'<{quote(path)}>; rel="successor-version"'.encode())]
 
     async def announced(message: Any) -> None:
@@ -49,7 +49,7 @@ def announcing(send: Any, path: str) -> Callable[[Any], Any]:
 
 
 def with_former(paths: dict[str, Any]) -> dict[str, Any]:
-    """A document's paths with the former ones, marked as deprecated."""
+    """The paths of an OpenAPI document, and the former ones marked as deprecated."""
     former: dict[str, Any] = {}
     for old, new in MOVED.items():
         level = Level(old.split("/")[1].removesuffix("s"))

@@ -45,8 +45,8 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> AdminKeyWithSecret:
 @operated(admin_keys, _create)
 @administered_option
 @click.option("--email", default="owner@localhost", show_default=True, help="Whose key; added as a member when new.")
-@click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Of a new member.")
-@click.option("--name", default="command line", show_default=True, help="What lists show.")
+@click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Role of a new member.")
+@click.option("--name", default="command line", show_default=True, help="Name in lists.")
 def create(made: AdminKeyWithSecret) -> str:
     """Make an admin key and print it: the only time it is shown."""
     return made.secret

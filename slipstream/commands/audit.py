@@ -49,7 +49,7 @@ def list_command() -> None:
 
 @audit.command()
 @deployment_options
-@click.option("--head", metavar="ROW:HASH", help="What an earlier run printed, to be found again too.")
+@click.option("--head", metavar="ROW:HASH", help="A head that an earlier run printed, which must be found again.")
 @click.option(
     "--heads",
     "folder",

@@ -1,4 +1,4 @@
-"""`slipstream tools bench`: load on one's own deployment, as its clients see it."""
+"""`slipstream tools bench`: measures a deployment under load, from a client's side."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ ROWS = (
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     metavar="REQUESTS",
-    help="Requests per second at random times, however many run; instead of --streams.",
+    help="Requests per second at random times, without a limit on concurrent ones; instead of --streams.",
 )
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Requests of a file at its times (Mooncake, Azure, `slipstream usage workload --export`); instead of both.",
+    help="File of requests, sent at its times (Mooncake, Azure, `usage workload --export`); instead of both.",
 )
 @click.option(
     "--prompt-tokens", default="512", show_default=True, metavar="N|N-M", help="Length of prompts, template included."
@@ -88,10 +88,10 @@ ROWS = (
     type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
-    help="Seconds of load before these, which do not count.",
+    help="Seconds of load before the measured period.",
 )
 @objective_option
-@click.option("--seed", type=int, default=1, show_default=True, help="Of drawn lengths and times.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of drawn lengths and times.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),

@@ -60,8 +60,8 @@ async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
 @click.option("--metric", type=click.Choice(["ttft", "tpot", "longest_gap"]), default="ttft", show_default=True)
 @click.option("--statistic", type=click.Choice(["p50", "p95", "p99"]), default="p95", show_default=True)
 @click.option("--expected-ms", type=float, required=True, help="Milliseconds more; below 0: less.")
-@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Of this tier's requests only.")
-@click.option("--model", help="Of this model's requests only.")
+@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only requests of this tier.")
+@click.option("--model", help="Only requests of this model.")
 @click.option("--at", type=click.DateTime(), help="When it is made (UTC). Default: now.")
 @click.option(
     "--window",
@@ -72,7 +72,7 @@ async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
     help=f"Measured before and after it: {SPAN}.",
 )
 def add(made: ExpectedChange) -> str:
-    """Note the change NAME and what is expected of it, best before it is made."""
+    """Record the change NAME and its expected effect, before it is made."""
     from control.diagnosis.changes import LEAST
 
     if (made.before_requests or 0) < (least := LEAST[made.statistic]):

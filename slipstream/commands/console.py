@@ -72,8 +72,8 @@ def open_command(deployment: Deployment, browser: bool) -> None:
 @console.command()
 @deployment_options
 @click.option("--organization", help=OF_OPERATOR)
-@click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Of a new member.")
-@click.option("--name", help="Of a new member. Default: the e-mail address.")
+@click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Role of a new member.")
+@click.option("--name", help="Name of a new member. Default: the e-mail address.")
 @click.argument("email", required=False)
 def link(deployment: Deployment, organization: str | None, role: str, name: str | None, email: str | None) -> None:
     """Print a one-time link by which EMAIL creates an account, added as a member when new.

@@ -52,7 +52,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def evals() -> None:
     """Ask models questions whose answers a program can check.
 
-    A worker of the queue `evals` asks them over HTTP, as a customer would, behind everybody else and on no bill.
+    A worker of the queue `evals` asks them over HTTP, as a customer would, after all customers and unbilled.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def evals() -> None:
 @model_option
 @click.option("--pool", help="Which pool answers. Default: whichever the router chooses.")
 @slices_option
-@click.option("--items", default=100, show_default=True, type=click.IntRange(1, 100_000), help="Of each slice.")
+@click.option("--items", default=100, show_default=True, type=click.IntRange(1, 100_000), help="Items of each slice.")
 @seed_option
 @wait_option
 @json_option
@@ -189,7 +189,7 @@ def slices_command() -> None:
 
 @evals.command(name="list")
 @deployment_options
-@click.option("--model", help="Of this model only.")
+@click.option("--model", help="Only runs of this model.")
 @json_option
 def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
     """List the last hundred runs and comparisons, newest first."""
@@ -207,12 +207,12 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
 
 @evals.command()
 @deployment_options
-@click.option("--model", help="Of this model only.")
+@click.option("--model", help="Only runs of this model.")
 @click.option("--limit", default=14, show_default=True, type=click.IntRange(1, 100), help="Nights to list.")
 @click.option("--every-slice", is_flag=True, help="Show every slice of the newest night, not only failed ones.")
 @json_option
 def nights(deployment: Deployment, model: str | None, limit: int, every_slice: bool, as_json: bool) -> None:
-    """Show each night's verdict, when the next night is, what is missing, and what a rollback would undo.
+    """Show each night's verdict, the next night, missing evidence, and the effect of a rollback.
 
     Exits with 1 where the newest night of a model failed.
     """
@@ -270,7 +270,7 @@ def show(
 @deployment_options
 @click.argument("which", metavar="ID")
 def cancel(deployment: Deployment, which: str) -> None:
-    """End a run or a comparison; what was answered is kept."""
+    """End a run or a comparison. Its answers so far are kept."""
     from control.evals.evals import cancel_eval_comparison, cancel_eval_run
     from slipstream.administration import administer
 

@@ -40,7 +40,11 @@ LEGEND = (
 @data_option
 @control_address_option
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
-@click.option("--explain", is_flag=True, help="Also each engine's address, whose limit holds, and what columns mean.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Show each engine's address, the rule of its limit, and the meaning of the columns too.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_context
 def fleet(

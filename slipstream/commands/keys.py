@@ -52,7 +52,7 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> Noted:
 
 
 @operated(keys, _create)
-@click.option("--name", default="unnamed", show_default=True, help="What lists show.")
+@click.option("--name", default="unnamed", show_default=True, help="Name in lists.")
 @click.option("--organization", default="demo", show_default=True, help="Organization that pays, id or name.")
 @click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
 @click.option("--create-missing", is_flag=True, help="Make the organization and the project where there is none.")

@@ -57,7 +57,10 @@ async def _remove(call: AdminCall, given: dict[str, Any]) -> Deleted:
 
 
 @operated(members, _remove)
-@click.option("--organization", help="Of an e-mail address: id or name. Default: the one that operates the deployment.")
+@click.option(
+    "--organization",
+    help="Organization of an e-mail address, id or name. Default: the one that operates the deployment.",
+)
 @click.argument("which")
 def remove(_: Deleted) -> str:
     """Remove the member WHICH (id or e-mail address) and all the member's admin keys."""

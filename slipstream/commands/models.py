@@ -51,7 +51,7 @@ def list_command(found: FleetModels) -> str:
 @operated(models, AdminOperation("fleet.models.get_model", PathValue(None, ("name",))))
 @click.argument("name")
 def show(found: Model) -> str:
-    """Show the model NAME as JSON, as `set --file` takes it; what is not there is at its default."""
+    """Show the model NAME as JSON, as `set --file` takes it; absent fields have their defaults."""
     return msgspec.json.format(msgspec.json.encode(found).decode())
 
 

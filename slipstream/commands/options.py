@@ -50,7 +50,7 @@ def deployment_options(function: Callable[..., None]) -> Callable[..., None]:
 def control_address_option(function: Function) -> Function:
     """`--address HOST:PORT` of the router's control service."""
     return click.option(
-        "--address", metavar="HOST:PORT", help="Of the router's control service. Default: router.control_port."
+        "--address", metavar="HOST:PORT", help="Address of the router's control service. Default: router.control_port."
     )(function)
 
 

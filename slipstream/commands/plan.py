@@ -55,7 +55,10 @@ TOKENS = Finite(min=1, max=100_000_000)
     help="Several times compares. Default: fp8 where the card has it, else bf16. nvfp4 is a projection.",
 )
 @click.option(
-    "--tensor-parallel", type=click.IntRange(1, 64), metavar="CARDS", help="Of a replica. Default: the cheapest number."
+    "--tensor-parallel",
+    type=click.IntRange(1, 64),
+    metavar="CARDS",
+    help="GPUs of a replica. Default: the cheapest number.",
 )
 @click.option(
     "--trace",
@@ -86,7 +89,7 @@ TOKENS = Finite(min=1, max=100_000_000)
     "prices",
     multiple=True,
     metavar="GPU=DOLLARS",
-    help="Of a card and hour, as h100=2.50. Default: a published list.",
+    help="Price of a GPU and hour, as h100=2.50. Default: a published list.",
 )
 @click.option(
     "--transfer-gb-s",

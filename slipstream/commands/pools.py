@@ -50,7 +50,7 @@ def list_command(found: FleetPools) -> str:
 @operated(pools, AdminOperation("fleet.pools.get_pool", PathValue(None, ("name",))))
 @click.argument("name")
 def show(found: Pool) -> str:
-    """Show the pool NAME as JSON, as `set --file` takes it; what is not there is at its default."""
+    """Show the pool NAME as JSON, as `set --file` takes it; absent fields have their defaults."""
     return msgspec.json.format(msgspec.json.encode(found).decode())
 
 
@@ -62,7 +62,7 @@ def show(found: Pool) -> str:
 @click.option("--api-key-file", help="File with the engines' own key, where gateways, router and worker run.")
 @click.option("--api-key-env", help="Environment variable with it, of gateways, router and worker.")
 @click.option("--price-per-replica-hour", type=float, help="In the deployment's currency.")
-@click.option("--hardware", help="What its replicas run on, for people and reports.")
+@click.option("--hardware", help="Hardware of its replicas, for people and reports.")
 @click.option("--tensor-parallel", type=int, help="Cards that each replica is spread over; for reports.")
 @click.argument("name")
 @edit_options
@@ -155,7 +155,7 @@ def _tell_state(how: How, replica_id: str) -> None:
 @click.argument("replica_id")
 @edit_options
 def remove_replica(how: How, replica_id: str) -> None:
-    """Take REPLICA_ID away; what runs on it ends by itself."""
+    """Remove REPLICA_ID. Its running requests end by themselves."""
     from control.fleet.pools import delete_replica
 
     async def work(call: AdminCall, query: EditQuery) -> FleetEdit:

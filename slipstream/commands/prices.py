@@ -94,7 +94,7 @@ def list_command() -> None:
     default=50,
     show_default=True,
     metavar="PERCENT",
-    help="What batches and other requests of the class offline cost of it.",
+    help="Part of the price that batches and other requests of the class offline cost.",
 )
 @click.option(
     "--from", "valid_from", type=MOMENT, metavar="DATE", help="UTC. Default: now for a first price, else in a minute."

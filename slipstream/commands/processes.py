@@ -69,7 +69,7 @@ def control(config_file: Path | None, data: str | None, **overrides: str | int |
     "--speculation",
     "engine__speculation__method",
     type=click.Choice(["auto", "off", "ngram", "eagle"]),
-    help="Where drafts come from. Default: engine.speculation.method.",
+    help="Source of drafts. Default: engine.speculation.method.",
 )
 @kv_budget_option
 @metrics_port_option("engine")

@@ -45,13 +45,18 @@ held_out_option = click.option(
 )
 window_option = click.option("--window", default=512, show_default=True, help="Tokens per passage.")
 tokens_option = click.option("--tokens", default=32_768, show_default=True, help="Tokens of --text in all.")
-output_option = click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write JSON.")
+output_option = click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE", help="File for the result as JSON."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 export_option = click.option(
-    "--export", type=click.Path(path_type=Path), metavar="FILE", help="Where to write what to keep, for other tools."
+    "--export", type=click.Path(path_type=Path), metavar="FILE", help="File for the parts to keep, for other tools."
 )
 keep_list_option = click.option(
-    "--keep-list", type=click.Path(path_type=Path), metavar="FILE", help="What --export of sensitivity or gate wrote."
+    "--keep-list",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File that --export of sensitivity or gate wrote.",
 )
 _SCHEME_OPTIONS = (
     click.option("--scheme", "name", type=click.Choice(["int8", "fp8"]), default="fp8", show_default=True),
@@ -116,7 +121,7 @@ def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path |
     "--calibration",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of calibrate: scales of inputs are fixed, one per matrix; without it one per token and output channel.",
+    help="File that calibrate wrote: one fixed scale of inputs per matrix. Default: one per token and output channel.",
 )
 @keep_list_option
 @click.option("--kv-cache", type=click.Choice(["auto", "fp8"]), default="auto", show_default=True, help="fp8: scales.")
@@ -184,8 +189,10 @@ def sensitivity(
 @scheme_options
 @click.option("--margin", default=0.02, show_default=True, help="Share of items by which a slice may be worse.")
 @click.option("--slices", default=DEFAULT_SLICES, show_default=True, help="With commas; none for none.")
-@click.option("--items", default=1600, show_default=True, help="Of each slice at most.")
-@click.option("--first-seed", default=0, show_default=True, help="Of the items; another one asks others.")
+@click.option("--items", default=1600, show_default=True, help="Most items of each slice.")
+@click.option(
+    "--first-seed", default=0, show_default=True, help="Seed of the first item; another one asks other items."
+)
 @keep_list_option
 @output_option
 @export_option

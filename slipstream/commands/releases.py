@@ -68,7 +68,7 @@ def releases() -> None:
     help="How much lower a slice's score may be, 0 to 1, of one slice or of all others.  [default: 0.02]",
 )
 @click.option("--slice-items", "slice_budget_items", type=int, help="Most items of a slice.  [default: 1600]")
-@click.option("--slice-correlation", type=float, help="Of a template's rare losses.  [default: 0.05]")
+@click.option("--slice-correlation", type=float, help="Correlation of a template's rare losses.  [default: 0.05]")
 @click.option(
     "--shadow-share",
     type=float,
@@ -208,7 +208,7 @@ def resume(deployment: Deployment, release: str, reason: str, more_units: int, a
 @reason_option
 @json_option
 def promote(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
-    """Take RELEASE one stage further, whatever its evidence says."""
+    """Promote RELEASE by one stage, without regard to its evidence."""
     from control.releases.releases import promote_release
 
     _by_hand(deployment, release, promote_release, _reason(reason), as_json)

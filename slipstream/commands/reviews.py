@@ -57,8 +57,8 @@ def reviews() -> None:
 
 def filters(command: Function) -> Function:
     """The options that all but a vote take."""
-    command = click.option("--release", help="Of this release only, by its id.")(command)
-    return click.option("--model", help="Of this model only.")(command)
+    command = click.option("--release", help="Only pairs of this release, by its id.")(command)
+    return click.option("--model", help="Only runs of this model.")(command)
 
 
 @reviews.command(name="next")

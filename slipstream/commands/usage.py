@@ -156,7 +156,9 @@ def invoice(deployment: Deployment, organization: str, month: str, form: str | N
 
 @usage.command()
 @deployment_options
-@click.option("--format", "form", type=click.Choice(["focus"]), default="focus", show_default=True, help="Of the file.")
+@click.option(
+    "--format", "form", type=click.Choice(["focus"]), default="focus", show_default=True, help="Format of the file."
+)
 @click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
 @click.option("--organization", help="Id or name. Default: all.")
 def export(deployment: Deployment, form: str, month: str, organization: str | None) -> None:

@@ -36,7 +36,7 @@ def texts(one: Slice, items: int) -> Iterator[str]:
 @click.command()
 @click.option("--like", type=click.Path(path_type=Path), default="models/slipstream-chat", show_default=True)
 @click.option("--vocabulary", default=2048, show_default=True, help="Tokens, special ones included.")
-@click.option("--items", default=1500, show_default=True, help="Of each slice.")
+@click.option("--items", default=1500, show_default=True, help="Items of each slice.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the tokenizer's files.")
 def command(like: Path, vocabulary: int, items: int, out: Path) -> None:
     """Learn a vocabulary in which a word is cut alike with and without a space before it."""

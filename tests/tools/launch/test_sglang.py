@@ -167,7 +167,7 @@ def test_weights_are_rounded_at_the_start_only_where_the_folder_is_known_to_hold
         (("--schedule-policy", "lpm"), SettingsConflict, "not with lpm"),
         (("--schedule-policy=lpm",), SettingsConflict, "not with lpm"),
         (("--schedule-policy", "lof", "--port", "1"), ConfigError, "--port would be said twice"),
-        (("--grpc-port", "30001"), SettingsConflict, "gRPC port asks for no key"),
+        (("--grpc-port", "30001"), SettingsConflict, "gRPC port checks no key"),
     ],
 )
 def test_further_arguments_that_cannot_work_are_refused(

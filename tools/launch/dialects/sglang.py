@@ -229,7 +229,7 @@ def _require_extra(target: Target, arguments: tuple[Argument, ...], options: Kno
         )
     if "--grpc-port" in extra and read_key(target.pool, target.token_file):
         raise SettingsConflict(
-            f"{field}: SGLang's gRPC port asks for no key, so that it refuses one beside it; leave --grpc-port out, or "
+            f"{field}: SGLang's gRPC port checks no key, so SGLang refuses one next to it; leave --grpc-port out, or "
             "say api_key_required = false where nobody else reaches the engine",
             param=field,
         )
