@@ -25,7 +25,7 @@ class KeyRefused(EngineFailed):
 
     def __init__(self, status: int) -> None:
         """status: 401 or 403."""
-        super().__init__(f"wants a key (status {status}), and a probe sends none: its models are not known")
+        super().__init__(f"it wants a key (status {status}), and a probe sends none: its models are not known")
         self.status = status
 
 
@@ -67,7 +67,7 @@ async def _faults(
         if with_keys:
             return [f"{where} refuses the key (status {error.status}); see the pool's api_key_file and api_key_env"]
         # a key would go to whichever address an administrator names
-        return [f"{where} {error.message}"] if wanted else []
+        return [f"{where}: {error.message}"] if wanted else []
     except ConfigError:
         raise
     except SlipstreamError as error:

@@ -164,7 +164,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                 {found.decision !== "refused"
                   ? "No record was kept of it."
                   : found.attempts.some((each) => each.finish !== "not_placed")
-                    ? "The engine refused it as the client sent it, before any token came."
+                    ? "The engine refused it as the client sent it, before any token came. Its reason is in the client’s response."
                     : "It was refused before an engine had it: no token came."}
               </p>
             )}
