@@ -66,7 +66,7 @@ async def key(owner: Console, project: str) -> str:
     await shown.wait_for()
     secret = await shown.inner_text()
     curl = dialog.locator(".code-block")
-    code, button = (await curl.locator(part).bounding_box() for part in ("code", "button"))
+    code, button = [await curl.locator(part).bounding_box() for part in ("code", "button")]
     assert code is not None
     assert button is not None
     assert code["y"] >= button["y"] + button["height"], "the button hides nothing of the line"
