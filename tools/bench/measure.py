@@ -19,8 +19,8 @@ from tools.bench.prompts import WORDS, Prompts
 from tools.simulator.arrival import Arrival
 from tools.simulator.trace import TRACE_BLOCK_TOKENS
 
-SAMPLES = (64, 256)
-"""Words of the two prompts whose `usage` shows the tokens of a word, and of the template around a prompt."""
+SAMPLES = (1, 256)
+"""Words of the two prompts whose `usage` shows the shortest prompt, the tokens of a word, and those of the template."""
 LONGEST_TAIL_S = 120.0
 """Limit for responses that still run when the last request is sent."""
 PROGRESS_EVERY_S = 1.0
@@ -173,7 +173,7 @@ async def _bodies(client: Client, target: Target, load: Load, course: Course) ->
         counted.append(answer.prompt_tokens)
     per_word = max((counted[1] - counted[0]) / (SAMPLES[1] - SAMPLES[0]), 0.05)
     around = max(round(counted[0] - SAMPLES[0] * per_word), 0)
-    course.least_prompt_tokens = around + max(round(per_word), 1)
+    course.least_prompt_tokens = counted[0]
     prompts = Prompts(seed, WORDS, TRACE_BLOCK_TOKENS, 1 / per_word)
 
     def body(number: int, arrival: Arrival) -> bytes:
