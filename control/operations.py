@@ -247,6 +247,7 @@ CONTROLLERS = (
         put(models.put_model, Can.FLEET_WRITE, "/{model_name}", operator_only=True, versioned=True),
         delete(models.delete_model, Can.FLEET_WRITE, "/{model_name}", operator_only=True, versioned=True),
     ),
+    controller("/engine-models", report(models.list_engine_models, Can.FLEET_WRITE, operator_only=True)),
     controller(
         "/aliases/{alias}",
         put(models.put_alias, Can.FLEET_WRITE, operator_only=True, versioned=True),

@@ -41,8 +41,8 @@ def render(
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):
         lines.append(_line(model.tier, model.name, _served(model, by_name[model.pool])))
+        lines += _wrapped(model.description)
         if model.description and model.tier is Tier.CHAT:
-            lines += _wrapped(model.description)
             if lack is not None:
                 lines += _wrapped(f"It replaces {NAME}, which is not served: {lack}. The next `up` tries again.")
             lines += _wrapped(BETTER.format(program=program))

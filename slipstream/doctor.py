@@ -1,5 +1,5 @@
 """Checks of a whole deployment, each with the next step: settings, stores, processes, engines, gateway,
-disk, objectives, diagnosis. Read-only: nothing is started, changed or written.
+disk, objectives, diagnosis. Nothing is started or changed; sums of kept objectives are brought up to date.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ import shutil
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from contracts.errors import SlipstreamError
 from slipstream.hints import command
 from slipstream.settings import Settings
+
+if TYPE_CHECKING:
+    from control.diagnosis.diagnosis import DiagnosisOf
 
 VALKEY_TIMEOUT_S = 2.0
 LEAST_FREE_BYTES = 1 << 30
@@ -47,6 +51,12 @@ class Health(msgspec.Struct, frozen=True):
     ok: bool
     checks: list[Check]
 
+    @property
+    def worst(self) -> Outcome:
+        """A failure counts more than a warning, and a warning more than all others."""
+        found = {each.outcome for each in self.checks}
+        return next((each for each in (Outcome.FAILED, Outcome.WARNING) if each in found), Outcome.OK)
+
 
 Found = tuple[Outcome, str, str]
 
@@ -66,11 +76,13 @@ async def examined(settings: Settings, given: Settings, address: str | None) -> 
     }
     checks = list(await asyncio.gather(*(_check(name, look) for name, look in first.items())))
     failed = {each.name for each in checks if each.outcome is Outcome.FAILED}
-    for name, read in {"objectives": _objectives, "diagnosis": _diagnosis}.items():
-        if "database" in failed:
-            checks.append(Check(name, Outcome.SKIPPED, "it needs the database"))
-        else:
-            checks.append(await _check(name, read(settings)))
+    judged: tuple[Found, Found] = 2 * ((Outcome.SKIPPED, "it needs the database", ""),)
+    if "database" not in failed:
+        try:
+            judged = await _judged(settings)
+        except SlipstreamError as error:
+            judged = 2 * ((Outcome.FAILED, error.message, ""),)
+    checks += (Check(name, *found) for name, found in zip(("objectives", "diagnosis"), judged, strict=True))
     return Health(all(each.outcome is not Outcome.FAILED for each in checks), checks)
 
 
@@ -183,29 +195,34 @@ async def _disk(settings: Settings) -> Found:
     return Outcome.OK, told, ""
 
 
-async def _objectives(settings: Settings) -> Found:
-    from control.slo.slo import SloQuery, get_slo_of_all
+async def _judged(settings: Settings) -> tuple[Found, Found]:
+    """Objectives and diagnosis, of one diagnosis by `slipstream diagnose`'s own figures."""
+    from control.diagnosis.diagnosis import DiagnosisQuery
+    from control.slo.adoption import in_force
     from slipstream.administration import administration
-
-    async with administration(settings, "slipstream doctor") as call:
-        found = (await get_slo_of_all(call, SloQuery())).objectives
-    if not found:
-        return Outcome.SKIPPED, "none is in force", "a worker puts them in force"
-    burning = [f"{each.tier.value}, {each.length.value}" for each in found if each.burning]
-    if burning:
-        return Outcome.FAILED, f"error budgets burn: {'; '.join(burning)}", f"`{command('diagnose')}`"
-    return Outcome.OK, f"{len(found)} are kept", ""
-
-
-async def _diagnosis(settings: Settings) -> Found:
-    from control.diagnosis.diagnosis import DiagnosisQuery, diagnosed
-    from slipstream.administration import administration
+    from slipstream.diagnosis_now import diagnosis_now
 
     end = datetime.now(UTC)
     query = DiagnosisQuery(start=end - JUDGED, end=end, before_start=end - 2 * JUDGED)
     async with administration(settings, "slipstream doctor") as call:
-        found = await diagnosed(call, query, None)
-    if found.primary is None:
-        return Outcome.OK, f"{found.outcome.replace('_', ' ')}, in {found.requests:,} requests of the last hour", ""
-    fix = found.primary.fixes[0].told if found.primary.fixes else ""
-    return Outcome.WARNING, f"{found.primary.cause.value}: {' '.join(found.primary.evidence)}", fix
+        found = await diagnosis_now(call, settings, query, None)
+        _, objectives = await in_force(call.connection)
+    return _objectives(len(objectives), found), _diagnosis(found)
+
+
+def _objectives(number: int, found: DiagnosisOf) -> Found:
+    if not number:
+        return Outcome.SKIPPED, "none is in force", "a worker puts them in force"
+    burning = [f"{each.tier.value}, {each.length.value}" for each in found.burning]
+    if burning:
+        return Outcome.FAILED, f"error budgets burn: {'; '.join(burning)}", f"`{command('diagnose')}`"
+    return Outcome.OK, f"{number} are kept", ""
+
+
+def _diagnosis(found: DiagnosisOf) -> Found:
+    if found.primary is not None:
+        fix = found.primary.fixes[0].told if found.primary.fixes else ""
+        return Outcome.WARNING, f"{found.primary.cause.value}: {' '.join(found.primary.evidence)}", fix
+    if found.burning:
+        return Outcome.WARNING, "an alert fires, and no cause is above its threshold", f"`{command('diagnose')}`"
+    return Outcome.OK, f"{found.outcome.replace('_', ' ')}, in {found.requests:,} requests of the last hour", ""

@@ -27,7 +27,8 @@ from infra.local.private import claim_folder, free_space
 NAME = "smollm2-135m-instruct"
 ABOUT = (
     "SmolLM2-135M-Instruct by Hugging Face, 135 million parameters: short answers and small pieces of code, in "
-    "English. One in three is wrong, and it calls no tools."
+    "English. One in three is wrong, and it calls no tools. Its chat template adds an opening of 156 tokens to a "
+    "conversation without a system message, billed like any prompt."
 )
 SLICES = ("facts", "benign", "multi-turn", "code")
 """Slices of evals that it neither fails nor answers completely (docs/concepts/models.md)."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
+
+from engines.layers.native.compiling import COMPILING
+from infra.local.log_file import last_line
 
 Result = TypeVar("Result")
 
@@ -31,3 +36,9 @@ class Progress:
         used = "" if own is None else f", {own:.1f} s of CPU time"
         self.say(f"{name:<24}{done:<10}{time.monotonic() - started_at:6.1f} s{used}")
         return result
+
+
+async def compiles(log: Path) -> None:
+    """Return once the engine that writes this log compiles its kernels."""
+    while not last_line(log).endswith(COMPILING):  # noqa: ASYNC110  another process's state
+        await asyncio.sleep(0.5)

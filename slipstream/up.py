@@ -41,7 +41,7 @@ from slipstream.metrics_targets import listed, targets_of
 from slipstream.process_end import ending_signals
 from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
-from slipstream.progress import Progress
+from slipstream.progress import Progress, compiles
 from slipstream.replicas import replicas_of
 from slipstream.settings import Settings
 from slipstream.worker_config import PROCESSES
@@ -177,7 +177,7 @@ class Up:
         try:
             async with asyncio.TaskGroup() as group:
                 for engine in self._engines:
-                    group.create_task(self._child(self._supervisor.add(self._kept(self._processes.engine(engine)))))
+                    group.create_task(self._engine(self._supervisor.add(self._kept(self._processes.engine(engine)))))
                 group.create_task(self._child(self._supervisor.add(self._processes.router())))
                 group.create_task(self._databases_then_gateways())
         except BaseExceptionGroup as errors:
@@ -293,6 +293,17 @@ class Up:
         if self._model is None:
             return spec
         return msgspec.structs.replace(spec, before_start=self._model.restoring(spec.before_start))
+
+    async def _engine(self, child: Child) -> None:
+        telling = asyncio.create_task(self._tell_of_kernels(child))
+        try:
+            await self._child(child)
+        finally:
+            telling.cancel()
+
+    async def _tell_of_kernels(self, child: Child) -> None:
+        await compiles(child.log)
+        self._progress.say(f"{child.spec.name:<24}compiles its kernels, once for this account: a minute on few cores")
 
     async def _child(self, child: Child) -> None:
         await self._progress.step(child.spec.name, "ready", child.ready(), lambda: child.cpu_s)

@@ -1,4 +1,5 @@
-"""Checks engines over HTTP: whether they are ready, and serve the fleet's models under their names."""
+"""Checks engines over HTTP: whether they are ready, and serve the fleet's models under their names. Asks an engine of
+no fleet for its models and their context."""
 
 from __future__ import annotations
 
@@ -7,14 +8,25 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 from contracts.desired_state import Model, Pool, Replica
-from contracts.errors import ConfigError, SlipstreamError
+from contracts.errors import ConfigError, EngineFailed, SlipstreamError
+from control.fleet.servable import check_pool
 from control.fleet.served_names import ServedName, served_names
 from engines.drivers import registry
-from engines.drivers.served_models import MODELS, ServedModel, parse_served_models
+from engines.drivers.openai import OpenAIDriver
+from engines.drivers.served_models import MODELS, PROPS, ServedModel, parse_props, parse_served_models
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.http.engine_connections import EngineConnections
 
 REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
+
+class KeyRefused(EngineFailed):
+    """The engine refuses a request with its key, or without one."""
+
+    def __init__(self, status: int) -> None:
+        """status: 401 or 403."""
+        super().__init__(f"it wants a key (status {status}), and a probe sends none: its models are not known")
+        self.status = status
 
 
 async def engine_faults(
@@ -49,26 +61,38 @@ async def _faults(
     with_keys: bool,
 ) -> list[str]:
     where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
-    any_name = pool.driver == TensorRTLLMDriver.name  # it lists its folder's and takes any; a front lists none
     try:
-        for request in (registry.of_pool(pool).health(), MODELS):
-            status, body = await connections.fetch(replica.url, request, timeout_s, pool_name=pool.name)
-            if status in REFUSED:
-                if with_keys:
-                    return [f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"]
-                # a key would go to whichever address an administrator names
-                unknown = f"{where} wants a key (status {status}), and a probe sends none: its models are not known"
-                return [unknown] if wanted else []
-            if any_name and request is MODELS and status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-                return []
-            if status != HTTPStatus.OK:
-                return [f"{where} is not ready: GET {request.path} returned status {status}"]
-        served = parse_served_models(body)
+        served = await served_models(connections, pool, replica, timeout_s)
+    except KeyRefused as error:
+        if with_keys:
+            return [f"{where} refuses the key (status {error.status}); see the pool's api_key_file and api_key_env"]
+        # a key would go to whichever address an administrator names
+        return [f"{where}: {error.message}"] if wanted else []
     except ConfigError:
         raise
     except SlipstreamError as error:
         return [f"{where}: {error.message}"]
+    if pool.driver == TensorRTLLMDriver.name:  # it lists its folder's and takes any; a front lists none
+        return []
     return [f"{where} {fault}" for one in wanted for fault in _lacks(replica, served, one)]
+
+
+async def served_models(
+    connections: EngineConnections, pool: Pool, replica: Replica, timeout_s: float
+) -> list[ServedModel]:
+    """The models that a ready engine lists.
+
+    Raises KeyRefused, EngineFailed for an engine that is not ready, and what `connections.fetch` raises.
+    """
+    for request in (registry.of_pool(pool).health(), MODELS):
+        status, body = await connections.fetch(replica.url, request, timeout_s, pool_name=pool.name)
+        if status in REFUSED:
+            raise KeyRefused(status)
+        if status == HTTPStatus.NOT_FOUND and pool.driver == TensorRTLLMDriver.name and request is MODELS:
+            return []
+        if status != HTTPStatus.OK:
+            raise EngineFailed(f"GET {request.path} returned status {status}, so it is not ready")
+    return parse_served_models(body)
 
 
 def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) -> list[str]:
@@ -84,3 +108,21 @@ def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) 
             "context_tokens, or give this replica its own"
         ]
     return []
+
+
+async def reported_models(
+    connections: EngineConnections, driver: str, url: str, timeout_s: float
+) -> dict[str, int | None]:
+    """Names of the models that an engine outside of the fleet serves, with their context; None: it reports none.
+
+    No key is sent. Raises ConfigError for a driver or a URL that a pool could not have, and as `served_models`.
+    """
+    replica = Replica(id="asked", url=url)
+    pool = Pool(name="asked", driver=driver, replicas=(replica,), api_key_required=False)
+    check_pool(pool)
+    served = await served_models(connections, pool, replica, timeout_s)
+    found = {each.id: each.max_model_len for each in served}
+    if driver == OpenAIDriver.name and list(found.values()) == [None]:
+        status, body = await connections.fetch(url, PROPS, timeout_s)
+        return dict.fromkeys(found, parse_props(body) if status == HTTPStatus.OK else None)
+    return found

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from contracts.desired_state import Model, Pool
-from contracts.errors import InvalidField
+from contracts.errors import ConfigError, InvalidField, SlipstreamError
 from control.api.call import AdminCall
-from control.api.schemas import Body, ModelName
+from control.api.schemas import Body, ModelName, Name, Query
 from control.fleet import edits
-from control.fleet.fleet_edit import EditQuery, FleetEdit, edited, in_force
+from control.fleet.fleet_edit import PROBE_TIMEOUT_S, EditQuery, FleetEdit, edited, in_force
+from engines.drivers.openai import OpenAIDriver
+from engines.http.engine_connections import EngineConnections
+from engines.http.keys import OneKey
 
 
 class FleetModels(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +30,27 @@ class NewModel(Body, frozen=True, kw_only=True):
 
     model: Model
     pool: Pool
+
+
+class EngineQuery(Query, frozen=True, kw_only=True):
+    """An engine that may be in no pool yet. url: as gateways reach it; without one, no engine is asked. driver:
+    `openai`, unless given."""
+
+    url: Annotated[str, Meta(max_length=2_000)] | None = None
+    driver: Name | None = None
+
+
+class ReportedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that an engine serves. context_tokens: null where the engine does not report it."""
+
+    name: str
+    context_tokens: int | None
+
+
+class ReportedModels(msgspec.Struct, frozen=True, kw_only=True):
+    """All models that one engine serves."""
+
+    data: list[ReportedModel]
 
 
 class AliasTarget(Body, frozen=True, kw_only=True):
@@ -51,6 +78,28 @@ async def add_model(call: AdminCall, body: NewModel, query: EditQuery) -> FleetE
     return await edited(
         call, query, "model.add", lambda state: edits.add_model(state, body.model, body.pool, force=query.force)
     )
+
+
+async def list_engine_models(_: AdminCall, query: EngineQuery) -> ReportedModels:
+    """List the models that an engine reports, with their context.
+
+    It is asked without a key. 400 with the reason if it cannot be reached, is not ready or wants a key.
+    """
+    if query.url is None:
+        return ReportedModels(data=[])
+    from control.fleet.engine_probe import reported_models  # which few need
+
+    connections = EngineConnections(OneKey(""))
+    try:
+        found = await reported_models(connections, query.driver or OpenAIDriver.name, query.url, PROBE_TIMEOUT_S)
+    except ConfigError as error:
+        field = "driver" if (error.param or "").endswith("driver") else "url"
+        raise InvalidField(f"Invalid value for '{field}': {error.message}.", param=field) from None
+    except SlipstreamError as error:
+        raise InvalidField(f"The engine at {query.url[:200]}: {error.message.rstrip('.')}.", param="url") from None
+    finally:
+        await connections.close()
+    return ReportedModels(data=[ReportedModel(name=name, context_tokens=context) for name, context in found.items()])
 
 
 async def put_model(call: AdminCall, model_name: str, body: Model, query: EditQuery) -> FleetEdit:

@@ -1,13 +1,16 @@
-"""An engine's list of models: `GET /v1/models`, which every dialect has."""
+"""An engine's list of models: `GET /v1/models`, which every dialect has; llama.cpp's context is in another answer."""
 
 from __future__ import annotations
 
 import msgspec
 
+from contracts.errors import EngineFailed
 from engines.drivers.base import EngineRequest
 from engines.drivers.engine_json import decode_engine_json
 
 MODELS = EngineRequest("GET", "/v1/models")
+PROPS = EngineRequest("GET", "/props")
+"""Of llama.cpp's server, whose list of models has no `max_model_len`."""
 
 
 class ServedModel(msgspec.Struct, frozen=True):
@@ -24,3 +27,20 @@ class _List(msgspec.Struct, frozen=True):
 def parse_served_models(body: bytes) -> list[ServedModel]:
     """The response to MODELS. Raises EngineFailed for an invalid one."""
     return decode_engine_json(body, _List, "The engine's answer to GET /v1/models is no list of models.").data
+
+
+class _Generation(msgspec.Struct, frozen=True):
+    n_ctx: int | None = None
+
+
+class _Props(msgspec.Struct, frozen=True):
+    default_generation_settings: _Generation = _Generation()
+
+
+def parse_props(body: bytes) -> int | None:
+    """The response to PROPS: the longest prompt and answer of one slot. None where it has none, or cannot be read."""
+    try:
+        props = decode_engine_json(body, _Props, "")
+    except EngineFailed:
+        return None
+    return props.default_generation_settings.n_ctx

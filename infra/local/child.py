@@ -167,6 +167,8 @@ class Child:
             self.restarts += 1
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), backoff.next_s(time.monotonic() - self._started_at))
+            if not self._stopping.is_set():
+                self._note("is restarted")
 
     async def _run_once(self) -> int:
         """One life of the process; returns its exit code (negative: the signal that killed it)."""
@@ -202,7 +204,10 @@ class Child:
             await asyncio.sleep(PROBE_INTERVAL_S)
         if not self._stopping.is_set():
             self.state = State.READY
+            again = self._settled.is_set()
             self._settled.set()
+            if again:
+                self._note(f"is ready again, {time.monotonic() - self._started_at:.1f} s after its restart")
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         timeout_s = self._config.stop_timeout_s + self.spec.drain_s

@@ -154,6 +154,12 @@ def bench(
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(target, course, result))
     if course.late_s > MOST_LATE_S:
         _say(f"requests were sent up to {course.late_s * 1e3:,.0f} ms late: this machine is too slow for this rate")
+    if course.lengthened:
+        least = course.least_prompt_tokens
+        _say(
+            f"{course.lengthened:,} of {len(course.answers):,} prompts were sent with about {least:,} tokens, the "
+            f"smallest possible length: the server puts its model's template around each"
+        )
     if plot is not None:
         plot.write_text(picture(f"{target.model} at {target.url}", course.answers, warm_up_s), encoding="utf-8")
         _say(f"drawn to {plot}")

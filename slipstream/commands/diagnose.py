@@ -111,9 +111,9 @@ def diagnose(
     """
     if context.invoked_subcommand is not None:
         return
-    from control.diagnosis.diagnosis import MOST, DiagnosisQuery, diagnosed
-    from control.slo.rollup import roll_up
+    from control.diagnosis.diagnosis import MOST, DiagnosisQuery
     from slipstream.administration import administer, converted
+    from slipstream.diagnosis_now import diagnosis_now
     from slipstream.diagnosis_report import text_of
     from slipstream.tenants import organization_named
 
@@ -128,13 +128,10 @@ def diagnose(
     }
 
     settings = running_settings(*deployment)
-    retention_days = settings.worker.ledger.trace_retention_days
 
     async def work(call: AdminCall) -> DiagnosisOf:
-        # by the same minutes as `slipstream diagnose slo`: neither names an alert that the other denies
-        await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
         organization_id = None if tenant is None else await organization_named(call.connection, tenant)
-        return await diagnosed(call, converted(asked, DiagnosisQuery), organization_id, audit)
+        return await diagnosis_now(call, settings, converted(asked, DiagnosisQuery), organization_id, audit)
 
     found = administer(deployment, work)
     print(msgspec.json.encode(found).decode() if as_json else text_of(found))

@@ -15,6 +15,7 @@ from slipstream.commands.options import (
     load_settings,
     running_settings,
 )
+from slipstream.exit_codes import DOCTOR_EXIT
 from slipstream.table import table
 
 
@@ -25,7 +26,8 @@ from slipstream.table import table
 def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
     """Check the whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis.
 
-    It changes nothing. Exit code 0: no check has failed; 1: one has.
+    It changes nothing. Objectives and diagnosis are those of `slipstream diagnose` at this moment. Exit code 0: all
+    checks are ok; 4: a warning, and no failure; 1: a check has failed.
     """
     from slipstream.doctor import examined
 
@@ -39,5 +41,4 @@ def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
         for each in health.checks:
             if each.step:
                 print(f"{each.name}: {each.step}")
-    if not health.ok:
-        sys.exit(1)
+    sys.exit(DOCTOR_EXIT[health.worst])

@@ -227,10 +227,8 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
         print(f"  attempt {row['attempt']}: {row['endpoint']} {model} ({row['tier']}) on {replica}, {opened}")
         print(
             f"    {row['prompt_tokens']:,} prompt tokens ({row['cached_tokens']:,} cached), "
-            f"{row['completion_tokens']:,} generated; {row['outcome']}, {row['finish']}, {billed}"
+            f"{row['completion_tokens']:,} generated; {row['outcome']}, {row['error_code'] or row['finish']}, {billed}"
         )
-        if row["error_code"] is not None:
-            print(f"    {row['error_code']}")
         if trace is None:
             _print_phases(row["phases_ms"])
 

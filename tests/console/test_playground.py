@@ -66,6 +66,7 @@ async def priced(owner: Console) -> Console:
 async def opened(console: Console, deployed: Deployment, name: str, model: str) -> None:
     """A playground, with the deployment's key and that model."""
     await console.go(f"/playground/{name}")
+    await console.page.get_by_text("Choose a key first: the call names one of its models.").wait_for()
     await console.page.get_by_label("Or use a key you have").fill(deployed.key)
     await console.page.get_by_role("button", name="Use it").click()
     await console.page.get_by_role("combobox", name="Model").select_option(model)

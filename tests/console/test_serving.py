@@ -7,8 +7,11 @@ import re
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, Locator, Page
 
+from engines.drivers import registry
 from tests.console.conftest import EMAIL, PASSWORD, Engines
 from tests.console.pages import GUARD_S, OPERATORS_HOME, Console, expect, made, seen_by
 from tests.deployment import Deployment
@@ -85,6 +88,11 @@ async def test_a_drained_replica_is_given_nothing_until_it_is_given_requests_aga
     assert await status_of(deployed) == 200
 
 
+async def reported_model(_: web.Request) -> web.Response:
+    """What vLLM answers."""
+    return web.json_response({"data": [{"id": "org/small", "max_model_len": 4_096}]})
+
+
 async def removed(page: Page, row: Locator, name: str) -> None:
     """A row of the fleet, by its menu."""
     await row.get_by_role("button", name="Actions").click()
@@ -100,7 +108,19 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     page, served = live.page, await newest_version(deployed)
     await page.get_by_role("button", name="Add a model").click()
     dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("slipstream up --chat-model NAME|FILE")
+    drivers = await dialog.get_by_label("Driver").locator("option").evaluate_all("all => all.map(each => each.value)")
+    assert sorted(drivers) == sorted(registry.names())
     await dialog.get_by_label("Name", exact=True).fill("added")
+    app = web.Application()
+    app.router.add_get("/v1/models", reported_model)
+    async with TestServer(app) as engine:
+        await dialog.get_by_label("Driver").select_option("openai")
+        await dialog.get_by_label("Engine’s URL").fill(str(engine.make_url("/v1")))
+        await dialog.get_by_label("File of its API key").focus()
+        await dialog.get_by_text("It serves org/small with a context of 4,096 tokens.").wait_for()
+    await expect(dialog.get_by_label("The engine’s name for it")).to_have_value("org/small")
+    await expect(dialog.get_by_label("Context")).to_have_value("4096")
     await dialog.get_by_label("The engine’s name for it").fill("fake")
     await dialog.get_by_label("Engine’s URL").fill("http://127.0.0.1:9")
     await dialog.get_by_label("Driver").select_option("openai")
@@ -124,6 +144,7 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     await live.go("/operations")
     await expect(page.get_by_text("Pool added: 1 of 2 replicas are usable (added-2:")).to_be_visible()
     await expect(page.get_by_role("link", name="Fleet 1 problem")).to_be_visible()
+    await expect(page.get_by_role("link", name="Open the fleet")).to_be_visible()
     await live.expect_no_faults("a first page that needs attention")
     await live.go("/operations/fleet/pools/added")
     dead = page.get_by_role("region", name="Replicas of added, as set up").get_by_role(

@@ -16,7 +16,7 @@ import zxingcpp
 from PIL import Image
 from playwright.async_api import Browser
 
-from tests.console.conftest import EMAIL, PASSWORD
+from tests.console.conftest import EMAIL, PASSWORD, Engines
 from tests.console.figures import money
 from tests.console.pages import OPERATORS_HOME, Console, expect, made, seen_by
 from tests.deployment import Deployment
@@ -65,6 +65,11 @@ async def key(owner: Console, project: str) -> str:
     shown = owner.page.locator(".secret code")
     await shown.wait_for()
     secret = await shown.inner_text()
+    curl = dialog.locator(".code-block")
+    code, button = [await curl.locator(part).bounding_box() for part in ("code", "button")]
+    assert code is not None
+    assert button is not None
+    assert code["y"] >= button["y"] + button["height"], "the button hides nothing of the line"
     await owner.page.get_by_role("button", name="I have kept it").click()
     assert not SECRET.search(await owner.page.content()), "it is shown once"
     return secret
@@ -96,9 +101,17 @@ async def test_what_a_key_used_shows_on_the_open_page(
     await expect(owner.page.locator("dt:has-text('Requests') + dd")).to_have_text("1")
 
 
-async def test_a_limit_refuses_and_the_request_tells_why(
-    owner: Console, acme: str, project: str, key: str, http: aiohttp.ClientSession
+async def test_a_limit_or_an_engine_refuses_and_the_request_tells_why(
+    owner: Console, acme: str, project: str, key: str, http: aiohttp.ClientSession, fakes: Engines
 ) -> None:
+    await fakes.fake.control(status=400)
+    _, by_engine = await asked(http, owner.url, key)
+    await fakes.fake.control(status=200)
+    await owner.go(f"/org/{acme}/requests")
+    await owner.until("id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", by_engine)
+    await owner.go(f"/org/{acme}/requests/{by_engine}")
+    await owner.page.get_by_text("The engine refused it as the client sent it").wait_for()
+    assert await owner.page.get_by_text("engine_error").count() == 0, "the engine is not at fault"
     await owner.go(project)
     await owner.page.get_by_role("link", name="staging").click()
     await owner.page.get_by_role("button", name="Set a limit").click()

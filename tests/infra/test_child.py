@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -43,7 +44,9 @@ async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_pat
     assert first.pid not in (None, killed)
     assert (second.pid, second.restarts) == (neighbour, 0)
     assert "signal SIGKILL" in first.log.read_text()
-    assert notices == [f"first pid {killed} ended with signal SIGKILL"]
+    ready_again = notices.pop()
+    assert notices == [f"first pid {killed} ended with signal SIGKILL", "first is restarted"]
+    assert re.fullmatch(r"first is ready again, \d+\.\d s after its restart", ready_again)
     await asyncio.gather(first.stop(), second.stop())
     assert first.pid is None
     assert first.status().state is State.STOPPED

@@ -412,6 +412,19 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
         " the client took nothing for 3.5 ms",
         "  its engine says: 11.0 ms in its queue, 60.5 ms of prefill, retracted 1 times",
     ]
+    await connection.execute(
+        """
+        INSERT INTO gateway.usage_events
+               (request_id, attempt, organization_id, project_id, key_id, model, tier, endpoint, stream, prompt_tokens,
+                cached_tokens, completion_tokens, reasoning_tokens, outcome, finish, billed, status, error_code,
+                phases_ms, requested_at, opened_at, closed_at, gateway_id)
+        SELECT request_id, 0, organization_id, project_id, key_id, model, 'chat', 'chat', false, 0, 0, 0, 0, 'exact',
+               'engine_error', false, 400, 'engine_refused', '{}', now(), now(), now(), 'gateway-0'
+          FROM gateway.request_traces WHERE request_id = 'req_2'
+        """
+    )
+    of_engine = (await shell.must("requests", "show", "req_2")).splitlines()[-1]
+    assert of_engine.endswith("0 generated; exact, engine_refused, not billed"), "a refusal is not the engine's error"
     assert '"tpot_ms":9.5' in await shell.must("requests", "show", "req_1", "--json")
     assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")
 

@@ -3,6 +3,7 @@ refused with the arithmetic."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import msgspec
 import pytest
 
 from contracts.errors import ConfigError
+from engines.layers.native.compiling import COMPILING
 from infra.local.ports import Ports
 from slipstream import local_engine_check, local_engines
 from slipstream.machine import Machine
 from slipstream.model_folder import SHIPPED
+from slipstream.progress import compiles
 from slipstream.settings import Settings
 
 MACHINE = Machine(cores=4, memory_bytes=8 * 1024**3, gpu_memory_bytes=0, native_bfloat16=True)
@@ -267,3 +270,17 @@ def test_more_threads_than_cores_are_told_of_and_no_reason_to_stop() -> None:
     assert said is not None
     assert "6 threads (2 of engine-a-1 + 2 of engine-b-1 + 2 of engine-b-2) and there are 4 cores" in said
     assert local_engine_check.crowded(engines[:2], MACHINE) is None
+
+
+@pytest.mark.parametrize(
+    "line", ["2026-11-28 16:56:46,708 INFO engines.x: {}", '{{"time":1,"logger":"x","message":"{}"}}']
+)
+async def test_an_engine_that_compiles_its_kernels_is_seen_by_its_log(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("2026-11-28 16:56:45,705 INFO engines.embedded.server: listening on http://127.0.0.1:1\n")
+    seen = asyncio.create_task(compiles(log))
+    await asyncio.sleep(0)
+    assert not seen.done(), "the usual start"
+    with log.open("a") as file:
+        file.write(line.format(COMPILING) + "\n")
+    await asyncio.wait_for(seen, 30)

@@ -29,6 +29,8 @@ from slipstream import lent_key
 from slipstream.coding_clients import CLIENTS, Served, environment_of
 from slipstream.commands import run as run_command
 from slipstream.commands.options import Deployment
+from slipstream.doctor import Check, Health, Outcome
+from slipstream.exit_codes import DOCTOR_EXIT
 from slipstream.lent_key import require_served
 from tests.desired_states import seed
 from tests.slipstream.shell import VARIABLE, Shell
@@ -261,3 +263,8 @@ async def test_the_doctor_names_each_part_and_the_next_step(shell: Shell, data_f
     steps = {each["name"]: each["step"] for each in health["checks"] if each["outcome"] == "failed"}
     assert all(steps.values())
     assert f"--data {DataFolder(data_folder).path}" in steps["gateway"]
+    ok, warning, failed = (
+        Check(outcome.value, outcome, "") for outcome in (Outcome.OK, Outcome.WARNING, Outcome.FAILED)
+    )
+    for checks, exit_code in ([ok], 0), ([ok, warning], 4), ([warning, failed], 1):
+        assert DOCTOR_EXIT[Health(True, checks).worst] == exit_code

@@ -117,6 +117,10 @@ async def test_a_diagnosis_names_the_requests_of_the_alert_that_slo_shows(
     late = [chat(other, 5_000, ago_s=90 + number) for number in range(200)]
     shed = [chat(other, 500, ago_s=600, status=503) for _ in range(40)]
     await write(connection, [*late, *shed, *(chat(other, 500, ago_s=120) for _ in range(60))])
+    checks = msgspec.json.decode((await shell.run("doctor", "--json"))[1])["checks"]  # before anything was added up
+    found = {each["name"]: (each["outcome"], each["told"]) for each in checks}
+    assert found["objectives"] == ("failed", "error budgets burn: chat, short")
+    assert found["diagnosis"][0] == "warning"
     assert (await shell.run("diagnose", "slo"))[0] == 1
     code, told = await shell.run("diagnose", "--since", "60s")
     assert code == 4

@@ -18,8 +18,8 @@ from tools.bench.prompts import WORDS, Prompts
 from tools.simulator.arrival import Arrival
 from tools.simulator.trace import TRACE_BLOCK_TOKENS
 
-SAMPLES = (64, 256)
-"""Words of the two prompts whose `usage` shows the tokens of a word, and of the template around a prompt."""
+SAMPLES = (1, 256)
+"""Words of the two prompts whose `usage` shows the shortest prompt, the tokens of a word, and those of the template."""
 LONGEST_TAIL_S = 120.0
 """Limit for responses that still run when the last request is sent."""
 PROGRESS_EVERY_S = 1.0
@@ -80,6 +80,13 @@ class Course(msgspec.Struct):
     """The largest delay between a request's time and its sending."""
     ignore_eos: bool = True
     """Whether responses have the exact length."""
+    least_prompt_tokens: int = 1
+    """The shortest prompt that can be sent: one word with the template around it. Shorter ones are sent as long."""
+
+    @property
+    def lengthened(self) -> int:
+        """Requests whose prompt was to be shorter than that."""
+        return sum(answer.arrival.prompt_tokens < self.least_prompt_tokens for answer in self.answers)
 
 
 async def measure(target: Target, load: Load, stop: asyncio.Event, tell: Callable[[Course, float], None]) -> Course:
@@ -160,6 +167,7 @@ async def _bodies(client: Client, target: Target, load: Load, course: Course) ->
         counted.append(answer.prompt_tokens)
     per_word = max((counted[1] - counted[0]) / (SAMPLES[1] - SAMPLES[0]), 0.05)
     around = max(round(counted[0] - SAMPLES[0] * per_word), 0)
+    course.least_prompt_tokens = counted[0]
     prompts = Prompts(seed, WORDS, TRACE_BLOCK_TOKENS, 1 / per_word)
 
     def body(number: int, arrival: Arrival) -> bytes:

@@ -286,6 +286,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/engine-models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the models that an engine reports, with their context.
+         * @description It is asked without a key. 400 with the reason if it cannot be reached, is not ready or wants a key.
+         *
+         *     Needs `fleet.write`. Only for the operating organization.
+         */
+        get: operations["list_engine_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/evals/comparisons": {
         parameters: {
             query?: never;
@@ -5582,6 +5604,21 @@ export interface components {
             weight: number;
         };
         /**
+         * ReportedModel
+         * @description A model that an engine serves. context_tokens: null where the engine does not report it.
+         */
+        ReportedModel: {
+            context_tokens: number | null;
+            name: string;
+        };
+        /**
+         * ReportedModels
+         * @description All models that one engine serves.
+         */
+        ReportedModels: {
+            data: components["schemas"]["ReportedModel"][];
+        };
+        /**
          * RequestDetail
          * @description All recorded data. rule: the limit that refused; counters: their state at that moment; both null when no limit
          *         did.
@@ -6778,6 +6815,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DiagnosisOf"];
+                };
+            };
+        };
+    };
+    list_engine_models: {
+        parameters: {
+            query?: {
+                url?: string;
+                driver?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReportedModels"];
                 };
             };
         };

@@ -18,7 +18,7 @@ export function ShownOnce({ title, onClose, children }: ShownOnceProps) {
         {children}
         {leaving && (
           <Notice tone="bad" title="Close without keeping it?">
-            It is gone then, and nobody can show it again.
+            It is gone then, and cannot be shown again.
           </Notice>
         )}
       </div>

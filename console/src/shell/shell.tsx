@@ -98,7 +98,7 @@ function ForOperators() {
   return (
     <Page title="For operators">
       <Empty
-        title="This page is of those who operate the deployment"
+        title="This page is for operators of the deployment"
         action={
           <Link className="button" to="/org/$organizationId" params={{ organizationId: organization.id }}>
             To {organization.name}

@@ -4,6 +4,12 @@ import { count, percent } from "../format/number";
 
 export type Place = "/operations/fleet" | "/operations/slo" | "/operations/requests";
 
+export const PLACES: Record<Place, string> = {
+  "/operations/fleet": "Open the fleet",
+  "/operations/slo": "Open the objectives",
+  "/operations/requests": "Open the requests",
+};
+
 export interface Trouble {
   tone: "bad" | "warn";
   /** One sentence. */

@@ -17,6 +17,7 @@ import torch
 
 from engines.layers.native.attention import MOST_VECTORS
 from engines.layers.native.compiled import note
+from engines.layers.native.compiling import COMPILING
 from engines.layers.native.vectors import LANES
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def compile_elsewhere(form: Form) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if kept.exists():
                 return
-            logger.info("compiling the kernels; this takes some seconds, once")
+            logger.info(COMPILING)
             subprocess.run(
                 command, check=True, timeout=PATIENCE_S, cwd=Path(__file__).parents[3], stdin=subprocess.DEVNULL,
                 capture_output=True,

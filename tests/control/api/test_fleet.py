@@ -57,6 +57,16 @@ async def test_engines_are_probed_before_an_edit_is_made(operator: Client, unuse
     async def locked(_: web.Request) -> web.Response:
         return web.Response(status=401)
 
+    async def llama_models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "small.gguf", "meta": {"n_ctx_train": 40_960}}]})
+
+    async def llama_props(_: web.Request) -> web.Response:
+        return web.json_response({"default_generation_settings": {"n_ctx": 8_192}})
+
+    async def reported(path: str, driver: str = "openai") -> Any:
+        answer = await operator.ask("GET", f"/engine-models?driver={driver}&url={path}")
+        return answer.body["data"] if answer.status == 200 else answer.body["error"]
+
     async def put(path: str, **replica: object) -> tuple[int, str]:
         body = {**POOL, "name": "probed", "replicas": [{"id": "probed-0", "url": path, **replica}]}
         answer = await operator.ask("PUT", "/pools/probed?probe=true", body)
@@ -65,14 +75,21 @@ async def test_engines_are_probed_before_an_edit_is_made(operator: Client, unuse
     app = web.Application()
     app.router.add_get("/v1/models", models)
     app.router.add_get("/locked/v1/models", locked)
+    app.router.add_get("/llama/v1/models", llama_models)
+    app.router.add_get("/llama/props", llama_props)
     async with TestServer(app) as engine:
         url = str(engine.make_url("/")).rstrip("/")
         status, said = await put(f"{url}/broken")
         assert status == 400
-        assert f"{url}/broken is not ready: GET /v1/models returned status 404. Without `probe`" in said
+        assert f"{url}/broken: GET /v1/models returned status 404, so it is not ready. Without `probe`" in said
         status, said = await put(f"http://127.0.0.1:{unused_tcp_port}")
         assert status == 400
         assert "pools.probed.replicas.probed-0" in said
+        assert await reported(f"{url}/v1") == [{"name": "large", "context_tokens": 2_048}]
+        assert await reported(f"{url}/llama") == [{"name": "small.gguf", "context_tokens": 8_192}]
+        locked_said = await reported(f"{url}/locked")
+        assert (locked_said["param"], "wants a key" in locked_said["message"]) == ("url", True)
+        assert (await reported(url, "opanai"))["param"] == "driver"
         assert (await put(f"{url}/locked"))[0] == (await put(f"{url}/v1"))[0] == 200
         model = {**MODEL, "name": "probed", "pool": "probed"}
         status, code, said = await refusal(operator, "PUT", "/models/probed?probe=true", model)

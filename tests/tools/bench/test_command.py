@@ -115,15 +115,19 @@ def test_a_run_counts_tokens_by_usage_and_errors_by_code(tmp_path: Path) -> None
     assert said["time_to_first_token"].keys() == {"unit", "avg", "min", "p50", "p90", "p99", "max"}
     assert len({body["messages"][0]["content"] for body in bodies}) == 10, "no cache helps"
     drawn = ElementTree.fromstring(plot.read_text())
+    assert "template" not in result.stderr
     assert len(drawn.findall(".//{*}polyline")) == 3
     assert len(drawn.findall(".//{*}circle")) == 4
 
 
 def test_prompts_of_a_trace_share_what_its_blocks_share(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, (0, 1_100, 1, [1, 2, 3]), (1, 1_200, 1, [1, 9, 4]))
+    trace = trace_of(tmp_path, (0, 1_100, 1, [1, 2, 3]), (1, 1_200, 1, [1, 9, 4]), (2, 12, 1, [7]))
     with server() as (url, bodies):
-        assert run(url, "--trace", trace).exit_code == 0
-    one, other = (body["messages"][0]["content"].split() for body in bodies[2:])
+        result = run(url, "--trace", trace)
+    assert result.exit_code == 0
+    one, other, short = (body["messages"][0]["content"].split() for body in bodies[2:])
+    assert len(short) * WORD_TOKENS + TEMPLATE_TOKENS == 13, "the shortest that there is"
+    assert "1 of 3 prompts were sent with about 13 tokens, the smallest possible length" in result.stderr
     assert one[:256] == other[:256]
     assert one[256:512] != other[256:512]
     assert [len(words) * WORD_TOKENS + TEMPLATE_TOKENS for words in (one, other)] == [1_099, 1_199]

@@ -9,10 +9,10 @@ const SENTENCES = new Map([
     "You are signed in at the provider, but are no member of an organization here. Ask an administrator.",
   ],
   ["oidc_no_role", "None of your groups at the provider has a role here. Ask an administrator."],
-  ["oidc_no_organization", "Your group's organization is not here. Ask whoever runs the deployment."],
+  ["oidc_no_organization", "Your group's organization is not here. Ask the operator of the deployment."],
   [
     "oidc_other_person",
-    "Somebody else at the provider has this address's account. Ask whoever runs the deployment.",
+    "Somebody else at the provider has this address's account. Ask the operator of the deployment.",
   ],
   ["tenant_disabled", "You or your organization are disabled here."],
 ]);

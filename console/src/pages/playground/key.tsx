@@ -61,7 +61,7 @@ export function KeyCard() {
         }),
       );
     },
-    { done: "The key ends in an hour. Its usage is the project’s.", then: (made) => put(made.secret) },
+    { done: "The key expires in an hour. Its usage is the project’s.", then: (made) => put(made.secret) },
   );
   if (key !== null) {
     return (
@@ -98,11 +98,11 @@ export function KeyCard() {
             {first ? (
               <p>
                 Keys belong to a project, and {organization.data?.name ?? "this organization"} has none. This
-                makes one, “playground”, with a key that ends in an hour.
+                makes one, “playground”, with a key that expires in an hour.
               </p>
             ) : (
               <SelectField
-                label="Make one that ends in an hour, in"
+                label="Make one that expires in an hour, in"
                 hint={projects.data && !chosen ? "Keys belong to a project, and none here is enabled." : null}
                 value={chosen ?? ""}
                 onChange={(event) => setProject(event.currentTarget.value)}

@@ -12,7 +12,8 @@ import { type Generation, phasesSoFar, tokensPerSecond } from "./generation";
 import { costMicro, priceNow } from "./price";
 
 const TRACE_RETRIES = 12;
-const TRACE_RETRY_MS = 700;
+/** The record of a request is written about a second after its answer; asked earlier, the browser logs a 404. */
+const TRACE_WAIT_MS = 1_500;
 
 export function Measured({ generation, model }: { generation: Generation; model: string }) {
   const { can, currency } = useMyself();
@@ -27,16 +28,19 @@ export function Measured({ generation, model }: { generation: Generation; model:
   const trace = useQuery({
     queryKey: ["request", requestId],
     enabled: !generation.running && requestId !== null && can("requests.read"),
-    // the record of a request is written a moment after its answer
     retry: TRACE_RETRIES,
-    retryDelay: TRACE_RETRY_MS,
+    retryDelay: 0,
     // and the ledger's row, which tells the amount, may come after the record
     refetchInterval: (query) =>
       query.state.data?.attempts.length === 0 && query.state.dataUpdateCount < TRACE_RETRIES
-        ? TRACE_RETRY_MS
+        ? TRACE_WAIT_MS
         : false,
-    queryFn: () =>
-      read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId ?? "" } } })),
+    queryFn: async () => {
+      await new Promise((waited) => setTimeout(waited, TRACE_WAIT_MS));
+      return read(
+        api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId ?? "" } } }),
+      );
+    },
   });
   const price = priceNow(prices.data?.data ?? [], model, new Date());
   const speed = tokensPerSecond(generation);

@@ -16,6 +16,13 @@ export function SameCall({
   headers?: Record<string, string>;
 }) {
   const [language, setLanguage] = useState<"curl" | "python">("curl");
+  if (body.model === "") {
+    return (
+      <Card title="The same call">
+        <p className="quiet">Choose a key first: the call names one of its models.</p>
+      </Card>
+    );
+  }
   const code =
     language === "curl"
       ? curl(location.origin, path, body, headers)

@@ -122,7 +122,7 @@ export function Adapters() {
             <Empty title="No adapters" action={add}>
               {writes
                 ? "Put a trained adapter’s folder where the engines of its model reach it, and name it here."
-                : "Whoever runs this deployment adds them: tell them the model and where the trained adapter is."}
+                : "The operator of this deployment adds them: send the model and the place of the trained adapter."}
             </Empty>
           )
         }

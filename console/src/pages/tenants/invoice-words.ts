@@ -1,5 +1,6 @@
 /** An invoice in words. Pure. */
 import type { Schemas } from "../../api/client";
+import { amount, money } from "../../format/money";
 
 type Invoice = Schemas["Invoice"];
 
@@ -20,6 +21,16 @@ export function periodTold(begin: string, end: string): string {
 }
 
 export const isOver = (end: string, now = Date.now()) => Date.parse(end) <= now;
+
+type Rates = Pick<Schemas["InvoiceLine"], "input_micro" | "output_micro" | "price_percent">;
+
+/** The rates of a line; without any, why it costs nothing. */
+export function priceTold({ input_micro, output_micro, price_percent }: Rates, currency: string): string {
+  if (input_micro === null) return "no price was set";
+  if (input_micro === 0 && !output_micro) return "free";
+  const part = price_percent === 100 ? "" : `, ${price_percent} % of it`;
+  return `${amount(input_micro)} / ${money(output_micro ?? 0, currency)}${part}`;
+}
 
 /** What rounding added to the total or took from it. */
 export function roundingTold({

@@ -1,16 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { api, read, type Schemas } from "../../api/client";
 import { Button } from "../../components/button";
 import { Filters, TextFilter } from "../../components/filters";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Facts, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
-import { amount, money } from "../../format/money";
+import { money } from "../../format/money";
 import { count } from "../../format/number";
 import { utcMonth } from "../../format/time";
 import { useOrganization } from "../../shell/shell";
-import { isOver, monthName, periodTold, roundingTold } from "./invoice-words";
+import { isOver, monthName, periodTold, priceTold, roundingTold } from "./invoice-words";
 
 type Line = Schemas["InvoiceLine"];
 const route = getRouteApi("/signed/org/$organizationId/invoices");
@@ -56,11 +56,11 @@ export function Invoices() {
       right: true,
       value: (row) => row.price_version,
       cell: (row) =>
-        row.input_micro === null
-          ? "none"
-          : `${amount(row.input_micro)} / ${money(row.output_micro ?? 0, currency)}${
-              row.price_percent === 100 ? "" : `, ${row.price_percent} % of it`
-            }`,
+        row.input_micro === null ? (
+          <Link to="/prices">{priceTold(row, currency)}</Link>
+        ) : (
+          priceTold(row, currency)
+        ),
     },
     {
       id: "amount",

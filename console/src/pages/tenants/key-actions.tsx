@@ -40,7 +40,7 @@ export function KeyActions({ apiKey, organizationId }: { apiKey: Schemas["Key"];
           onConfirm={() => revoke.mutate(undefined)}
           onClose={() => setOpen("none")}
         >
-          Every gateway refuses it within a second, and nobody can undo that. Its usage stays.
+          Every gateway refuses it within a second, and that cannot be undone. Its usage stays.
         </Confirm>
       )}
     </>

@@ -73,7 +73,7 @@ export function LimitsOf({ level, subjectId, organizationId }: SubjectProps) {
         rules.length === 0 ? (
           <Empty title="No limit at this level">
             {level === "organization" && !writes
-              ? "Whoever runs this deployment sets an organization's limits."
+              ? "The operator of this deployment sets an organization’s limits."
               : level === "organization"
                 ? "Set a limit to bound what the organization may use as a whole."
                 : "Only limits of the levels above apply."}

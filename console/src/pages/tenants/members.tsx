@@ -96,8 +96,8 @@ export function Members() {
         ) : (
           <Empty title="No members" action={add}>
             {add
-              ? "Add somebody: they get a link to choose a password."
-              : "Those who administer it are of another organization."}
+              ? "Add a member, who gets a link to choose a password."
+              : "Members of another organization administer it."}
           </Empty>
         )
       }

@@ -72,7 +72,7 @@ export function PrioritiesOf({ level, subjectId, organizationId }: SubjectProps)
               {level === "organization"
                 ? writes
                   ? `It is standard, with a share of ${USUAL_SHARE}. Set another to let it go first, or to let it yield.`
-                  : `It is standard, with a share of ${USUAL_SHARE}. Whoever runs this deployment can change that.`
+                  : `It is standard, with a share of ${USUAL_SHARE}. The operator of this deployment can change that.`
                 : level === "project"
                   ? "Its requests go as the organization’s do. Set offline for what can wait."
                   : "Its requests go as its project’s do. Set offline for what can wait."}

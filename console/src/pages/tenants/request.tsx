@@ -137,7 +137,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
             />
           </Card>
           <Card title="Latency">
-            {latency && found.decision !== "refused" ? (
+            {latency && (found.decision !== "refused" || latency.ttft_ms !== null) ? (
               <Facts
                 facts={[
                   ["First token", measured(latency.ttft_ms, milliseconds)],
@@ -161,9 +161,11 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
               />
             ) : (
               <p className="quiet">
-                {found.decision === "refused"
-                  ? "It was refused before an engine had it: no token came."
-                  : "No record was kept of it."}
+                {found.decision !== "refused"
+                  ? "No record was kept of it."
+                  : found.attempts.some((each) => each.finish !== "not_placed")
+                    ? "The engine refused it as the client sent it, before any token came. Its reason is in the client’s response."
+                    : "It was refused before an engine had it: no token came."}
               </p>
             )}
           </Card>
@@ -260,7 +262,7 @@ const attemptsIn = (money: Money, currency: string): Column<Attempt>[] => [
   { id: "attempt", heading: "Attempt", right: true, value: (row) => row.attempt },
   { id: "engine", heading: "Engine", value: (row) => row.engine ?? "not told" },
   { id: "outcome", heading: "Outcome", lead: true, value: (row) => row.outcome },
-  { id: "finish", heading: "Finish", value: (row) => row.finish },
+  { id: "finish", heading: "Finish", value: (row) => row.error_code ?? row.finish },
   {
     id: "prompt_tokens",
     heading: "Input",

@@ -51,7 +51,7 @@ export function Requests() {
           params: { organizationId, requestId },
         })
       }
-      empty="Clear the filters. If there never was one, it shows here as soon as somebody sends one with a key of a project."
+      empty="Clear the filters. The first request with a key of a project shows here at once."
     />
   );
 }

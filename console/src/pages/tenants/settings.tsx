@@ -103,7 +103,7 @@ export function OrganizationSettings() {
             </p>
             <p className="quiet">
               {found.store_prompts
-                ? "Texts around completions, and the places where prompts first differ, are kept for people of this organization who may read prompts; for nobody else, whoever runs the deployment included."
+                ? "Texts around completions, and the places where prompts first differ, are kept for people of this organization who may read prompts; not for others, the operator of the deployment included."
                 : own
                   ? "Turned on, completions’ texts and the places where prompts first differ can be read here by those of you who may read prompts."
                   : "Only the organization’s own owners can turn it on."}

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { differences } from "./audit-difference";
 import { stillOpens } from "./earlier-secret";
 import { effectiveLimits, type LimitRule } from "./effective";
+import { priceTold } from "./invoice-words";
 import { moments, periodBefore, periodOf } from "./periods";
 import { canEnd } from "./price-end";
 import { seriesOf, type Totals, totalsOf } from "./usage-series";
@@ -181,4 +182,13 @@ describe("ending a price", () => {
   ])("one that %s", (_, valid_from, valid_until, can) =>
     expect(canEnd({ valid_from, valid_until }, now)).toBe(can),
   );
+});
+
+it("says why a line of an invoice costs nothing", () => {
+  const told = (input_micro: number | null, output_micro: number | null, price_percent = 100) =>
+    priceTold({ input_micro, output_micro, price_percent }, "USD");
+  expect(told(null, null)).toBe("no price was set");
+  expect(told(0, 0)).toBe("free");
+  expect(told(0, 2_000_000)).toBe("0.00 / 2.00\u00a0USD");
+  expect(told(1_000_000, 2_000_000, 50)).toBe("1.00 / 2.00\u00a0USD, 50 % of it");
 });

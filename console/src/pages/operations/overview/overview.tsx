@@ -17,6 +17,7 @@ import { count, milliseconds, percent, perSecond, short } from "../../../format/
 import { notAhead } from "../../../format/time";
 import { TIERS } from "../../../shell/choices";
 import { Cents } from "../../../shell/money";
+import { PLACES } from "../../../shell/troubles";
 import { useTroubleReport } from "../../../shell/use-troubles";
 import { ModelFilter } from "../../tenants/model-choice";
 import { OVERVIEW_PERIODS, type OverviewSpan, PERIOD_NAMES, spanOf } from "./choices";
@@ -108,7 +109,7 @@ function Troubles() {
       <ul className="lines">
         {troubles.map((each) => (
           <li key={each.text}>
-            {each.text} <Link to={each.place}>Look</Link>
+            {each.text} <Link to={each.place}>{PLACES[each.place]}</Link>
           </li>
         ))}
       </ul>

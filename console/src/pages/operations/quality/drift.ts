@@ -18,7 +18,7 @@ export function adviceOn(window: Window, now: Date = new Date()): string {
     return "Attempts whose length is not known exactly may explain it: look at their rows in the ledger.";
   if (young)
     return "The ledger lacks tokens. A gateway may still have rows to send: it is compared again for a day.";
-  return "The ledger lacks tokens and nothing is uncertain: does somebody ask the engine past the gateways? Is a gateway’s journal unshipped?";
+  return "The ledger lacks tokens and nothing is uncertain: does a client ask the engine past the gateways? Is a gateway’s journal unshipped?";
 }
 
 /** Tokens that engines counted beyond the ledger, and that they did not: neither makes up for the other. */

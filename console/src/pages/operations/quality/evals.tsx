@@ -173,7 +173,7 @@ function Runs({ filters, writes }: { filters: Asked; writes: boolean }) {
         <Empty title={asked.model || asked.status ? "No such run" : "No runs yet"}>
           {writes
             ? "Start one: choose a model and slices. A worker begins it within seconds; it costs nobody’s budget."
-            : "Clear the filters; whoever may write evals can start one."}
+            : "Clear the filters. A member with the right to write evals can start one."}
         </Empty>
       }
     />

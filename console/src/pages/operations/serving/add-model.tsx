@@ -1,21 +1,30 @@
 /** Adds a model with its engine, adds replicas to a pool and moves them; each makes a new version of the fleet. */
+import { type UseMutationResult, useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
 import { ApiError } from "../../../api/error";
 import { useAction } from "../../../components/action";
 import { FormDialog } from "../../../components/dialog";
 import { SelectField, TextField } from "../../../components/field";
+import { Notice } from "../../../components/notice";
+import { count } from "../../../format/number";
 import { TIERS } from "../../../shell/choices";
 
-const DRIVERS = ["sglang", "vllm", "tensorrt_llm", "openai"] as const;
-type Driver = (typeof DRIVERS)[number];
+const DRIVERS = {
+  vllm: "vllm serve",
+  sglang: "SGLang’s server",
+  tensorrt_llm: "trtllm-serve, for chat only",
+  embedded: "slipstream engine, on this machine or another one",
+  openai: "any other server of OpenAI’s API: llama.cpp, Ollama, a provider",
+} as const;
+type Driver = keyof typeof DRIVERS;
 const NEW_ENGINE = "";
 const NAME = "[A-Za-z0-9][A-Za-z0-9._\\-]*";
 
 export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => void }) {
   const [name, setName] = useState("");
   const [tier, setTier] = useState<Schemas["Tier"]>("chat");
-  const [context, setContext] = useState("32768");
+  const [context, setContext] = useState("");
   const [engineModel, setEngineModel] = useState("");
   const [pool, setPool] = useState(NEW_ENGINE);
   const [url, setUrl] = useState("");
@@ -23,6 +32,16 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
   const [keyFile, setKeyFile] = useState("");
   const taken = pool === NEW_ENGINE && pools.includes(name.trim());
   const probe = useProbe(name, engineModel, pool, url, driver, context);
+  const engine = useMutation({
+    mutationFn: (chosen: Driver) =>
+      read(api.GET("/admin/v1/engine-models", { params: { query: { url: url.trim(), driver: chosen } } })),
+    onSuccess: ({ data }) => {
+      const model = data.find((each) => each.name === (engineModel.trim() || name.trim())) ?? data[0];
+      if (model && model.name !== name.trim()) setEngineModel(model.name);
+      if (model?.context_tokens) setContext(String(model.context_tokens));
+    },
+  });
+  const ask = (chosen: Driver) => url.trim() && engine.mutate(chosen);
   const add = useAction(
     () => {
       const named = name.trim();
@@ -61,6 +80,10 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
       onSubmit={() => add.mutate(undefined)}
       onClose={onClose}
     >
+      <Notice>
+        For a model on the machine of “slipstream up”, start it with{" "}
+        <code>slipstream up --chat-model NAME|FILE</code> instead: it starts the engine and adds the model.
+      </Notice>
       <div className="grid-2">
         <TextField
           label="Name"
@@ -81,21 +104,6 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
             <option key={each}>{each}</option>
           ))}
         </SelectField>
-        <TextField
-          label="Context"
-          hint="Tokens of prompt and answer together (context_tokens)."
-          required
-          inputMode="numeric"
-          pattern="[1-9][0-9]*"
-          value={context}
-          onChange={(event) => setContext(event.currentTarget.value)}
-        />
-        <TextField
-          label="The engine’s name for it"
-          hint="If it differs from the name above (engine_model)."
-          value={engineModel}
-          onChange={(event) => setEngineModel(event.currentTarget.value)}
-        />
         <SelectField label="Served by" value={pool} onChange={(event) => setPool(event.currentTarget.value)}>
           <option value={NEW_ENGINE}>an engine at a URL</option>
           {pools.map((each) => (
@@ -104,28 +112,49 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
             </option>
           ))}
         </SelectField>
+        {pool === NEW_ENGINE && (
+          <>
+            <SelectField
+              label="Driver"
+              hint="The program that serves the engine’s API."
+              value={driver}
+              onChange={(event) => {
+                const chosen = event.currentTarget.value as Driver;
+                setDriver(chosen);
+                ask(chosen);
+              }}
+            >
+              {Object.entries(DRIVERS).map(([each, program]) => (
+                <option key={each} value={each}>
+                  {each}: {program}
+                </option>
+              ))}
+            </SelectField>
+            <EngineUrl value={url} onChange={setUrl} onBlur={() => ask(driver)} said={reported(engine)} />
+            <TextField
+              label="File of its API key"
+              hint="On the gateways’ machines. Empty: the deployment’s token, for engines of your own."
+              value={keyFile}
+              onChange={(event) => setKeyFile(event.currentTarget.value)}
+            />
+          </>
+        )}
+        <TextField
+          label="The engine’s name for it"
+          hint="If it differs from the name above (engine_model)."
+          value={engineModel}
+          onChange={(event) => setEngineModel(event.currentTarget.value)}
+        />
+        <TextField
+          label="Context"
+          hint="Tokens of prompt and answer together (context_tokens); filled in where the engine reports it."
+          required
+          inputMode="numeric"
+          pattern="[1-9][0-9]*"
+          value={context}
+          onChange={(event) => setContext(event.currentTarget.value)}
+        />
       </div>
-      {pool === NEW_ENGINE && (
-        <div className="grid-2">
-          <EngineUrl value={url} onChange={setUrl} />
-          <SelectField
-            label="Driver"
-            hint="openai: anything that speaks OpenAI’s API."
-            value={driver}
-            onChange={(event) => setDriver(event.currentTarget.value as Driver)}
-          >
-            {DRIVERS.map((each) => (
-              <option key={each}>{each}</option>
-            ))}
-          </SelectField>
-          <TextField
-            label="File of its API key"
-            hint="On the gateways’ machines. Empty: the deployment’s token, for engines of your own."
-            value={keyFile}
-            onChange={(event) => setKeyFile(event.currentTarget.value)}
-          />
-        </div>
-      )}
     </FormDialog>
   );
 }
@@ -216,15 +245,36 @@ function useProbe(...asked: string[]) {
   };
 }
 
-function EngineUrl({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+/** What an engine answered when it was asked for its models. */
+function reported({ data, error, isPending }: UseMutationResult<Schemas["ReportedModels"], Error, Driver>) {
+  if (isPending) return "The engine is asked for its models…";
+  if (error) return error.message;
+  return data && `It serves ${data.data.map(worded).join("; ") || "models that it does not list"}.`;
+}
+
+const worded = ({ name, context_tokens }: Schemas["ReportedModel"]) =>
+  context_tokens === null ? name : `${name} with a context of ${count(context_tokens)} tokens`;
+
+function EngineUrl({
+  value,
+  onChange,
+  onBlur,
+  said,
+}: {
+  value: string;
+  onChange: (value: string) => void;
+  onBlur?: () => void;
+  said?: string | undefined;
+}) {
   return (
     <TextField
       label="Engine’s URL"
-      hint="As gateways and the router reach it, such as http://10.0.0.10:8000."
+      hint={said ?? "As gateways and the router reach it, such as http://10.0.0.10:8000."}
       required
       type="url"
       value={value}
       onChange={(event) => onChange(event.currentTarget.value)}
+      onBlur={onBlur}
     />
   );
 }

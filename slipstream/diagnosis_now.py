@@ -1,0 +1,21 @@
+"""A diagnosis by figures of this moment, for every command that judges: none denies an alert that another one names."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from control.api.call import AdminCall
+from control.diagnosis.diagnosis import DiagnosisOf, DiagnosisQuery, diagnosed
+from control.diagnosis.findings.evidence import Audit
+from control.slo.rollup import roll_up
+from slipstream.settings import Settings
+
+
+async def diagnosis_now(
+    call: AdminCall, settings: Settings, query: DiagnosisQuery, organization_id: UUID | None, audit: Audit | None = None
+) -> DiagnosisOf:
+    """Add up what the worker has not added up yet, then diagnose; arguments are those of `diagnosed`."""
+    retention_days = settings.worker.ledger.trace_retention_days
+    await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
+    return await diagnosed(call, query, organization_id, audit)
