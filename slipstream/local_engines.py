@@ -114,7 +114,7 @@ def with_replicas(settings: Settings, engines: Sequence[Engine]) -> Settings:
 def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Engine]:
     config = pool.engine
     if config is None:
-        if pool.local_replicas > 1:
+        if pool.local_replicas > 1 and (pool.launch is None or pool.replicas):
             raise ConfigError(
                 f"pools.{pool.name}.local_replicas: {pool.local_replicas} engines to start, and nothing says of what; "
                 f'give {trail} = {{ model = "FOLDER" }}, or the engines\' addresses as replicas',

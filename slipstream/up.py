@@ -30,12 +30,14 @@ from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from migrations.revision import is_newest
 from router.config import RouterConfig
-from slipstream import banner, engine_probe, fetched_model, local_engines, start_check, toml
+from slipstream import banner, engine_probe, fetched_model, local_engines, local_launches, start_check, toml
 from slipstream.database import fleet_warning, live_fleet, ownership_warning
+from slipstream.engine_log import newest
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
 from slipstream.hub_model import with_hub_models
+from slipstream.local_launches import LocalLaunch
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
@@ -43,10 +45,12 @@ from slipstream.progress import Progress
 from slipstream.replicas import replicas_of
 from slipstream.settings import Settings, reachable
 from slipstream.worker_config import PROCESSES
+from tools.launch.text import script_of
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
 ENGINES_WAIT_S = 5.0
+LOADING_SAID_EVERY_S = 15.0
 
 
 async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, port_chosen: bool = True) -> None:
@@ -120,10 +124,13 @@ class Up:
         """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none."""
         self._model = model
         self._lack = lack
+        launched = local_launches.local_pools(settings)
+        settings = local_launches.with_replicas(settings, ports.pick)
         settings, engines = local_engines.planned(settings)
         settings = with_promises_of_this_machine(settings)
         self._engines = local_engines.placed(engines, ports)
         self._settings = _effective(local_engines.with_replicas(settings, self._engines), data, ports)
+        self._launched = local_launches.planned(self._settings, launched)
         self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
         """Where each of our processes shows its metrics."""
         ports.save()
@@ -140,8 +147,11 @@ class Up:
         for engine in self._engines:
             own = msgspec.structs.replace(self._settings, engine=engine.config)
             _write_settings(self._data.engine_settings_file(engine.name), own)
+        for launched in self._launched:
+            _write(self._data.engine_script(launched.name), script_of(launched.spec))
         self._listen_for_signals()
         starting = asyncio.create_task(self._start(), name="start")
+        loading = [asyncio.create_task(self._load(engine), name=f"load {engine.name}") for engine in self._launched]
         stopping = asyncio.create_task(self._supervisor.stop_requested.wait(), name="stop requested")
         try:
             await control.start()
@@ -154,9 +164,10 @@ class Up:
                 "Ctrl-C again cuts them off, and what they used is not billed"
             )
         finally:
-            for task in (starting, stopping):
+            tasks = (starting, stopping, *loading)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(starting, stopping, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._supervisor.stop(STOP_STAGES)
             await control.stop()
             if self._postgres is not None:
@@ -195,6 +206,26 @@ class Up:
             lack=self._lack,
         )
 
+    async def _load(self, engine: LocalLaunch) -> None:
+        """Start an engine of another project. It takes minutes, and what else there is serves meanwhile, and without
+        it."""
+        child = self._supervisor.add(self._processes.launched(engine))
+        saying = asyncio.create_task(self._say_progress(child), name=f"progress of {engine.name}")
+        try:
+            await self._child(child)
+        except ConfigError as error:
+            if not engine.lack:  # the start began with that
+                self._progress.say(f"warning: {error}; the rest serves without it")
+        finally:
+            saying.cancel()
+
+    async def _say_progress(self, child: Child) -> None:
+        started_at = time.monotonic()
+        while True:
+            await asyncio.sleep(LOADING_SAID_EVERY_S)  # another process's state
+            line = newest(child.log)
+            self._progress.say(f"{child.spec.name:<24}{'starting':<10}{time.monotonic() - started_at:6.1f} s: {line}")
+
     async def _warn_of_owner(self) -> None:
         self._warn(await ownership_warning(self._settings))
 
@@ -217,8 +248,9 @@ class Up:
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.1)  # another process's state
+        loading = {engine.name for engine in self._launched}
         for replica in found or ():
-            if not replica.usable:
+            if not replica.usable and replica.id not in loading:
                 self._progress.say(f"warning: engine {replica.id} at {replica.url} is not usable: {replica.state}")
 
     async def _databases_then_gateways(self) -> None:
@@ -368,10 +400,14 @@ def _absolute(file: str) -> str:
 
 
 def _write_settings(path: Path, settings: Settings) -> None:
+    said = "# Written by `slipstream up` for its processes at every start; changes here are lost.\n"
+    _write(path, said + toml.dump(settings))
+
+
+def _write(path: Path, text: str) -> None:
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write("# Written by `slipstream up` for its processes at every start; changes here are lost.\n")
-            file.write(toml.dump(settings))
+            file.write(text)
     except OSError as error:
         raise folder_error(path, error) from None
 
