@@ -18,18 +18,20 @@ _CAUSES = (
     re.compile(r"\bfailed\b", re.IGNORECASE),
 )
 """The surest first."""
-_AFTERMATH = re.compile(
-    r"root cause above|received sigquit|exiting due to|initialization failed|leaked \w+ objects|^\s*at |^\s*File ",
+_PASSED_OVER = re.compile(
+    r"root cause above|received sigquit|exiting due to|initialization failed|leaked \w+ objects|^at |^File "
+    r"|^warnings\.warn|^\^+$",
     re.IGNORECASE,
 )
 _PREFIX = re.compile(
     r"^(?:\(\w+(?: \w+=\d+)*\) )?(?:(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] )?(?:\[[\d :-]+\] )?"
+    r"(?:[\d.]+ [A-Z] )?"
 )
 
 
 def cause(log: Path) -> str:
     """The line that says why the engine ended; empty: it wrote none."""
-    lines = [line for line in _lines(log) if not _AFTERMATH.search(line)]
+    lines = _lines(log)
     for kind in _CAUSES:
         found = [line for line in lines if kind.search(line)]
         if found:
@@ -38,11 +40,11 @@ def cause(log: Path) -> str:
 
 
 def newest(log: Path) -> str:
-    """Its last line; empty: it wrote none."""
+    """The last line that says something; empty: it wrote none."""
     lines = _lines(log)
     return lines[-1] if lines else ""
 
 
 def _lines(log: Path) -> list[str]:
     said = (_PREFIX.sub("", line).strip()[:COLUMNS] for line in tail(log, LINES) if f" {SUPERVISOR}: " not in line)
-    return [line for line in said if line]
+    return [line for line in said if line and not _PASSED_OVER.search(line)]

@@ -32,12 +32,11 @@ from migrations.revision import is_newest
 from router.config import RouterConfig
 from slipstream import banner, engine_probe, fetched_model, local_engines, local_launches, start_check, toml
 from slipstream.database import fleet_warning, live_fleet, ownership_warning
-from slipstream.engine_log import newest
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
 from slipstream.hub_model import with_hub_models
-from slipstream.local_launches import LocalLaunch
+from slipstream.launched_engines import LaunchedEngines
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
@@ -50,7 +49,6 @@ from tools.launch.text import script_of
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
 ENGINES_WAIT_S = 5.0
-LOADING_SAID_EVERY_S = 15.0
 
 
 async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, port_chosen: bool = True) -> None:
@@ -147,11 +145,12 @@ class Up:
         for engine in self._engines:
             own = msgspec.structs.replace(self._settings, engine=engine.config)
             _write_settings(self._data.engine_settings_file(engine.name), own)
-        for launched in self._launched:
-            _write(self._data.engine_script(launched.name), script_of(launched.spec))
+        for each in self._launched:
+            _write(self._data.engine_script(each.name), script_of(each.spec))
         self._listen_for_signals()
         starting = asyncio.create_task(self._start(), name="start")
-        loading = [asyncio.create_task(self._load(engine), name=f"load {engine.name}") for engine in self._launched]
+        launched = LaunchedEngines(self._launched, self._supervisor, self._processes, self._progress)
+        loading = asyncio.create_task(launched.start(), name="start of launched engines")
         stopping = asyncio.create_task(self._supervisor.stop_requested.wait(), name="stop requested")
         try:
             await control.start()
@@ -164,7 +163,7 @@ class Up:
                 "Ctrl-C again cuts them off, and what they used is not billed"
             )
         finally:
-            tasks = (starting, stopping, *loading)
+            tasks = (starting, stopping, loading)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -205,26 +204,6 @@ class Up:
             program=program(),
             lack=self._lack,
         )
-
-    async def _load(self, engine: LocalLaunch) -> None:
-        """Start an engine of another project. It takes minutes, and what else there is serves meanwhile, and without
-        it."""
-        child = self._supervisor.add(self._processes.launched(engine))
-        saying = asyncio.create_task(self._say_progress(child), name=f"progress of {engine.name}")
-        try:
-            await self._child(child)
-        except ConfigError as error:
-            if not engine.lack:  # the start began with that
-                self._progress.say(f"warning: {error}; the rest serves without it")
-        finally:
-            saying.cancel()
-
-    async def _say_progress(self, child: Child) -> None:
-        started_at = time.monotonic()
-        while True:
-            await asyncio.sleep(LOADING_SAID_EVERY_S)  # another process's state
-            line = newest(child.log)
-            self._progress.say(f"{child.spec.name:<24}{'starting':<10}{time.monotonic() - started_at:6.1f} s: {line}")
 
     async def _warn_of_owner(self) -> None:
         self._warn(await ownership_warning(self._settings))
