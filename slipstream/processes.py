@@ -17,7 +17,6 @@ from contracts.errors import ConfigError
 from infra.local.child import ChildSpec
 from infra.local.probe import accepts, answers
 from infra.local.spawn import Launch
-from slipstream.engine_log import cause
 from slipstream.local_engines import Engine
 from slipstream.metrics_targets import Target
 from slipstream.settings import Settings, reachable
@@ -103,6 +102,8 @@ class Processes:
 
     def launched(self, engine: LocalLaunch) -> ChildSpec:
         """An engine of another project, by its script; it serves once /health says so."""
+        from slipstream.engine_log import cause
+
         url = urlsplit(engine.replica.url)
         ask = answers(url.hostname or "", url.port or 0, "/health")
 
