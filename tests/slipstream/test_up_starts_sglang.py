@@ -42,11 +42,13 @@ engine = {{ model = "slipstream-chat" }}
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_sglang_serves_under_the_roof_and_leaves_no_process(data_folder: Path) -> None:
+def test_sglang_serves_under_the_roof_and_leaves_no_process(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = settings()
     if found is None:
         pytest.skip(UNSET)
     venv, serve = found
+    for name in ("VENV", "SERVE"):
+        monkeypatch.delenv(f"SLIPSTREAM_TEST_SGLANG_{name}")  # it would be read as a setting
     pools = POOLS.format(python=venv / "bin" / "python3", shim=serve.parent / "shim")
     deployment = Deployment(data_folder, engines=True, settings=pools)
     try:
