@@ -139,7 +139,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """The name that models refer to as their `pool`; no other pool may have it."""
     driver: str
     """The dialect its engines speak: `embedded` (`slipstream engine`), `sglang`, `tensorrt_llm` (`trtllm-serve`, chat
-    only), `vllm` (`vllm serve`), or `openai` for any other."""
+    only), `vllm` (`vllm serve`), `llama_cpp` (`llama-server`), or `openai` for any other."""
     replicas: tuple[Replica, ...] = ()
     """The engines."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -154,13 +154,13 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     api_key_required: bool = True
     """false: the engines require no API key, and none is sent."""
     continuous_usage_stats: bool = False
-    """Driver `openai` only; the others always have it. The engines report the usage so far with every event, on
-    `stream_options.continuous_usage_stats`: a client that leaves is then billed by the engine's own count. Without it
-    the gateway counts the delivered tokens."""
+    """Driver `openai` only; the others but `llama_cpp` always have it. The engines report the usage so far with every
+    event, on `stream_options.continuous_usage_stats`: a client that leaves is then billed by the engine's own count.
+    Without it the gateway counts the delivered tokens."""
     cache_salt: bool = False
-    """Driver `openai` only; the others always have it. The engines separate prefix caches by the request's
-    `cache_salt`. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt token costs the
-    full price, so that no tenant can learn or gain from the requests of others."""
+    """Driver `openai` only; the others but `llama_cpp` always have it. The engines separate prefix caches by the
+    request's `cache_salt`. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt token
+    costs the full price, so that no tenant can learn or gain from the requests of others."""
     max_completion_tokens: bool = False
     """Driver `openai` only. The token limit of a chat response is sent as `max_completion_tokens`, because OpenAI's
     reasoning models refuse `max_tokens`. Otherwise it is sent as `max_tokens`, the only name that other engines

@@ -20,7 +20,7 @@ from tools.launch.config import LaunchConfig, LaunchWorkload
 from tools.launch.disaggregated import front_of, workers
 from tools.launch.model_context import require_context
 from tools.launch.pair import Half, require_alike
-from tools.launch.render import Served, render
+from tools.launch.render import Served, check_card, render
 from tools.launch.sizing import gpu_of, node_of
 from tools.launch.spec import LaunchSpec, Reasoned
 from tools.planning.operating_point import Knee, knee
@@ -104,8 +104,7 @@ def _require_pair(settings: Settings, pool: PoolSettings) -> None:
 def _launch(pool: PoolSettings) -> LaunchConfig:
     if pool.launch is None:
         raise ConfigError(
-            f"pools.{pool.name}.launch: it is not said how its engines are started; give [pools.launch] with at least "
-            "model and gpu",
+            f"pools.{pool.name}.launch: it is not said how its engines are started; give [pools.launch] with its model",
             param=f"pools.{pool.name}.launch",
         )
     return pool.launch
@@ -120,6 +119,7 @@ def _replicas(pool: PoolSettings, replica_id: str) -> Iterable[Replica]:
 
 
 def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Served:
+    check_card(launch, pool.driver, f"pools.{pool.name}.launch")
     model, name = _model(settings, pool)
     context = (
         Reasoned(launch.context_tokens, "as set")
@@ -136,8 +136,11 @@ def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Ser
         f"pools.{pool.name}.launch.context_tokens" if launch.context_tokens else f"models.{model.name}.context_tokens"
     )
     require_context(launch, context.value, setting)
+    token_file = str(settings.data.token_file.resolve())
+    if not launch.gpu:
+        return Served(name, context, None, None, token_file)
     cards, found = _cards(launch, pool, context.value)
-    return Served(name, context, cards, _running(launch, found), str(settings.data.token_file.resolve()))
+    return Served(name, context, cards, _running(launch, found), token_file)
 
 
 def _model(settings: Settings, pool: PoolSettings) -> tuple[Model, str]:

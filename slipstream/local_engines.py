@@ -114,7 +114,7 @@ def with_replicas(settings: Settings, engines: Sequence[Engine]) -> Settings:
 def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Engine]:
     config = pool.engine
     if config is None:
-        if pool.local_replicas > 1:
+        if pool.local_replicas > 1 and (pool.launch is None or pool.replicas):
             raise ConfigError(
                 f"pools.{pool.name}.local_replicas: {pool.local_replicas} engines to start, and nothing says of what; "
                 f'give {trail} = {{ model = "FOLDER" }}, or the engines\' addresses as replicas',
@@ -149,8 +149,8 @@ def _require_ours(pool: PoolSettings, trail: str) -> None:
     """Raise ConfigError unless the pool's engines are embedded ones that `up` starts."""
     if pool.driver != DRIVER:
         raise ConfigError(
-            f"{trail}: `up` starts engines of the driver {DRIVER!r} only, and pools.{pool.name}.driver is "
-            f"{pool.driver!r}; leave it out and give the engines' addresses as replicas",
+            f"{trail}: it is for engines of the driver {DRIVER!r}, and pools.{pool.name}.driver is {pool.driver!r}; "
+            f"give pools.{pool.name}.launch instead, with its model, or the engines' addresses as replicas",
             param=trail,
         )
     if pool.replicas:

@@ -22,9 +22,10 @@ class PoolSettings(Pool, frozen=True, forbid_unknown_fields=True, omit_defaults=
     that comes with Slipstream. Every field of `[engine]` can be given; what is not is as `[engine]` has it. Names and
     ports are chosen by `up`. Leave out `replicas` then."""
     local_replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    """Engines that `up` starts for this pool, where `engine` is given."""
+    """Engines that `up` starts for this pool, where `engine` is given, or `launch` without `replicas`."""
     launch: LaunchConfig | None = None
-    """How engines that are started elsewhere are started: `slipstream tools engines render` prints their commands."""
+    """How engines of other projects are started. With `replicas`, they are started elsewhere, by the commands that
+    `slipstream tools engines render` prints. Without, `up` starts them on this machine by the same commands."""
 
     @property
     def desired(self) -> Pool:

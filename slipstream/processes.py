@@ -10,8 +10,10 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from contracts.errors import ConfigError
 from infra.local.child import ChildSpec
 from infra.local.probe import accepts, answers
 from infra.local.spawn import Launch
@@ -20,9 +22,16 @@ from slipstream.metrics_targets import Target
 from slipstream.settings import Settings, reachable
 from slipstream.worker_config import PROCESSES, Queue, ready_file
 
+if TYPE_CHECKING:
+    from slipstream.local_launches import LocalLaunch
+
 STOP_STAGES = (("gateway", "control"), ("worker", "engine", "router"), ("valkey", "postgres"))
 """Gateways first: their last requests still need everything else. Behind them the others need the databases, and not
 one another: a worker's task that finds no engine does as with one that is down."""
+LAUNCH_READY_TIMEOUT_S = 3_600.0
+"""Weights of hundreds of gigabytes are downloaded and read, and kernels compiled."""
+LAUNCH_PROBE_S = 0.5
+"""Its log has a line for each request that asks whether it is ready."""
 # Whatever the user's shell says about databases is not about ours.
 ENVIRONMENT = {"PGPORT": "5432", "PGOPTIONS": "", "PYTHONUNBUFFERED": "1"}
 
@@ -89,6 +98,34 @@ class Processes:
             url=engine.url,
             probe=answers(reachable(engine.config.host), engine.config.port, "/health"),
             json_log=self._json_log,
+        )
+
+    def launched(self, engine: LocalLaunch) -> ChildSpec:
+        """An engine of another project, by its script; it serves once /health says so."""
+        from slipstream.engine_log import cause
+
+        url = urlsplit(engine.replica.url)
+        ask = answers(url.hostname or "", url.port or 0, "/health")
+
+        async def is_ready() -> bool:
+            if await ask():
+                return True
+            await asyncio.sleep(LAUNCH_PROBE_S)  # another process's state
+            return False
+
+        async def require_installed() -> None:
+            if engine.lack:
+                raise ConfigError(engine.lack)
+
+        return ChildSpec(
+            name=engine.name,
+            # in a folder that has no package of an engine's name in it
+            launch=Launch(argv=("/bin/sh", str(self._data.engine_script(engine.name))), folder=str(self._data.run)),
+            url=engine.replica.url,
+            probe=is_ready,
+            before_start=require_installed,
+            ready_timeout_s=LAUNCH_READY_TIMEOUT_S,
+            telling_line=cause,
         )
 
     def gateway(self, number: int) -> ChildSpec:

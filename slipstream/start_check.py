@@ -17,7 +17,7 @@ from gateway.http.networks import trusted_networks
 from gateway.http.page_origins import checked_origins
 from router.policies import registry as policies
 from router.protocol.address import Address
-from slipstream import local_engine_check, local_engines
+from slipstream import local_engine_check, local_engines, local_launches
 from slipstream.engine_launch import require_launches
 from slipstream.fleet_check import check_fleet, estimated, known_token
 from slipstream.local_engine_check import Footprint
@@ -55,7 +55,10 @@ def check(settings: Settings) -> list[Footprint]:
     keyring.check(settings.gateway.auth)
     EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
+    local = local_launches.local_pools(settings)
+    settings = local_launches.at_kept_ports(settings)
     require_launches(settings)
+    local_launches.planned(settings, local)
     served, engines = local_engines.planned(settings)
     needed = local_engine_check.check(engines)
     pools = {pool.name: pool for pool in local_engines.with_replicas(served, engines).pools}
@@ -67,10 +70,13 @@ def check(settings: Settings) -> list[Footprint]:
 
 def warnings(settings: Settings) -> Iterator[str]:
     """What to tell of settings that a start takes."""
+    local, settings = local_launches.local_pools(settings), local_launches.at_kept_ports(settings)
     served, engines = local_engines.planned(settings)
     for said in (estimated(served), local_engine_check.crowded(engines)):
         if said is not None:
             yield said
+    for pool, lack in local_launches.lacks(settings, local):
+        yield f"pool {pool}: {lack}"
 
 
 def _check_local(settings: Settings) -> None:

@@ -31,12 +31,13 @@ from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from migrations.revision import is_newest
 from router.config import RouterConfig
-from slipstream import banner, engine_probe, fetched_model, local_engines, start_check, toml
+from slipstream import banner, engine_probe, fetched_model, local_engines, local_launches, start_check, toml
 from slipstream.database import fleet_warning, live_fleet, ownership_warning
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
 from slipstream.hub_model import with_hub_models
+from slipstream.launched_engines import LaunchedEngines
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.process_end import ending_signals
 from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
@@ -45,6 +46,7 @@ from slipstream.progress import Progress, compiles
 from slipstream.replicas import replicas_of
 from slipstream.settings import Settings
 from slipstream.worker_config import PROCESSES
+from tools.launch.text import script_of
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
@@ -128,10 +130,13 @@ class Up:
         """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none."""
         self._model = model
         self._lack = lack
+        launched = local_launches.local_pools(settings)
+        settings = local_launches.with_replicas(settings, ports.pick)
         settings, engines = local_engines.planned(settings)
         settings = with_promises_of_this_machine(settings)
         self._engines = local_engines.placed(engines, ports)
         self._settings = _effective(local_engines.with_replicas(settings, self._engines), data, ports)
+        self._launched = local_launches.planned(self._settings, launched)
         self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
         """Where each of our processes shows its metrics."""
         ports.save()
@@ -148,8 +153,12 @@ class Up:
         for engine in self._engines:
             own = msgspec.structs.replace(self._settings, engine=engine.config)
             _write_settings(self._data.engine_settings_file(engine.name), own)
+        for each in self._launched:
+            _write(self._data.engine_script(each.name), script_of(each.spec))
         self._listen_for_signals()
         starting = asyncio.create_task(self._start(), name="start")
+        launched = LaunchedEngines(self._launched, self._supervisor, self._processes, self._progress)
+        loading = asyncio.create_task(launched.start(), name="start of launched engines")
         stopping = asyncio.create_task(self._supervisor.stop_requested.wait(), name="stop requested")
         try:
             await control.start()
@@ -162,9 +171,10 @@ class Up:
                 "Ctrl-C again cuts them off, and what they used is not billed"
             )
         finally:
-            for task in (starting, stopping):
+            tasks = (starting, stopping, loading)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(starting, stopping, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._supervisor.stop(STOP_STAGES)
             await control.stop()
             if self._postgres is not None:
@@ -225,8 +235,9 @@ class Up:
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.1)  # another process's state
+        loading = {engine.name for engine in self._launched}
         for replica in found or ():
-            if not replica.usable:
+            if not replica.usable and replica.id not in loading:
                 self._progress.say(f"warning: engine {replica.id} at {replica.url} is not usable: {replica.state}")
 
     async def _databases_then_gateways(self) -> None:
@@ -389,10 +400,14 @@ def _absolute(file: str) -> str:
 
 
 def _write_settings(path: Path, settings: Settings) -> None:
+    said = "# Written by `slipstream up` for its processes at every start; changes here are lost.\n"
+    _write(path, said + toml.dump(settings))
+
+
+def _write(path: Path, text: str) -> None:
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write("# Written by `slipstream up` for its processes at every start; changes here are lost.\n")
-            file.write(toml.dump(settings))
+            file.write(text)
     except OSError as error:
         raise folder_error(path, error) from None
 

@@ -12,11 +12,14 @@ from contracts.errors import ConfigError, EngineFailed, SlipstreamError
 from control.fleet.servable import check_pool
 from control.fleet.served_names import ServedName, served_names
 from engines.drivers import registry
+from engines.drivers.llama_cpp import LlamaCppDriver
 from engines.drivers.openai import OpenAIDriver
 from engines.drivers.served_models import MODELS, PROPS, ServedModel, parse_props, parse_served_models
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.http.engine_connections import EngineConnections
 
+NAMES, NAME_CHARACTERS = 10, 100
+"""Of an engine's models in an error: a hostile one can list millions."""
 REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -99,7 +102,8 @@ def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) 
     name, context_tokens = wanted.name, wanted.model.context_tokens
     model = next((each for each in served if each.id == name), None)
     if model is None:
-        names = ", ".join(repr(each.id) for each in served) or "nothing"
+        names = ", ".join(repr(each.id[:NAME_CHARACTERS]) for each in served[:NAMES]) or "nothing"
+        names += f" and {len(served) - NAMES:,} others" if len(served) > NAMES else ""
         return [f"serves {names}, not {name!r}; set {wanted.setting} to the name it serves"]
     promised = min(replica.context_tokens or context_tokens, context_tokens)
     if model.max_model_len is not None and model.max_model_len < promised:
@@ -122,7 +126,7 @@ async def reported_models(
     check_pool(pool)
     served = await served_models(connections, pool, replica, timeout_s)
     found = {each.id: each.max_model_len for each in served}
-    if driver == OpenAIDriver.name and list(found.values()) == [None]:
+    if driver in (OpenAIDriver.name, LlamaCppDriver.name) and list(found.values()) == [None]:
         status, body = await connections.fetch(url, PROPS, timeout_s)
         return dict.fromkeys(found, parse_props(body) if status == HTTPStatus.OK else None)
     return found

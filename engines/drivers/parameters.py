@@ -65,6 +65,9 @@ TENSORRT_LLM: Mapping[str, Parameter] = MappingProxyType(
     }
 )
 VLLM: Mapping[str, Parameter] = MappingProxyType({**TENSORRT_LLM, "include_reasoning": _CHAT_FLAG})
+LLAMA_CPP: Mapping[str, Parameter] = MappingProxyType(
+    {**{name: _SAMPLING[name] for name in ("top_k", "min_p")}, **_TEMPLATE}
+)
 KNOWN: Mapping[str, Parameter] = MappingProxyType({**EMBEDDED, **SGLANG, **TENSORRT_LLM, **VLLM})
 """Parameters of all drivers: a pool's own list is checked against them."""
 

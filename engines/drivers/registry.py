@@ -11,6 +11,7 @@ from contracts.desired_state import Pool
 from contracts.errors import ConfigError
 from engines.drivers.base import Driver
 from engines.drivers.embedded import EmbeddedDriver
+from engines.drivers.llama_cpp import LlamaCppDriver
 from engines.drivers.openai import OpenAIDriver
 from engines.drivers.parameters import with_passed
 from engines.drivers.sglang import SGLangDriver
@@ -19,7 +20,14 @@ from engines.drivers.vllm import VLLMDriver
 
 _DRIVERS: dict[str, Driver] = {
     driver.name: driver
-    for driver in (EmbeddedDriver(), SGLangDriver(), TensorRTLLMDriver(), VLLMDriver(), OpenAIDriver())
+    for driver in (
+        EmbeddedDriver(),
+        SGLangDriver(),
+        TensorRTLLMDriver(),
+        VLLMDriver(),
+        LlamaCppDriver(),
+        OpenAIDriver(),
+    )
 }
 
 

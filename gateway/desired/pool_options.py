@@ -21,15 +21,15 @@ class DriverOption(NamedTuple):
     otherwise: str
 
 
-_ALWAYS = "always has it, so leave it out"
+_OTHERS = "has it always or never, so leave it out"
 DRIVER_OPTIONS = (
     DriverOption(
         "max_adapters",
         (EmbeddedDriver.name, SGLangDriver.name, VLLMDriver.name),
         "loads no adapters, so it must be 0",
     ),
-    DriverOption("continuous_usage_stats", (OpenAIDriver.name,), _ALWAYS),
-    DriverOption("cache_salt", (OpenAIDriver.name,), _ALWAYS),
+    DriverOption("continuous_usage_stats", (OpenAIDriver.name,), _OTHERS),
+    DriverOption("cache_salt", (OpenAIDriver.name,), _OTHERS),
     DriverOption("max_completion_tokens", (OpenAIDriver.name,), "takes max_tokens, so leave it out"),
     DriverOption("request_priorities", (TensorRTLLMDriver.name,), "has no such option, so leave it out"),
     DriverOption("abort_by_id", (VLLMDriver.name,), "has no such option, so leave it out"),

@@ -61,6 +61,10 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     stop_signal: int = signal.SIGTERM
     drain_s: float = 0.0
     """How much longer than others it may take to stop."""
+    ready_timeout_s: float = 0.0
+    """How long it may take to be ready; 0: `local.ready_timeout_s`."""
+    telling_line: Callable[[Path], str] = last_line
+    """The line of its log that says why it ended."""
     json_log: bool = False
     """Its log is JSON, one object a line; so are our notes in it."""
 
@@ -98,6 +102,7 @@ class Child:
         self._stopping = asyncio.Event()
         self._notice = notice
         self._was_late = False
+        self._refusal = ""
         self._settled = asyncio.Event()  # set once READY or FAILED for the first time
 
     @property
@@ -132,11 +137,21 @@ class Child:
         """Return once it served for the first time. Raises ConfigError, naming the log, when it never does."""
         await self._settled.wait()
         if self.state is State.FAILED:
-            line = last_line(self.log) or f"it wrote nothing ({free_space(self.log)} free for its log)"
+            line = (
+                self._refusal
+                or self.spec.telling_line(self.log)
+                or f"it wrote nothing ({free_space(self.log)} free for its log)"
+            )
             if self._was_late:
-                limit = f"not ready within local.ready_timeout_s = {self._config.ready_timeout_s:g}"
-                line = f"{limit} (seconds, up to {MOST_SECONDS:,}; more where it starts slowly), its last line: {line}"
+                line = f"not ready within {self._limit}, its last line: {line}"
             raise ConfigError(f"{self.spec.name} did not start: {line} (log: {self.log})")
+
+    @property
+    def _limit(self) -> str:
+        if self.spec.ready_timeout_s:
+            return f"{self.spec.ready_timeout_s:g} s"
+        setting = f"local.ready_timeout_s = {self._config.ready_timeout_s:g}"
+        return f"{setting} (seconds, up to {MOST_SECONDS:,}; more where it starts slowly)"
 
     async def stop(self) -> None:
         """Stop it: the stop signal, then SIGKILL after its timeout. Idempotent; never raises."""
@@ -178,7 +193,8 @@ class Child:
             await self.spec.before_start()
             process = await spawn(self.spec.launch, self.log)
         except (OSError, ConfigError) as error:
-            self._note(f"cannot be started: {error}")
+            self._refusal = str(error)
+            self._note(f"cannot be started: {error}", loud=self._settled.is_set())
             return CONFIG_EXIT_CODE
         self._process = process
         if self._stopping.is_set():  # stop() ran while we were starting and saw no process
@@ -194,11 +210,11 @@ class Child:
         return code
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
-        deadline = time.monotonic() + self._config.ready_timeout_s
+        deadline = time.monotonic() + (self.spec.ready_timeout_s or self._config.ready_timeout_s)
         while not await self.spec.probe():
             if time.monotonic() > deadline:
                 self._was_late = True
-                self._note(f"was not ready within local.ready_timeout_s = {self._config.ready_timeout_s:g}; killed")
+                self._note(f"was not ready within {self._limit}; killed")
                 _kill_group(process.pid)
                 return
             await asyncio.sleep(PROBE_INTERVAL_S)
@@ -222,9 +238,10 @@ class Child:
         _kill_group(process.pid)
         await process.wait()
 
-    def _note(self, text: str) -> None:
-        """Say something in the child's own log, where a person looks first, and to whoever started it."""
-        self._notice(f"{self.spec.name} {text}")
+    def _note(self, text: str, *, loud: bool = True) -> None:
+        """Say something in the child's own log, where a person looks first. loud: also to whoever started it."""
+        if loud:
+            self._notice(f"{self.spec.name} {text}")
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         note = f"{self.spec.name} {text}"
         line = (

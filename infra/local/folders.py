@@ -43,6 +43,7 @@ class DataFolder:
         self.valkey_socket = self.run / "valkey.sock"
         self.router_socket = self.run / "router.sock"
         self.postgres_socket = self.run / "postgres"
+        self.engine_files = self.run / "engines"
         self.settings_file = self.run / "settings.toml"
 
     @property
@@ -78,6 +79,10 @@ class DataFolder:
     def engine_settings_file(self, name: str) -> Path:
         """The settings that `up` decided for the embedded engine called `name`."""
         return self.run / f"{name}.toml"
+
+    def engine_script(self, name: str) -> Path:
+        """The script that becomes the engine called `name`, of another project."""
+        return self.run / f"{name}.sh"
 
     def make(self) -> None:
         """Make the folder itself where it is absent. One that exists stays as it is: a deployment may mount its

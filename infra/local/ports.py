@@ -67,6 +67,10 @@ class Ports:
             return chosen
         raise ConfigError("no free TCP port on 127.0.0.1")
 
+    def kept(self, name: str) -> int | None:
+        """The port that `name` had last."""
+        return self._kept.get(name)
+
     def _candidates(self, name: str) -> Iterator[int]:
         ephemeral = ephemeral_range()
         if (kept := self._kept.get(name)) is not None and kept not in ephemeral:

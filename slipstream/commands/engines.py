@@ -49,6 +49,8 @@ def render(
 ) -> None:
     """Print the exact command, files and environment of each replica of POOL, from its [pools.launch].
 
+    A pool without replicas is one whose engines `up` starts, by this command with the port that it chose.
+
     The pool is that of the settings file: slipstream.toml here, or the one that --config names. Each number comes with
     its arithmetic. What cannot work is refused with the reason. Nothing is started, nobody is asked, and no key is
     read: the commands say where the engines read theirs.
@@ -62,10 +64,12 @@ def render(
     """
     from slipstream.commands.options import load_settings
     from slipstream.engine_launch import launches
+    from slipstream.local_launches import at_kept_ports
     from slipstream.settings import settings_file
 
     settings = load_settings(deployment.config_file, local__data=deployment.data)
     source = settings_file(deployment.config_file)
+    settings = at_kept_ports(settings)
     specs = launches(settings, pool, replica, speculation or "", "" if source is None else str(source.absolute()))
     if output is not None:
         _write(output, specs)

@@ -56,7 +56,7 @@ def show(found: Pool) -> str:
 
 @pools.command(name="set")
 @click.option("--file", type=FILE, help="Its fields, as in [[pools]] of the settings: TOML, or JSON by the ending.")
-@click.option("--driver", help="embedded, sglang, tensorrt_llm, vllm, or openai for all others.")
+@click.option("--driver", help="embedded, sglang, tensorrt_llm, vllm, llama_cpp, or openai for all others.")
 @click.option("--replica", "replicas", multiple=True, metavar="ID=URL", help="All its engines; several times.")
 @click.option("--max-concurrency", type=int, help="Requests at once on each replica.")
 @click.option("--api-key-file", help="File with the engines' own key, where gateways, router and worker run.")

@@ -191,7 +191,7 @@ def test_names_that_are_not_there_and_what_is_missing_are_said() -> None:
     with pytest.raises(ConfigError, match="pool 'chat' has no replica 'chat-9'; replicas: chat-0"):
         launches(settings, "chat", "chat-9", "")
     bare = msgspec.structs.replace(settings.pools[0], launch=None)
-    with pytest.raises(ConfigError, match=r"give \[pools.launch\] with at least model and gpu"):
+    with pytest.raises(ConfigError, match=r"give \[pools.launch\] with its model"):
         launches(msgspec.structs.replace(settings, pools=(bare,)), "autocomplete", "", "")
     with pytest.raises(ConfigError, match="it is served by no model; name it in models"):
         launches(msgspec.structs.replace(settings, models=()), "chat", "", "")

@@ -154,7 +154,7 @@ ELSEWHERE = {"id": "e", "url": "http://127.0.0.1:9"}
 IMPOSSIBLE: dict[str, tuple[Settings, str]] = {
     "an engine of another driver": (
         _settings(_pool(driver="sglang")),
-        r"pools\.own\.engine: `up` starts engines of the driver 'embedded' only, and pools\.own\.driver is 'sglang'",
+        r"pools\.own\.engine: it is for .* 'embedded', and pools\.own\.driver is 'sglang'; give pools\.own\.launch",
     ),
     "both replicas and an engine": (
         _settings({**_pool(), "replicas": [ELSEWHERE]}),

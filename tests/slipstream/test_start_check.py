@@ -21,7 +21,9 @@ from tests.desired_states import seed
 from tests.slipstream.deployment import WITHOUT_ENGINES, run, run_here
 
 STARTS = (("up",), ("gateway",), ("router",), ("worker",), ("engine", "--model", "anything"))
-NO_DRIVER = "pools.elsewhere.driver: no driver named 'triton'; drivers: embedded, openai, sglang, tensorrt_llm, vllm"
+NO_DRIVER = (
+    "pools.elsewhere.driver: no driver named 'triton'; drivers: embedded, llama_cpp, openai, sglang, tensorrt_llm, vllm"
+)
 
 
 def _pair(folder: Path, name: str) -> tuple[Path, Path]:

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+MEMORY_FRACTION = 0.9
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
 
 class LaunchSpeculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Drafts of the next tokens, which the model checks several at a time."""
@@ -73,11 +76,12 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the engines of one pool are started. What is 0, empty or auto is derived, and the reason printed."""
 
     model: Annotated[str, Meta(min_length=1)]
-    """The model's folder on the engines' machines. Where it is readable here as well, its config.json tells its shape
-    and what its weights are kept in."""
+    """The model's folder on the engines' machines, its name on the Hub, or for llama.cpp a GGUF file. Where it is
+    readable here as well, its config.json tells its shape and what its weights are kept in."""
 
-    gpu: Literal["a100", "h100", "h200", "b200"]
-    """The card."""
+    gpu: Literal["", "a100", "h100", "h200", "b200"] = ""
+    """The card. Empty: another card, or none. Nothing is derived then: the engine chooses what depends on the card, and
+    what is set here is passed on. TensorRT-LLM and the embedded engine need a card."""
 
     shape: str = ""
     """Where `model` cannot be read here: the name of a modelled shape (`llama-70b`), or a folder with its
@@ -95,7 +99,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: Literal["auto", "fa3", "flashinfer", "triton"] = "auto"
     """Attention kernels. auto: fa3 on Hopper, else flashinfer; TensorRT-LLM's own there."""
 
-    memory_fraction: Annotated[float, Meta(gt=0.1, le=0.98)] = 0.9
+    memory_fraction: Annotated[float, Meta(gt=0.1, le=0.98)] = MEMORY_FRACTION
     """Part of the cards' memory for weights, draft weights, keys and values; the rest is for activations and the
     runtime."""
 
@@ -138,6 +142,13 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     folder: Annotated[str, Meta(pattern=r"^/.*$")] = "/etc/slipstream/engines"
     """Where rendered files are put on the engines' machines."""
+
+    program: str = ""
+    """The engine's executable, such as `/opt/sglang/bin/python3` or `/opt/vllm/bin/vllm`. Empty: found on the
+    PATH."""
+
+    environment: dict[VariableName, str] = {}
+    """Environment variables to start it with, such as `{ VLLM_CPU_KVCACHE_SPACE = "8" }`."""
 
     extra_arguments: tuple[str, ...] = ()
     """Further words of the command line, as the engine writes them. What a setting writes is not repeated here."""

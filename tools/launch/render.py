@@ -13,20 +13,23 @@ import msgspec
 
 from contracts.desired_state import Pool, Replica
 from contracts.errors import ConfigError
+from engines.performance.catalog import GPUS
 from tools.launch import matrix
 from tools.launch.config import LaunchConfig
-from tools.launch.dialects import embedded, sglang, tensorrt_llm, vllm
+from tools.launch.dialects import embedded, llama_cpp, sglang, tensorrt_llm, vllm
 from tools.launch.draft_head import require_head_of
 from tools.launch.model_context import longest_context
 from tools.launch.sizing import Sizing, size
-from tools.launch.spec import LaunchSpec, Reasoned
+from tools.launch.spec import LaunchSpec, Reasoned, Variable
 from tools.launch.target import Target
 
+LLAMA_CPP = "llama_cpp"
 DIALECTS: Mapping[str, Callable[[Target], LaunchSpec]] = MappingProxyType(
     {
         "sglang": sglang.render,
         "tensorrt_llm": tensorrt_llm.render,
         "vllm": vllm.render,
+        LLAMA_CPP: llama_cpp.render,
         "embedded": embedded.render,
     }
 )
@@ -38,7 +41,8 @@ class Served(msgspec.Struct, frozen=True):
     model_name: str
     """The name that engines serve the model under."""
     context_tokens: Reasoned[int]
-    tensor_parallel: Reasoned[int]
+    tensor_parallel: Reasoned[int] | None
+    """None: the launch names no card."""
     max_running: Reasoned[int] | None
     """None: nothing but memory bounds it."""
     token_file: str
@@ -64,31 +68,65 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
             "or speculation = false for the replica",
             param=f"{field}.speculation",
         )
-    sized = size(
-        launch,
-        field,
-        served.context_tokens,
-        served.tensor_parallel,
-        served.max_running,
-        speculation,
-        pool.max_adapters,
-    )
-    target = Target(pool, replica, launch, served.model_name, sized, served.token_file)
-    matrix.require_compatible(target)
-    compared = _require_head(target, sized)
+    card = None
+    if served.tensor_parallel is not None:
+        card = size(
+            launch,
+            field,
+            served.context_tokens,
+            served.tensor_parallel,
+            served.max_running,
+            speculation,
+            pool.max_adapters,
+        )
+    target = Target(pool, replica, launch, served.model_name, served.context_tokens, card, served.token_file)
+    notes = [] if pool.driver == LLAMA_CPP or longest_context(launch) else [CONTEXT_NOT_COMPARED]
+    compared = True
+    if card is not None:
+        matrix.require_compatible(target)
+        compared = _require_head(target, card)
+        notes = [*matrix.notes(target), *notes]
     spec = dialect(target)
-    untold = () if longest_context(launch) else (CONTEXT_NOT_COMPARED,)
-    notes = [*matrix.notes(target), *untold, *spec.notes]
+    notes += spec.notes
     if not compared:
         notes.append(NOT_COMPARED)
     if launch.speculation is not None and not speculation and not replica.speculation:
         notes.append(UNUSED_SPECULATION)
-    cards = sized.tensor_parallel.value
-    if (pool.tensor_parallel or 1) != cards:
+    if card is not None and (pool.tensor_parallel or 1) != card.tensor_parallel.value:
+        cards = card.tensor_parallel.value
         notes.append(f"reports count one card a replica: set pools.{pool.name}.tensor_parallel = {cards}")
-    return msgspec.structs.replace(spec, notes=tuple(notes))
+    program = (launch.program or spec.program[0], *spec.program[1:])
+    own = tuple(Variable(name, value) for name, value in launch.environment.items())
+    return msgspec.structs.replace(spec, notes=tuple(notes), program=program, environment=(*spec.environment, *own))
 
 
+def check_card(launch: LaunchConfig, driver: str, field: str) -> None:
+    """Raise ConfigError where settings need a card and none is named, or one is named for an engine without any."""
+    if launch.gpu and driver == LLAMA_CPP:
+        raise ConfigError(
+            f"{field}.gpu: {launch.gpu}, and llama.cpp fits itself to the machine it starts on; leave it out",
+            param=f"{field}.gpu",
+        )
+    if launch.gpu:
+        return
+    if driver in NEED_CARD:
+        raise ConfigError(
+            f"{field}.gpu: empty, and the settings of {driver} are computed for a card; give one of {', '.join(GPUS)}",
+            param=f"{field}.gpu",
+        )
+    usual = LaunchConfig(model=launch.model)
+    for name in OF_CARD:
+        if getattr(launch, name) != getattr(usual, name):
+            raise ConfigError(
+                f"{field}.{name}: it is computed for a card, and {field}.gpu is empty; give gpu (one of "
+                f"{', '.join(GPUS)}), or write the engine's own option into extra_arguments",
+                param=f"{field}.{name}",
+            )
+
+
+NEED_CARD = ("tensorrt_llm", "embedded")
+OF_CARD = ("shape", "gpus_per_node", "weights", "kv_dtype", "attention", "chunk_tokens", "workload", "speculation")
+"""Settings of a launch that have a meaning for a modelled card only."""
 UNUSED_SPECULATION = (
     "speculation is set up and this replica says that it does not draft: --speculation on prints how it would, and "
     "`speculation = true` in its entry tells the router that it does"

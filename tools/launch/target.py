@@ -11,7 +11,8 @@ from contracts.desired_state import Pool, Replica
 from contracts.errors import ConfigError
 from tools.launch.adapter_memory import adapters_in_batch
 from tools.launch.config import LaunchConfig
-from tools.launch.sizing import Sizing
+from tools.launch.sizing import Drafts, Sizing
+from tools.launch.spec import Reasoned
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -22,9 +23,23 @@ class Target(msgspec.Struct, frozen=True):
     launch: LaunchConfig
     model_name: str
     """The name it serves."""
-    sizing: Sizing
+    context_tokens: Reasoned[int]
+    """Longest prompt and answer together."""
+    card: Sizing | None
+    """None: the launch names no card, so that nothing is derived."""
     token_file: str
     """Where the deployment's token is, for pools without a key of their own."""
+
+    @property
+    def sizing(self) -> Sizing:
+        """Of a launch that names a card."""
+        assert self.card is not None, "nothing is derived without a card"
+        return self.card
+
+    @property
+    def drafts(self) -> Drafts | None:
+        """How it drafts; None: it does not."""
+        return None if self.card is None else self.card.drafts
 
     @property
     def field(self) -> str:
@@ -36,7 +51,7 @@ class Target(msgspec.Struct, frozen=True):
         """The name of its files: with and without drafts they lie beside one another."""
         if self.launch.speculation is None:
             return self.replica.id
-        return f"{self.replica.id}.speculation-{'on' if self.sizing.drafts else 'off'}"
+        return f"{self.replica.id}.speculation-{'on' if self.drafts else 'off'}"
 
     def path(self, ending: str) -> str:
         """Of a file of this replica, on its machine."""

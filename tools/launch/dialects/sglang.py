@@ -14,6 +14,7 @@ from contracts.desired_state import Pool
 from contracts.errors import ConfigError
 from engines.performance.precision import Precision
 from tools.launch.checkpoint import MODELOPT, PLAIN
+from tools.launch.config import MEMORY_FRACTION
 from tools.launch.key import read_key, source
 from tools.launch.matrix import SettingsConflict, further_options
 from tools.launch.options.known import KnownOptions, known_options
@@ -45,7 +46,7 @@ def render(target: Target) -> LaunchSpec:
         replica=target.replica.id,
         pool=target.pool.name,
         engine=f"SGLang {options.version}",
-        speculation=target.sizing.drafts is not None,
+        speculation=target.drafts is not None,
         program=PROGRAM,
         arguments=(*arguments, *extra),
         files=tuple(_files(target)),
@@ -56,7 +57,7 @@ def render(target: Target) -> LaunchSpec:
 
 
 def _arguments(target: Target) -> Iterator[Argument]:
-    launch, sizing, replica = target.launch, target.sizing, target.replica
+    launch, replica = target.launch, target.replica
     yield Argument("--model-path", (launch.model,))
     yield Argument("--served-model-name", (target.model_name,), "the name in requests")
     yield Argument("--host", (target.host,), f"of {replica.url}")
@@ -65,16 +66,7 @@ def _arguments(target: Target) -> Iterator[Argument]:
         yield Argument(
             "--config", (target.path("key.yaml"),), "the API key; as an option every account would see it with ps"
         )
-    yield Argument("--tp-size", (str(sizing.tensor_parallel.value),), sizing.tensor_parallel.why)
-    if (quantization := _quantization(target)) is not None:
-        yield quantization
-    yield Argument("--kv-cache-dtype", (KV_DTYPES[sizing.kv_dtype.value],), sizing.kv_dtype.why)
-    yield Argument("--attention-backend", (sizing.attention.value,), sizing.attention.why)
-    yield Argument("--mem-fraction-static", (f"{sizing.memory.value:g}",), sizing.memory.why)
-    yield Argument("--context-length", (str(sizing.context_tokens.value),), sizing.context_tokens.why)
-    if target.pool.role != "decode":
-        yield Argument("--chunked-prefill-size", (str(sizing.chunk_tokens.value),), sizing.chunk_tokens.why)
-    yield Argument("--max-running-requests", (str(sizing.max_running.value),), sizing.max_running.why)
+    yield from _of_card(target) if target.card is not None else _as_set(target)
     yield from _order(target)
     yield Argument("--enable-metrics", (), "load and counters for router and worker")
     yield Argument("--enable-cache-report", (), "cached tokens in the usage, which are billed at their own price")
@@ -85,8 +77,34 @@ def _arguments(target: Target) -> Iterator[Argument]:
     yield from _pair(target)
     if target.pool.max_adapters:
         yield from _adapters(target)
-    if sizing.drafts is not None:
-        yield from _speculation(target, sizing.drafts)
+    if target.drafts is not None:
+        yield from _speculation(target, target.drafts)
+
+
+def _of_card(target: Target) -> Iterator[Argument]:
+    sizing = target.sizing
+    yield Argument("--tp-size", (str(sizing.tensor_parallel.value),), sizing.tensor_parallel.why)
+    if (quantization := _quantization(target)) is not None:
+        yield quantization
+    yield Argument("--kv-cache-dtype", (KV_DTYPES[sizing.kv_dtype.value],), sizing.kv_dtype.why)
+    yield Argument("--attention-backend", (sizing.attention.value,), sizing.attention.why)
+    yield Argument("--mem-fraction-static", (f"{sizing.memory.value:g}",), sizing.memory.why)
+    yield Argument("--context-length", (str(target.context_tokens.value),), target.context_tokens.why)
+    if target.pool.role != "decode":
+        yield Argument("--chunked-prefill-size", (str(sizing.chunk_tokens.value),), sizing.chunk_tokens.why)
+    yield Argument("--max-running-requests", (str(sizing.max_running.value),), sizing.max_running.why)
+
+
+def _as_set(target: Target) -> Iterator[Argument]:
+    """Without a card: SGLang chooses the rest."""
+    launch = target.launch
+    yield Argument("--context-length", (str(target.context_tokens.value),), target.context_tokens.why)
+    if target.pool.tensor_parallel:
+        yield Argument("--tp-size", (str(target.pool.tensor_parallel),))
+    if launch.memory_fraction != MEMORY_FRACTION:
+        yield Argument("--mem-fraction-static", (f"{launch.memory_fraction:g}",))
+    if launch.max_running:
+        yield Argument("--max-running-requests", (str(launch.max_running),))
 
 
 def _adapters(target: Target) -> Iterator[Argument]:
@@ -167,7 +185,7 @@ def _speculation(target: Target, drafts: Drafts) -> Iterator[Argument]:
 
 
 def _files(target: Target) -> Iterator[LaunchFile]:
-    drafts = target.sizing.drafts
+    drafts = target.drafts
     if drafts is None or not drafts.config.adaptive or drafts.config.algorithm == "ngram":
         return
     table: dict[str, object] = {"ema_alpha": EMA_ALPHA, "down_hysteresis": DOWN_HYSTERESIS}
@@ -187,7 +205,7 @@ def _by_batch(pool: Pool, drafts: Drafts) -> dict[int, list[int]]:
 
 def _require_governed(target: Target) -> None:
     """Raises ConfigError where its own table is to govern drafts, and it has none."""
-    drafts = target.sizing.drafts
+    drafts = target.drafts
     if drafts is None or not target.pool.speculation.governed:
         return
     if not drafts.config.adaptive or drafts.config.algorithm == "ngram":
@@ -216,7 +234,7 @@ def _notes(target: Target) -> Iterator[str]:
             f"the key is read from {source(target.pool, target.token_file)}; SGLang writes all its settings, this one "
             "among them, into its log as it starts, so readers of the log have the key"
         )
-    if target.sizing.drafts is not None and target.pool.role == "prefill":
+    if target.drafts is not None and target.pool.role == "prefill":
         yield "a prefill engine is given the same head as its decode engine, which goes on from its hidden states"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import ConfigError
+from tools.launch.config import MEMORY_FRACTION
 from tools.launch.draft_head import require_layers_for_vllm, require_no_map_for_vllm
 from tools.launch.key import read_key, source
 from tools.launch.matrix import further_options
@@ -31,7 +32,7 @@ def render(target: Target) -> LaunchSpec:
         raise ConfigError(
             f"{field}: a key never stands on a command line; give the pool's api_key_file or api_key_env", param=field
         )
-    drafts = target.sizing.drafts
+    drafts = target.drafts
     if drafts is not None and drafts.config.algorithm == "eagle3":
         folder, of_drafts = Path(drafts.config.draft_model), f"{target.field}.speculation"
         require_layers_for_vllm(folder, of_drafts)
@@ -44,7 +45,7 @@ def render(target: Target) -> LaunchSpec:
         replica=target.replica.id,
         pool=target.pool.name,
         engine=f"vLLM {options.version}",
-        speculation=target.sizing.drafts is not None,
+        speculation=target.drafts is not None,
         program=("vllm", "serve", target.launch.model),
         arguments=(*arguments, *extra),
         environment=tuple(_environment(target)),
@@ -53,19 +54,11 @@ def render(target: Target) -> LaunchSpec:
 
 
 def _arguments(target: Target) -> Iterator[Argument]:
-    sizing, replica = target.sizing, target.replica
+    replica = target.replica
     yield Argument("--served-model-name", (target.model_name,), "the name in requests")
     yield Argument("--host", (target.host,), f"of {replica.url}")
     yield Argument("--port", (str(target.port),))
-    yield Argument("--tensor-parallel-size", (str(sizing.tensor_parallel.value),), sizing.tensor_parallel.why)
-    if target.launch.weights == "fp8" and sizing.checkpoint is not None and not sizing.checkpoint.toolchain:
-        yield Argument("--quantization", ("fp8",), "BF16 weights are rounded at the start, without calibration")
-    yield Argument("--kv-cache-dtype", (KV_DTYPES[sizing.kv_dtype.value],), sizing.kv_dtype.why)
-    yield Argument("--attention-backend", (ATTENTION[sizing.attention.value],), sizing.attention.why)
-    yield Argument("--gpu-memory-utilization", (f"{sizing.memory.value:g}",), sizing.memory.why)
-    yield Argument("--max-model-len", (str(sizing.context_tokens.value),), sizing.context_tokens.why)
-    yield Argument("--max-num-batched-tokens", (str(sizing.chunk_tokens.value),), sizing.chunk_tokens.why)
-    yield Argument("--max-num-seqs", (str(sizing.max_running.value),), sizing.max_running.why)
+    yield from _of_card(target) if target.card is not None else _as_set(target)
     if target.launch.priorities:
         yield Argument("--scheduling-policy", ("priority",), "the gateway sends priorities")
     yield Argument("--enable-prefix-caching", (), "requests are salted by tenant")
@@ -82,11 +75,36 @@ def _arguments(target: Target) -> Iterator[Argument]:
         yield Argument("--max-lora-rank", (str(target.launch.adapter_rank),))
     if replica.kv_events:
         yield Argument("--kv-events-config", (_kv_events(target),), "with * the engine listens and the router connects")
-    if sizing.drafts is not None:
+    if (drafts := target.drafts) is not None:
         yield Argument("--per-request-spec-decode-metrics", ("summary",), "guessed and accepted tokens, of each answer")
         yield Argument(
-            "--speculative-config", (_speculation(sizing.drafts, sizing.max_running.value),), sizing.drafts.steps.why
+            "--speculative-config", (_speculation(drafts, target.sizing.max_running.value),), drafts.steps.why
         )
+
+
+def _of_card(target: Target) -> Iterator[Argument]:
+    sizing = target.sizing
+    yield Argument("--tensor-parallel-size", (str(sizing.tensor_parallel.value),), sizing.tensor_parallel.why)
+    if target.launch.weights == "fp8" and sizing.checkpoint is not None and not sizing.checkpoint.toolchain:
+        yield Argument("--quantization", ("fp8",), "BF16 weights are rounded at the start, without calibration")
+    yield Argument("--kv-cache-dtype", (KV_DTYPES[sizing.kv_dtype.value],), sizing.kv_dtype.why)
+    yield Argument("--attention-backend", (ATTENTION[sizing.attention.value],), sizing.attention.why)
+    yield Argument("--gpu-memory-utilization", (f"{sizing.memory.value:g}",), sizing.memory.why)
+    yield Argument("--max-model-len", (str(target.context_tokens.value),), target.context_tokens.why)
+    yield Argument("--max-num-batched-tokens", (str(sizing.chunk_tokens.value),), sizing.chunk_tokens.why)
+    yield Argument("--max-num-seqs", (str(sizing.max_running.value),), sizing.max_running.why)
+
+
+def _as_set(target: Target) -> Iterator[Argument]:
+    """Without a card: vLLM chooses the rest."""
+    launch = target.launch
+    yield Argument("--max-model-len", (str(target.context_tokens.value),), target.context_tokens.why)
+    if target.pool.tensor_parallel:
+        yield Argument("--tensor-parallel-size", (str(target.pool.tensor_parallel),))
+    if launch.memory_fraction != MEMORY_FRACTION:
+        yield Argument("--gpu-memory-utilization", (f"{launch.memory_fraction:g}",))
+    if launch.max_running:
+        yield Argument("--max-num-seqs", (str(launch.max_running),))
 
 
 def _kv_events(target: Target) -> str:

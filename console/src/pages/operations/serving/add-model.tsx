@@ -14,8 +14,9 @@ const DRIVERS = {
   vllm: "vllm serve",
   sglang: "SGLang’s server",
   tensorrt_llm: "trtllm-serve, for chat only",
+  llama_cpp: "llama.cpp’s llama-server, with --metrics",
   embedded: "slipstream engine, on this machine or another one",
-  openai: "any other server of OpenAI’s API: llama.cpp, Ollama, a provider",
+  openai: "any other server of OpenAI’s API, such as Ollama or a provider",
 } as const;
 type Driver = keyof typeof DRIVERS;
 const NEW_ENGINE = "";

@@ -1,0 +1,219 @@
+"""The engines of other projects that `up` starts: those of pools with a `launch` and without `replicas`, each by the
+command that `slipstream tools engines render` prints. Whether they are installed decides whether they start, not
+whether the rest does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from contracts.desired_state import Model, Replica
+from contracts.errors import ConfigError
+from infra.local.ports import Ports
+from slipstream import model_folder
+from slipstream.engine_launch import launches
+from slipstream.hub_model import is_hub_name
+from slipstream.pool_settings import PoolSettings
+from slipstream.settings import Settings, reachable
+from tools.launch.config import LaunchConfig
+from tools.launch.dialects.llama_cpp import slots_of
+from tools.launch.render import LLAMA_CPP
+from tools.launch.spec import LaunchSpec, Variable
+
+HOST = "127.0.0.1"
+EXAMPLE_PORT = 30_000
+"""Of an engine that no `up` has chosen one for."""
+CARDS = "CUDA_VISIBLE_DEVICES"
+
+
+class Program(NamedTuple):
+    """An engine's executable, and the way to install it."""
+
+    title: str
+    name: str
+    install: str
+
+
+PROGRAMS = {
+    "sglang": Program("SGLang", "sglang", "`pip install sglang` in an environment of its own"),
+    "vllm": Program("vLLM", "vllm", "`pip install vllm` in an environment of its own"),
+    "tensorrt_llm": Program("TensorRT-LLM", "trtllm-serve", "`pip install tensorrt-llm` in an environment of its own"),
+    LLAMA_CPP: Program("llama.cpp", "llama-server", "`brew install llama.cpp`, or a build of its sources"),
+}
+"""By driver."""
+
+
+class LocalLaunch(msgspec.Struct, frozen=True):
+    """One engine to start. lack: the reason why it cannot be started here; empty: it can."""
+
+    replica: Replica
+    spec: LaunchSpec
+    lack: str
+
+    @property
+    def name(self) -> str:
+        """Of its process, its log and its replica."""
+        return self.replica.id
+
+
+def local_pools(settings: Settings) -> tuple[str, ...]:
+    """The names of the pools whose engines `up` starts by their launch."""
+    return tuple(pool.name for pool in settings.pools if pool.launch is not None and not pool.replicas)
+
+
+def with_replicas(settings: Settings, port_of: Callable[[str], int]) -> Settings:
+    """The settings with these engines as replicas like any others. port_of: the port for an engine's name.
+
+    Raises ConfigError for a launch that no engine on this machine can have.
+    """
+    local = local_pools(settings)
+    pools = tuple(_with_replicas(settings, pool, port_of) if pool.name in local else pool for pool in settings.pools)
+    folders = {pool.name: pool.launch.model for pool in pools if pool.name in local and pool.launch is not None}
+    models = tuple(_with_tokenizer(model, folders.get(model.pool)) for model in settings.models)
+    return msgspec.structs.replace(settings, models=models, pools=pools)
+
+
+def at_kept_ports(settings: Settings) -> Settings:
+    """The same with the ports that the last `up` chose, to look at. Raises ConfigError."""
+    ports = Ports(settings.data.ports_file)
+    return with_replicas(settings, lambda name: ports.kept(name) or EXAMPLE_PORT)
+
+
+def lacks(settings: Settings, local: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The pools whose engines cannot be started here, each with the reason. Arguments: as of `planned`."""
+    for pool in settings.pools:
+        if pool.name in local and (lack := _lack(pool)):
+            yield pool.name, lack
+
+
+def planned(settings: Settings, local: Sequence[str]) -> tuple[LocalLaunch, ...]:
+    """The engines to start, in order. settings: with them as replicas. local: of these pools. Raises ConfigError."""
+    engines = [
+        LocalLaunch(replica, spec, _lack(pool))
+        for pool in settings.pools
+        if pool.name in local
+        for replica, spec in zip(pool.replicas, launches(settings, pool.name, "", ""), strict=True)
+    ]
+    return tuple(_with_cards({pool.name: pool for pool in settings.pools}, engines))
+
+
+def _with_replicas(settings: Settings, pool: PoolSettings, port_of: Callable[[str], int]) -> PoolSettings:
+    launch = pool.launch
+    assert launch is not None, "a pool without a launch"
+    trail = f"pools.{pool.name}"
+    _require_possible(pool, launch, trail)
+    host = reachable(launch.host or HOST)
+    names = [f"engine-{pool.name}-{number}" for number in range(1, pool.local_replicas + 1)]
+    replicas = tuple(
+        Replica(
+            id=name,
+            url=f"http://{f'[{host}]' if ':' in host else host}:{launch.port or port_of(name)}",
+            speculation=launch.speculation is not None,
+        )
+        for name in names
+    )
+    usual = LaunchConfig(model=launch.model)
+    folder = launch.folder if launch.folder != usual.folder else str(settings.data.engine_files)
+    launch = msgspec.structs.replace(
+        launch, model=_located(pool, launch, trail), folder=folder, program=_found(pool, launch) or launch.program
+    )
+    slots = slots_of(pool, launch) if pool.driver == LLAMA_CPP else pool.max_concurrency
+    return msgspec.structs.replace(pool, replicas=replicas, local_replicas=1, launch=launch, max_concurrency=slots)
+
+
+def _require_possible(pool: PoolSettings, launch: LaunchConfig, trail: str) -> None:
+    fault = ""
+    if pool.engine is not None:
+        fault = "pools.engine is given too, for embedded engines; give one of the two"
+    elif pool.driver not in PROGRAMS:
+        fault = f"`up` starts no engines of the driver {pool.driver!r} by a launch, but of {', '.join(PROGRAMS)}"
+    elif pool.role != "unified" or launch.disaggregated is not None:
+        fault = "`up` starts no prefill/decode pairs; start them by `slipstream tools engines render`"
+    elif launch.port and pool.local_replicas > 1:
+        fault = f"port {launch.port} is one, for {pool.local_replicas} engines; leave it out, and `up` chooses"
+    if fault:
+        raise ConfigError(
+            f"{trail}.launch: no replicas are given, so `up` would start them, and {fault}; or give the addresses of "
+            "engines that are started elsewhere as replicas",
+            param=f"{trail}.launch",
+        )
+
+
+def _located(pool: PoolSettings, launch: LaunchConfig, trail: str) -> str:
+    """The model, by a path that holds in every folder, or by its name on the Hub."""
+    path = model_folder.find(launch.model).expanduser()
+    wants_file = pool.driver == LLAMA_CPP
+    if path.exists() and (path.suffix == ".gguf") == wants_file:
+        return str(path.resolve())
+    if not path.exists() and is_hub_name(launch.model):
+        return launch.model
+    wanted = "a GGUF file" if wants_file else "the folder of a model"
+    found = f"not {wanted}" if path.exists() else "not on this machine"
+    raise ConfigError(
+        f"{trail}.launch.model: {launch.model} is {found}; give {wanted}, or a name on the Hub such as "
+        f"{'ggml-org/Qwen3-0.6B-GGUF' if wants_file else 'Qwen/Qwen3-0.6B'}",
+        param=f"{trail}.launch.model",
+    )
+
+
+def _found(pool: PoolSettings, launch: LaunchConfig) -> str:
+    """The path of the executable; empty: there is none."""
+    path = shutil.which(launch.program or PROGRAMS[pool.driver].name)
+    if path is None:
+        return ""
+    if pool.driver != "sglang" or launch.program:
+        return path
+    # rendered commands name SGLang's Python, which lies next to the script
+    python = Path(path).resolve().parent / "python3"
+    return str(python) if python.exists() else ""
+
+
+def _lack(pool: PoolSettings) -> str:
+    assert pool.launch is not None
+    if _found(pool, pool.launch):
+        return ""
+    program, setting = PROGRAMS[pool.driver], f"pools.{pool.name}.launch.program"
+    if pool.launch.program:
+        return f"{setting}: {pool.launch.program} is no executable; give the path of {program.title}'s"
+    return (
+        f"{program.title} is not installed: no `{program.name}` is on the PATH; install it ({program.install}) and add "
+        f"its folder to the PATH, or set {setting}"
+    )
+
+
+def _with_tokenizer(model: Model, folder: str | None) -> Model:
+    if model.tokenizer is not None or folder is None or not (Path(folder) / "tokenizer.json").is_file():
+        return model
+    return msgspec.structs.replace(model, tokenizer=folder)
+
+
+def _with_cards(pools: dict[str, PoolSettings], engines: Sequence[LocalLaunch]) -> Iterator[LocalLaunch]:
+    """Where several engines compute on this machine's cards, each with cards of its own. Raises ConfigError."""
+    on_cards = [engine for engine in engines if _uses_cards(pools[engine.spec.pool])]
+    first = 0
+    for engine in engines:
+        pool = pools[engine.spec.pool]
+        if len(on_cards) < 2 or engine not in on_cards or (pool.launch and CARDS in pool.launch.environment):
+            yield engine
+            continue
+        if not pool.tensor_parallel:
+            field = f"pools.{pool.name}.tensor_parallel"
+            raise ConfigError(
+                f"{field}: 0, and {len(on_cards)} engines share this machine's cards; give the number of cards that "
+                f"each of this pool's takes, or {CARDS} in its launch.environment",
+                param=field,
+            )
+        last = first + pool.tensor_parallel
+        cards = Variable(CARDS, ",".join(map(str, range(first, last))), "cards of its own")
+        first = last
+        spec = msgspec.structs.replace(engine.spec, environment=(*engine.spec.environment, cards))
+        yield msgspec.structs.replace(engine, spec=spec)
+
+
+def _uses_cards(pool: PoolSettings) -> bool:
+    return pool.launch is not None and bool(pool.launch.gpu or pool.tensor_parallel)
