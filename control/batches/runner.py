@@ -65,7 +65,6 @@ class BatchRunner(LeasedWork):
         self._store: FileStore
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
-        """See `LeasedWork.run`."""
         self._store = self._new_store()
         await super().run(due, stop)
 

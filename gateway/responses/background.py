@@ -36,7 +36,8 @@ SELECT response, status FROM gateway.responses WHERE organization_id = $1 AND pr
 """
 FORGET = "DELETE FROM gateway.background_responses WHERE id = $1"
 CANCEL = """
-UPDATE gateway.responses SET status = 'cancelled', response = $2, size_bytes = length(input) + length($2::bytea) WHERE id = $1
+UPDATE gateway.responses SET status = 'cancelled', response = $2, size_bytes = length(input) + length($2::bytea)
+ WHERE id = $1
 """
 
 

@@ -29,6 +29,7 @@ from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
 from control.deferred.leases import Claim, LeaseLost
+from control.deferred.runner import LeasedWork
 from gateway.auth.keys import mint
 from gateway.desired import document
 from gateway.metering.ledger.ledger import Ledger
@@ -188,7 +189,7 @@ def runner_of(world: World, served: Gateway) -> Killable:
 
 
 @contextlib.asynccontextmanager
-async def working(runner: BatchRunner) -> AsyncIterator[asyncio.Event]:
+async def working(runner: LeasedWork) -> AsyncIterator[asyncio.Event]:
     """While it works; the event has it look again."""
     due, stop = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(runner.run(due, stop))

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from control.responses import work
 from control.responses.runner import ResponseRunner
 from gateway.responses.background import MOST_UNFINISHED
 from tests.control.batches.test_runner import working
+from tests.deployment import ROOT
 from tests.examples import examples
 from tests.gateway.slow_platform import SlowPlatform
 from tests.waiting import eventually
@@ -141,7 +143,8 @@ async def test_it_is_queued_runs_once_and_is_billed_once(platform: SlowPlatform,
 
 
 async def test_what_cannot_be_in_the_background(platform: SlowPlatform, client: openai.AsyncOpenAI) -> None:
-    for more in ({"store": False}, {"stream": True}):
+    refusals: tuple[dict[str, Any], ...] = ({"store": False}, {"stream": True})
+    for more in refusals:
         with pytest.raises(openai.BadRequestError, match="leave 'background' out") as refused:
             await create(client, **more)
         assert refused.value.param == next(iter(more))
@@ -235,8 +238,27 @@ async def test_a_conversation_grows_by_it_and_waits_for_it(platform: SlowPlatfor
     assert (await client.responses.create(model="wide", input=HI, conversation=conversation.id)).status == "completed"
 
 
+async def test_the_guides_example_runs(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "guides" / "background-responses.md").read_text()
+    [example] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    for word, own in (
+        ("http://127.0.0.1:8000", platform.url),
+        ("sk-slip-…", client.api_key),
+        ("smollm2-135m-instruct", "wide"),
+        ("Write a long story.", HI.replace('"', '\\"')),
+        ("sleep(2)", "sleep(0.01)"),
+    ):
+        assert word in example
+        example = example.replace(word, own)
+    async with working(runner_of(platform)):
+        await asyncio.to_thread(exec, example, {})
+    assert "completed  t0 t1" in capsys.readouterr().out
+
+
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), max_size=3))
-@examples(40, gate=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, gate=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_kills_between_any_two_steps_end_in_one_result_and_one_bill(
     platform: SlowPlatform, client: openai.AsyncOpenAI, kills: list[tuple[int, bool]]
 ) -> None:
