@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from control.deferred import asking
+from control.deferred import runner as leased
 from control.responses import runner as module
 from control.responses import work
 from control.responses.runner import ResponseRunner
@@ -46,8 +47,9 @@ SELECT id, organization_id, gen_random_uuid(), '{}', now() + interval '1 day' FR
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed runs are repeated at once."""
+    """Failed runs are repeated, and new responses found, at once."""
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    monkeypatch.setattr(leased, "IDLE_S", 0.05)
 
 
 @pytest.fixture
