@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from control.batches.metrics import BatchMetrics
     from control.batches.runner import BatchRunner
     from control.batches.store import FileStore
+    from control.responses.metrics import ResponseMetrics
     from control.responses.runner import ResponseRunner
 
 
@@ -40,11 +41,11 @@ def batch_runner(settings: Settings, metrics: BatchMetrics | None) -> BatchRunne
     )
 
 
-def response_runner(settings: Settings) -> ResponseRunner:
-    """The runner of responses in the background. Raises like `batch_runner`."""
+def response_runner(settings: Settings, metrics: ResponseMetrics | None) -> ResponseRunner:
+    """The runner of responses in the background. Parameters and errors: see `batch_runner`."""
     from control.responses.runner import ResponseRunner
 
-    return ResponseRunner(settings.database_url, _url(settings), lambda: settings.pepper, trusted(settings))
+    return ResponseRunner(settings.database_url, _url(settings), lambda: settings.pepper, metrics, trusted(settings))
 
 
 def _url(settings: Settings) -> str:

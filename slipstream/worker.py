@@ -30,6 +30,7 @@ from control.releases.rollout import retention as evidence_retention
 from control.releases.rollout import tasks as release_tasks
 from control.releases.rollout.metrics import ReleaseMetrics
 from control.releases.rollout.tasks import ReleaseTask
+from control.responses.metrics import ResponseMetrics
 from control.shadow import tasks as shadow_tasks
 from control.slo import tasks as slo_tasks
 from control.slo.metrics import SloMetrics
@@ -167,7 +168,8 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     evals = LoopThread("evals", runner.run, EVALS_JOIN_S)
     batch_metrics = BatchMetrics(registry) if Queue.BATCHES in queues else None
     batches = LoopThread("batches", batch_runner(settings, batch_metrics).run, BATCHES_JOIN_S)
-    responses = LoopThread("responses", response_runner(settings).run, BATCHES_JOIN_S)
+    response_metrics = ResponseMetrics(registry) if Queue.BATCHES in queues else None
+    responses = LoopThread("responses", response_runner(settings, response_metrics).run, BATCHES_JOIN_S)
 
     def wake_batches() -> None:
         batches.wake()

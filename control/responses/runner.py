@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -28,6 +30,7 @@ from control.deferred.asking import (
 from control.deferred.leases import Claim
 from control.deferred.runner import LeasedWork
 from control.responses import work
+from control.responses.metrics import ResponseMetrics
 from control.responses.work import End, Found
 from gateway.auth.delegation import BACKGROUND_PREFIX, delegated
 from gateway.wire.responses.openapi import RESPONSES_PATH
@@ -37,6 +40,7 @@ MOST = 64
 """Responses that a worker runs at once."""
 PAUSE_S = 1.0
 """Pause after a refusal without a `Retry-After`, and after a failure."""
+NO_ANSWER = "%s: %s does not answer for %s (%s), which runs again"
 CODES = {400: "invalid_prompt", 404: "invalid_prompt", 413: "invalid_prompt", 429: "rate_limit_exceeded"}
 """Codes that typed clients know, by the status of a refusal; others are `server_error`."""
 
@@ -51,10 +55,27 @@ _decode_made = msgspec.json.Decoder(_Made).decode
 
 
 class ResponseRunner(LeasedWork):
-    """One per worker process."""
+    """One per worker process. metrics: None: none are shown. Others: see `LeasedWork`."""
 
     name, leases = "responses", work.LEASES
     at_once, connections, requests = MOST, 8, MOST
+
+    def __init__(
+        self,
+        database_url: str,
+        url: str,
+        pepper: Callable[[], bytes],
+        metrics: ResponseMetrics | None,
+        trusted: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(database_url, url, pepper, trusted)
+        self._metrics = metrics
+        self._told = False
+        """The trouble with the gateway is in the log: all responses have the same."""
+
+    async def _looked(self) -> None:
+        if self._metrics is not None:
+            self._metrics.standing(await self._once(work.by_status))
 
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
         found = await self._do(work.begin, held)
@@ -72,14 +93,14 @@ class ResponseRunner(LeasedWork):
         except NoRoom as full:
             await self._later(held, full.retry_after_s or PAUSE_S)
             return
-        except NoAnswer as lost:
-            _log.warning("responses: %s runs again: %s", held.id, lost)
+        except (NoAnswer, TokenRefused) as trouble:
+            if not self._told:
+                self._told = True
+                text = TOKEN_REFUSED if isinstance(trouble, TokenRefused) else NO_ANSWER
+                _log.warning(text, self.name, self._url, held.id, trouble)
             await self._later(held, PAUSE_S)
             return
-        except TokenRefused as refused:
-            _log.warning(TOKEN_REFUSED, self.name, self._url, held.id, refused)
-            await self._later(held, PAUSE_S)
-            return
+        self._told = False
         response = with_fields(answer.body, {"created_at": _decode_made(found.response).created_at})
         try:
             await self._do(work.end, self._ledger, held, found, End(response, answer.closed))

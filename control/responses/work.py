@@ -33,6 +33,10 @@ SELECT response.organization_id, response.project_id, work.key_id, api_keys.hash
   LEFT JOIN gateway.api_keys ON api_keys.id = work.key_id
  WHERE work.id = $1 AND work.lease_id = $2
 """
+_BY_STATUS = """
+SELECT status, count(*)::integer AS responses
+  FROM gateway.background_responses JOIN gateway.responses USING (id) GROUP BY status
+"""
 _BEGIN = "UPDATE gateway.responses SET status = 'in_progress', response = $2 WHERE id = $1 AND status = 'queued'"
 _FAILED = "UPDATE gateway.background_responses SET failures = failures + 1 WHERE id = $1 AND lease_id = $2"
 _HOLD = "SELECT FROM gateway.responses WHERE id = $1 FOR UPDATE"
@@ -61,6 +65,11 @@ class End(msgspec.Struct, frozen=True):
 
     response: bytes
     closed: Closed | None = None
+
+
+async def by_status(connection: Connection) -> dict[str, int]:
+    """Numbers of responses that have not finished."""
+    return {row["status"]: row["responses"] for row in await connection.fetch(_BY_STATUS)}
 
 
 async def begin(connection: Connection, held: Claim) -> Found:

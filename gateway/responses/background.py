@@ -14,8 +14,9 @@ import asyncpg
 from contracts.errors import Conflict, InvalidField, RateLimited, ScopeMissing
 from contracts.generation import Caller
 from gateway.auth.key_record import KeyRecord
+from gateway.responses.bounds import UNFINISHED
 from gateway.responses.reached import owner_of, reached
-from gateway.responses.store import MAKE_ROOM, UNFINISHED, Stored, unknown
+from gateway.responses.store import MAKE_ROOM, Stored, unknown
 
 MOST_UNFINISHED = 100
 """Responses of an organization that have not finished, like its batches."""

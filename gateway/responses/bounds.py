@@ -1,4 +1,5 @@
-"""Bounds that stored responses and conversations share, and the statement that keeps an organization within them."""
+"""Bounds and statuses of stored responses and conversations, and the statement that keeps an organization within
+them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of one organization's responses, and of its conversations."""
 MOST_HISTORY_BYTES = 16 * 1024 * 1024
 """Bytes before a request that continues them."""
+
+UNFINISHED = ("queued", "in_progress")
+"""Statuses of a response in the background that the worker has still to finish."""
 
 
 def make_room(table: str, newest_by: str, most_rows: int, spared: str = "false") -> str:

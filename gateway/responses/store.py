@@ -14,7 +14,7 @@ import asyncpg
 from contracts.errors import BodyTooLarge, Conflict, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from gateway.responses.bounds import MOST_HISTORY_BYTES, make_room
+from gateway.responses.bounds import MOST_HISTORY_BYTES, UNFINISHED, make_room
 from gateway.responses.conversations import Grown, grow
 from gateway.responses.reached import owner_of, reached
 
@@ -27,8 +27,6 @@ INSERT = """
 INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
-UNFINISHED = ("queued", "in_progress")
-"""Statuses of a response in the background that the worker has still to finish."""
 MAKE_ROOM = make_room("gateway.responses", "recorded_at", MOST_RESPONSES, f"status IN {UNFINISHED}")
 GET = f"SELECT id, input, response FROM gateway.responses WHERE {_OWN} AND id = ANY($3::text[])"  # noqa: S608
 DELETE = f"DELETE FROM gateway.responses WHERE {_OWN} AND id = $3 RETURNING id"  # noqa: S608
