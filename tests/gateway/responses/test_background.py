@@ -36,6 +36,10 @@ SELECT usage.request_id, usage.billed, usage.purpose, usage.price_percent, usage
  WHERE traces.client_request_id = $1 AND (usage.billed OR usage.gateway_id <> 'responses') ORDER BY usage.attempt
 """
 ERROR = "SELECT convert_from(response, 'utf8')::jsonb #>> '{error,message}' FROM gateway.responses WHERE id = $1"
+LIMIT = """
+UPDATE gateway.limits SET {} FROM gateway.api_keys WHERE subject_id = api_keys.id AND hash = $1
+"""
+REFUSED = "SELECT count(*) FROM gateway.request_traces WHERE client_request_id = ANY($1::text[]) AND status = 429"
 FREE = "UPDATE gateway.background_responses SET lease_until = now() - interval '1 second'"
 FILL = """
 WITH made AS (
@@ -217,6 +221,22 @@ async def test_what_fails_says_why_and_is_not_billed(
         got = await finished(client, late.id)
     assert (got.status, got.error.to_dict()["type"]) == ("failed", "response_expired")
     assert not await bills(platform, late.id, 0)
+
+
+async def test_its_keys_limits_hold_when_it_runs(platform: SlowPlatform, client: openai.AsyncOpenAI) -> None:
+    key = await platform.add_key(new_organization=True)
+    theirs = client.with_options(api_key=key.secret)
+    await platform.database.execute(LIMIT.format("max_concurrency = 1"), key.hash)
+    made = [(await create(theirs, LONG)).id for _ in range(2)]
+    async with working(runner_of(platform)):
+        await eventually(lambda: platform.database.fetchval(REFUSED, made))
+        assert [(await theirs.responses.retrieve(each)).status for each in made] == ["in_progress"] * 2
+        for each in made:
+            await theirs.responses.cancel(each)
+        await platform.database.execute(LIMIT.format("max_prompt_tokens = 1"), key.hash)
+        got = await finished(theirs, (await create(theirs)).id)
+    assert (got.status, got.error.code) == ("failed", "rate_limit_exceeded")
+    assert got.error.to_dict()["type"] == "request_exceeds_limit"
 
 
 async def test_a_conversation_grows_by_it_and_waits_for_it(platform: SlowPlatform, client: openai.AsyncOpenAI) -> None:
