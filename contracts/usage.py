@@ -46,7 +46,8 @@ class Purpose(StrEnum):
 
     EVALS = "evals"
     BATCHES = "batches"
-    """A run of a batch's line. Its tenant pays for the stored result, which is a row of its own."""
+    """A run of a batch's line or of a response in the background. Its tenant pays for the stored result, which is a row
+    of its own."""
 
 
 class Outcome(StrEnum):

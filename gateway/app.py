@@ -113,7 +113,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         path: TokenCountEndpoint(services, counting(requests), scope, max_body_bytes, requests, shares, room, task)
         for path, (counting, scope, task) in COUNTS.items()
     }
-    stored = services.responses, services.conversations, max_body_bytes, requests, shares, room
+    stored = services.responses, services.conversations, services.background, max_body_bytes, requests, shares, room
     endpoints |= {
         RESPONSES_PATH: ResponsesEndpoint(services, ResponsesFormat(requests), *stored),
         INPUT_TOKENS_PATH: InputTokensEndpoint(services, InputTokensFormat(requests), *stored),

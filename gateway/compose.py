@@ -50,6 +50,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
+from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
 from gateway.responses.store import ResponseStore
 from gateway.services import Services, Surroundings
@@ -239,6 +240,7 @@ async def running_services(
             report_window=ReportWindow(place.trace_retention_days),
             responses=ResponseStore(pool),
             conversations=ConversationStore(pool),
+            background=BackgroundResponses(pool),
             stream_audits=StreamAudits(limiter, config.stream_audit),
             metrics=metrics,
             traces=traces,

@@ -12,6 +12,7 @@ from gateway.autocomplete.services import CompletionServices
 from gateway.desired.store import DesiredStateStore
 from gateway.limits.limiter import Limiter
 from gateway.limits.spending import CrossingSink
+from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
 from gateway.responses.store import ResponseStore
 from gateway.stream_audit.endpoint import StreamAudits
@@ -24,6 +25,7 @@ class Services(CompletionServices, kw_only=True):
     stream_audits: StreamAudits
     responses: ResponseStore
     conversations: ConversationStore
+    background: BackgroundResponses
     checks: dict[str, Callable[[], bool]]
     """Conditions for this instance to take traffic, by name."""
     replicas: Callable[[], Sequence[ReplicaState]]

@@ -1,4 +1,4 @@
-"""Batches of this deployment: where their files are, and whom a worker asks."""
+"""Batches and responses in the background of this deployment: where files are, and whom a worker asks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from control.batches.metrics import BatchMetrics
     from control.batches.runner import BatchRunner
     from control.batches.store import FileStore
+    from control.responses.metrics import ResponseMetrics
+    from control.responses.runner import ResponseRunner
 
 
 def batch_store(settings: Settings) -> Callable[[], FileStore]:
@@ -29,7 +31,22 @@ def batch_runner(settings: Settings, metrics: BatchMetrics | None) -> BatchRunne
     read."""
     from control.batches.runner import BatchRunner
 
-    url = settings.evals.url or public_url(settings)
     return BatchRunner(
-        settings.database_url, url, lambda: settings.pepper, batch_store(settings), metrics, trusted(settings)
+        settings.database_url,
+        _url(settings),
+        lambda: settings.pepper,
+        batch_store(settings),
+        metrics,
+        trusted(settings),
     )
+
+
+def response_runner(settings: Settings, metrics: ResponseMetrics | None) -> ResponseRunner:
+    """The runner of responses in the background. Parameters and errors: see `batch_runner`."""
+    from control.responses.runner import ResponseRunner
+
+    return ResponseRunner(settings.database_url, _url(settings), lambda: settings.pepper, metrics, trusted(settings))
+
+
+def _url(settings: Settings) -> str:
+    return settings.evals.url or public_url(settings)

@@ -97,6 +97,7 @@ def metrics_page() -> str:
     from control.eval_runs.night_metrics import NightMetrics
     from control.prefixes.metrics import PrefixMetrics
     from control.releases.rollout.metrics import ReleaseMetrics
+    from control.responses.metrics import ResponseMetrics
     from control.slo.metrics import SloMetrics
     from control.webhooks.metrics import WebhookMetrics
     from gateway.limits.metrics import LimitsMetrics
@@ -125,6 +126,7 @@ def metrics_page() -> str:
     ReleaseMetrics(worker)
     NightMetrics(worker)
     BatchMetrics(worker)
+    ResponseMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
     SpanMetrics(router)

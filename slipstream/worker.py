@@ -30,6 +30,7 @@ from control.releases.rollout import retention as evidence_retention
 from control.releases.rollout import tasks as release_tasks
 from control.releases.rollout.metrics import ReleaseMetrics
 from control.releases.rollout.tasks import ReleaseTask
+from control.responses.metrics import ResponseMetrics
 from control.shadow import tasks as shadow_tasks
 from control.slo import tasks as slo_tasks
 from control.slo.metrics import SloMetrics
@@ -37,7 +38,7 @@ from control.webhooks import tasks as admin_tasks
 from control.webhooks.delivery_thread import DeliveryThread
 from control.webhooks.metrics import WebhookMetrics
 from infra.local.private import claim_folder
-from slipstream.batches import batch_runner, batch_store
+from slipstream.batches import batch_runner, batch_store, response_runner
 from slipstream.evals import evals_runner, night_planner
 from slipstream.prompt_tasks import PromptTasks
 from slipstream.settings import Settings
@@ -167,13 +168,20 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     evals = LoopThread("evals", runner.run, EVALS_JOIN_S)
     batch_metrics = BatchMetrics(registry) if Queue.BATCHES in queues else None
     batches = LoopThread("batches", batch_runner(settings, batch_metrics).run, BATCHES_JOIN_S)
-    app = create_app(settings, queues, delivery.wake, evals.wake, batches.wake, registry)
+    response_metrics = ResponseMetrics(registry) if Queue.BATCHES in queues else None
+    responses = LoopThread("responses", response_runner(settings, response_metrics).run, BATCHES_JOIN_S)
+
+    def wake_batches() -> None:
+        batches.wake()
+        responses.wake()
+
+    app = create_app(settings, queues, delivery.wake, evals.wake, wake_batches, registry)
     periods_s = scheduled_s(settings, queues)
     prompt = PromptTasks(app, {task: each_s for task, each_s in periods_s.items() if task in PROMPT})
     process = WorkerProcess(
         app,
         prompt,
-        (delivery, evals, batches),
+        (delivery, evals, batches, responses),
         ready_file(settings.data, queues),
         at_start=(
             *tasks.AT_START,

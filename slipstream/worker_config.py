@@ -32,7 +32,7 @@ class Queue(StrEnum):
     EVALS = "evals"
     """Runs of evals, which take minutes to hours."""
     BATCHES = "batches"
-    """Batches of tenants, which take up to a day."""
+    """Batches of tenants, which take up to a day, and responses in the background."""
 
 
 PROCESSES = (tuple(Queue),)

@@ -1,53 +1,27 @@
-"""A worker's lease of a batch, and each step that it takes with one: a transaction that names the lease, so that a
-worker that lost it changes nothing more. The database's clock decides alone.
-"""
+"""A worker's lease of a batch, and each step that it takes with one: a transaction that names the lease."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
-from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from contracts.generation import Caller
 from control.batches.line import LineError
 from control.batches.machine import UNFINISHED, BatchStatus, Standing, end_of
+from control.deferred.bills import billed, with_days
+from control.deferred.leases import Claim, Connection, LeaseLost, Leases
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 
-Connection: TypeAlias = "asyncpg.Connection[Any]"
-
-LEASE_S = 30.0
-BILLED_ATTEMPT = 1_000
-"""The attempt's number in the ledger row by which a stored result is billed. The runs themselves have their own rows,
-which are not billed."""
 GATEWAY_ID = "batches"
-"""Names the worker in those rows."""
+"""Names the worker in the ledger rows by which results are billed."""
 
 _STATUSES = ", ".join(f"'{each}'" for each in UNFINISHED)
-# The organization with the fewest batches in hand comes first, then the batch that has waited longest for its turn.
-_CLAIM = f"""
-WITH waiting AS (
-    SELECT id FROM gateway.batches AS mine
-     WHERE status IN ({_STATUSES}) AND (lease_until IS NULL OR lease_until < now())
-     ORDER BY (SELECT count(*) FROM gateway.batches AS other
-                WHERE other.organization_id = mine.organization_id AND other.lease_until >= now()
-                  AND other.status IN ({_STATUSES})), turn_at, id
-     LIMIT 1 FOR UPDATE SKIP LOCKED
-)
-UPDATE gateway.batches SET lease_id = gen_random_uuid(), lease_until = now() + make_interval(secs => $1),
-       turn_at = now()
-  FROM waiting WHERE batches.id = waiting.id RETURNING batches.id, lease_id
-"""  # noqa: S608
-_KEEP = """
-UPDATE gateway.batches SET lease_until = now() + make_interval(secs => $3) WHERE id = $1 AND lease_id = $2
-RETURNING status
-"""
-_GIVE_BACK = "UPDATE gateway.batches SET lease_id = NULL, lease_until = NULL WHERE id = $1 AND lease_id = $2"
+LEASES = Leases("gateway.batches", f"status IN ({_STATUSES})", "status")
+claim, keep, give_back, others_wait = LEASES.claim, LEASES.keep, LEASES.give_back, LEASES.others_wait
 _READ = "SELECT *, now() AS now FROM gateway.batches WHERE id = $1 AND lease_id = $2"
 _DONE = "SELECT line FROM gateway.batch_results WHERE batch_id = $1"
 _BEGIN = f"""
@@ -85,10 +59,6 @@ _CONTENTS = """
 SELECT line, content FROM gateway.batch_results WHERE batch_id = $1 AND ok = $2 AND line > $3 ORDER BY line LIMIT $4
 """
 _KEY_HASH = "SELECT hash FROM gateway.api_keys WHERE id = $1"
-_OTHERS_WAIT = f"""
-SELECT EXISTS (SELECT FROM gateway.batches
-                WHERE status IN ({_STATUSES}) AND (lease_until IS NULL OR lease_until < now()))
-"""  # noqa: S608
 _BY_STATUS = f"""
 SELECT status, count(*)::integer AS batches FROM gateway.batches WHERE status IN ({_STATUSES}) GROUP BY status
 """  # noqa: S608
@@ -99,22 +69,6 @@ class ResultFile(StrEnum):
 
     OUTPUT = "output"
     ERROR = "error"
-
-
-class LeaseLost(Exception):
-    """Another worker has the batch, or it has ended."""
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """A worker's claim."""
-
-    batch_id: str
-    lease_id: UUID
-
-    @property
-    def key(self) -> tuple[str, UUID]:
-        """The first two parameters of each statement."""
-        return self.batch_id, self.lease_id
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,25 +94,6 @@ class Result(msgspec.Struct, frozen=True):
     ok: bool
     content: bytes
     closed: Closed | None = None
-
-
-async def claim(connection: Connection) -> Claim | None:
-    """Take a batch that no worker has; None: there is none."""
-    row = await connection.fetchrow(_CLAIM, LEASE_S)
-    return None if row is None else Claim(row["id"], row["lease_id"])
-
-
-async def keep(connection: Connection, held: Claim) -> BatchStatus:
-    """Extend its lease. Raises LeaseLost."""
-    status = await connection.fetchval(_KEEP, *held.key, LEASE_S)
-    if status is None:
-        raise LeaseLost
-    return BatchStatus(status)
-
-
-async def give_back(connection: Connection, held: Claim) -> None:
-    """Release it, so that another worker may continue it at once."""
-    await connection.execute(_GIVE_BACK, *held.key)
 
 
 async def read(connection: Connection, held: Claim) -> Held:
@@ -190,7 +125,7 @@ async def key_hash(connection: Connection, owner: Caller) -> bytes:
 
 async def done(connection: Connection, held: Claim) -> set[int]:
     """Numbers of lines that have a result."""
-    return {row["line"] for row in await connection.fetch(_DONE, held.batch_id)}
+    return {row["line"] for row in await connection.fetch(_DONE, held.id)}
 
 
 async def begin(connection: Connection, held: Claim, total: int, model: str | None) -> None:
@@ -215,14 +150,8 @@ async def store(
 
     statuses: of the batch, in which these results may come. Raises LeaseLost, also in another status.
     """
-    billed = [_billed(each.closed) for each in results if each.closed is not None]
-    try:
-        await _store(connection, ledger, held, statuses, results)
-    except asyncpg.CheckViolationError as error:
-        if error.constraint_name is not None:
-            raise
-        await ledger.ensure_days(billed)  # the day has no partition in the ledger yet
-        await _store(connection, ledger, held, statuses, results)
+    runs = [each.closed for each in results if each.closed is not None]
+    await with_days(ledger, runs, lambda: _store(connection, ledger, held, statuses, results))
 
 
 async def _store(
@@ -232,20 +161,14 @@ async def _store(
         if await connection.fetchval(_HOLD, *held.key) not in statuses:
             raise LeaseLost
         columns = ([each.line for each in results], [each.ok for each in results], [each.content for each in results])
-        new = {row["line"]: row["ok"] for row in await connection.fetch(_STORE, held.batch_id, *columns)}
+        new = {row["line"]: row["ok"] for row in await connection.fetch(_STORE, held.id, *columns)}
         closed = [each.closed for each in results if each.line in new and each.closed is not None]
         if closed:
-            await ledger.insert_within(connection, [_billed(each) for each in closed], GATEWAY_ID)
+            await ledger.insert_within(connection, [billed(each) for each in closed], GATEWAY_ID)
         completed = sum(new.values())
         names = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
         tokens = [sum(getattr(each.usage, name) for each in closed) for name in names]
-        await connection.execute(_COUNT, held.batch_id, completed, len(new) - completed, *tokens)
-
-
-def _billed(closed: Closed) -> Closed:
-    """The row by which the tenant pays for this run. Without an engine: reconciliation counts the run's own row."""
-    opened = msgspec.structs.replace(closed.opened, attempt=BILLED_ATTEMPT, purpose=None)
-    return msgspec.structs.replace(closed, opened=opened, billed=True, replica_id=None, pool=None, driver=None)
+        await connection.execute(_COUNT, held.id, completed, len(new) - completed, *tokens)
 
 
 async def contents(
@@ -265,12 +188,7 @@ async def end(connection: Connection, held: Claim, standing: Standing) -> None:
         if await connection.fetchval(_HOLD, *held.key) != standing.status:
             raise LeaseLost
         await connection.execute(_END.format(moment=f"{status}_at"), *held.key, status.value)
-        await connection.execute(_FORGET_RESULTS, held.batch_id)
-
-
-async def others_wait(connection: Connection) -> bool:
-    """Whether a batch waits for a worker."""
-    return bool(await connection.fetchval(_OTHERS_WAIT))
+        await connection.execute(_FORGET_RESULTS, held.id)
 
 
 async def by_status(connection: Connection) -> dict[str, int]:

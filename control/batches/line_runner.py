@@ -13,13 +13,12 @@ from enum import StrEnum
 
 import msgspec
 
-from control.batches.asking import Failed, NoAnswer, NoRoom, TokenRefused
+from control.batches.asking import Failed
 from control.batches.claims import Result
 from control.batches.line import Line
 from control.batches.pace import Pace
+from control.deferred.asking import MOST_TRIES, NoAnswer, NoRoom, TokenRefused
 
-MOST_TRIES = 5
-"""Most requests of a line that fail by the platform's fault; the last failure is its result."""
 PAUSE_S = 0.5
 """Pause after a refusal without a `Retry-After`, and after a failure."""
 

@@ -7,20 +7,15 @@ line whose answer was lost runs again; the lost run is not billed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import aiohttp
-import asyncpg
-
-from contracts.backoff import Backoff
 from control.batches import asking, claims, files
-from control.batches.claims import Claim, Held, LeaseLost, Result, ResultFile
+from control.batches.claims import Held, Result, ResultFile
 from control.batches.line import Line, LineError, checked, line_of, numbered
 from control.batches.line_runner import LineRunner, Stopped
 from control.batches.line_token import LineToken
@@ -29,20 +24,14 @@ from control.batches.metrics import BatchMetrics
 from control.batches.models import model_check
 from control.batches.pace import MOST
 from control.batches.store import FileStore
-from gateway.metering.ledger.ledger import Ledger
-from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
+from control.deferred.asking import TOKEN_REFUSED
+from control.deferred.leases import Claim, LeaseLost
+from control.deferred.runner import LeasedWork
 
 BATCHES_AT_ONCE = 4
 """Batches that a worker runs at once."""
 TURN_S = 60.0
 """Time after which a batch gives way to one that waits."""
-KEEP_S = 2.0
-"""Between two renewals of a lease, which notice a cancelled batch."""
-IDLE_S = 30.0
-PAUSE_S = 5.0
-"""After a batch that could not go on, because its files are out of reach."""
-CONNECT_TIMEOUT_S = 5.0
-STATEMENT_TIMEOUT_S = 60.0
 GROUP = 500
 """Results that are given up, or written to a file, at once."""
 GIVEN_UP = {
@@ -53,16 +42,14 @@ GIVEN_UP = {
     BatchStatus.CANCELLING: ("batch_cancelled", "This request was not executed before the batch was cancelled."),
 }
 
-ResultT = TypeVar("ResultT")
 _log = logging.getLogger(__name__)
 
 
-class BatchRunner:
-    """One per worker process.
+class BatchRunner(LeasedWork):
+    """One per worker process. store: of files; called once. Others: see `LeasedWork`."""
 
-    url: of the gateway. pepper: the deployment's, which tokens are made with. store: of files; called once. trusted:
-    for the gateway's certificate; None: the default.
-    """
+    name, leases = "batches", claims.LEASES
+    at_once, connections, requests = BATCHES_AT_ONCE, 2 * BATCHES_AT_ONCE, MOST
 
     def __init__(
         self,
@@ -73,87 +60,21 @@ class BatchRunner:
         metrics: BatchMetrics | None,
         trusted: ssl.SSLContext | None = None,
     ) -> None:
-        self._database_url = database_url
-        self._url = url
-        self._new_pepper, self._new_store = pepper, store
-        self._metrics = metrics
-        self._trusted = trusted
-        self._pepper: bytes
+        super().__init__(database_url, url, pepper, trusted)
+        self._new_store, self._metrics = store, metrics
         self._store: FileStore
-        self._pool: asyncpg.Pool[Any]
-        self._ledger: Ledger
-        self._session: aiohttp.ClientSession
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
-        """Work whenever a batch may be due, until `stop`; batches in hand are then given back."""
-        self._pepper, self._store = self._new_pepper(), self._new_store()
-        self._pool = await lazy_pool(
-            self._database_url,
-            size=2 * BATCHES_AT_ONCE,
-            connect_timeout_s=CONNECT_TIMEOUT_S,
-            name="slipstream-batches",
-        )
-        self._ledger = Ledger(self._pool)
-        connector = aiohttp.TCPConnector(limit=MOST, ssl=self._trusted or True)
-        timeout = aiohttp.ClientTimeout(total=asking.LINE_TIMEOUT_S)
-        try:
-            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as self._session:
-                await asyncio.gather(*(self._serve(due, stop) for _ in range(BATCHES_AT_ONCE)))
-        finally:
-            await close(self._pool, CONNECT_TIMEOUT_S)
+        self._store = self._new_store()
+        await super().run(due, stop)
 
-    async def _serve(self, due: asyncio.Event, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            due.clear()
-            try:
-                while not stop.is_set() and (held := await self._once(claims.claim)) is not None:
-                    await self._work(held, stop)
-                if self._metrics is not None:
-                    self._metrics.standing(await self._once(claims.by_status))
-            except FAILURES as error:
-                _log.warning("batches wait for the database: %r", error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(due.wait(), IDLE_S)
+    async def _looked(self) -> None:
+        if self._metrics is not None:
+            self._metrics.standing(await self._once(claims.by_status))
 
-    async def _work(self, held: Claim, stop: asyncio.Event) -> None:
-        """Work on it until it ends, is lost, gives way, or the process stops."""
-        ended = asyncio.Event()
-        work = asyncio.create_task(self._steps(held, ended))
-        keeping = asyncio.create_task(self._keep(held, ended))
-        stopping = asyncio.create_task(stop.wait())
-        tasks: tuple[asyncio.Task[Any], ...] = (work, keeping, stopping)
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        failure = next(
-            (each.exception() for each in (work, keeping) if not each.cancelled() and each.exception()), None
-        )
-        match failure:
-            case None:
-                await self._give_back(held)
-            case LeaseLost():
-                _log.warning("batches: %s was taken over by another worker, or has ended", held.batch_id)
-            case _:
-                _log.error("batches: %s cannot go on and is tried again", held.batch_id, exc_info=failure)
-                with contextlib.suppress(TimeoutError):  # which ends the wait: a task would stay until the worker's end
-                    await asyncio.wait_for(stop.wait(), PAUSE_S)
-                await self._give_back(held)
-
-    async def _give_back(self, held: Claim) -> None:
-        with contextlib.suppress(*FAILURES):  # its lease ends anyway
-            await self._once(claims.give_back, held)
-
-    async def _keep(self, held: Claim, ended: asyncio.Event) -> None:
-        """Renew the lease, forever. ended: set when the batch is being cancelled. Raises LeaseLost."""
-        while True:
-            # a database that is away does not end the work: another worker may take the expired lease, and it is lost
-            with contextlib.suppress(*FAILURES):
-                if await self._once(claims.keep, held) is BatchStatus.CANCELLING:
-                    ended.set()
-            await asyncio.sleep(KEEP_S)
+    def _kept(self, told: Any, ended: asyncio.Event) -> None:
+        if told == BatchStatus.CANCELLING:
+            ended.set()
 
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
         while True:
@@ -173,7 +94,7 @@ class BatchRunner:
                 case Step.WRITE_FILES:
                     await self._write_files(held, found)
                     await self._do(claims.end, held, found.standing)
-                    _log.info("batches: %s has ended", held.batch_id)
+                    _log.info("batches: %s has ended", held.id)
                     return
 
     async def _validate(self, held: Claim, found: Held) -> None:
@@ -208,12 +129,7 @@ class BatchRunner:
             token.refused()
             if not told:
                 told = True
-                _log.warning(
-                    "batches: %s does not take the worker's token for %s (%s), which is tried again: its key was "
-                    "rotated, the two have different peppers (the file `pepper` of the data folder), or their clocks "
-                    "differ",
-                    *(self._url, held.batch_id, why),
-                )
+                _log.warning(TOKEN_REFUSED, self.name, self._url, held.id, why)
 
         async def turn_over() -> bool:
             nonlocal began_s
@@ -255,7 +171,7 @@ class BatchRunner:
                 size_bytes = await self._write(held, file, draft)
                 if not size_bytes:
                     continue
-                name = f"{held.batch_id}_{file}.jsonl"
+                name = f"{held.id}_{file}.jsonl"
                 owned = found.owner, "batch_output", name, size_bytes, found.output_seconds
                 await self._do(files.begin, file_id, *owned)
                 await self._store.put(file_id, draft)
@@ -264,30 +180,11 @@ class BatchRunner:
     async def _write(self, held: Claim, file: ResultFile, draft: Path) -> int:
         size_bytes, after = 0, 0
         with await asyncio.to_thread(draft.open, "wb") as written:
-            while rows := await self._do(claims.contents, held.batch_id, file, after, GROUP):
+            while rows := await self._do(claims.contents, held.id, file, after, GROUP):
                 text = b"".join(content + b"\n" for _, content in rows)
                 size_bytes, after = size_bytes + len(text), rows[-1][0]
                 await asyncio.to_thread(written.write, text)
         return size_bytes
-
-    # the database
-
-    async def _once(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
-        """Raises what asyncpg raises, and TimeoutError."""
-        async with asyncio.timeout(STATEMENT_TIMEOUT_S), borrow(self._pool) as connection:
-            return await work(connection, *values)
-
-    async def _do(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
-        """Again and again while the database is away; everything done here may be done twice."""
-        backoff = Backoff(0.1, 2.0)
-        while True:
-            try:
-                return await self._once(work, *values)
-            except DEFECTS:
-                raise
-            except FAILURES as error:
-                _log.warning("batches wait for the database: %r", error)
-            await asyncio.sleep(backoff.next_s())
 
 
 def _missing(path: Path, done: set[int]) -> Iterator[tuple[int, Line]]:

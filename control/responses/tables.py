@@ -15,6 +15,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    SmallInteger,
     Table,
     Text,
     func,
@@ -38,8 +39,28 @@ responses = Table(
     Column("response", LargeBinary, nullable=False),
     Column("size_bytes", Integer, nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    # queued, in_progress, failed or cancelled: a response in the background without output. Null: it has its output.
+    Column("status", Text),
     Index(None, "recorded_at", postgresql_using="brin"),
     Index(None, "organization_id", "recorded_at", "id", postgresql_include=["size_bytes"]),
+)
+
+# One row for each response in the background that has not finished: the worker leases it.
+background_responses = Table(
+    "background_responses",
+    metadata,
+    Column("id", Text(collation="C"), ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("organization_id", UUID(), nullable=False, index=True),
+    Column("key_id", UUID(), nullable=False),
+    # It grows by the response: no other response may continue it meanwhile.
+    Column("conversation_id", Text(collation="C"), unique=True),
+    # JSON, as the gateway takes it.
+    Column("request", LargeBinary, nullable=False),
+    # Runs that failed by the platform's fault.
+    Column("failures", SmallInteger, nullable=False, server_default=text("0")),
+    Column("lease_id", UUID()),
+    Column("lease_until", DateTime(timezone=True)),
+    Column("turn_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
 )
 
 conversations = Table(

@@ -2,6 +2,8 @@
 
     sk-slip-line- + the key's stored hash + '.' + end in epoch seconds + '.' + HMAC-SHA256(pepper, all of it)
 
+It begins with `sk-slip-background-` for a response in the background, and with `sk-slip-line-` for a batch's line.
+
 Only processes with the deployment's pepper can make one. The stored hash is that of the key's present secret, so a
 rotated, revoked or expired key is refused as ever.
 """
@@ -12,14 +14,14 @@ import hmac
 
 from contracts.errors import InvalidKey
 
-PREFIX = "sk-slip-line-"
+PREFIX, BACKGROUND_PREFIX = PREFIXES = ("sk-slip-line-", "sk-slip-background-")
 VALID_S = 300
 """A token that leaks opens nothing for longer."""
 
 
-def delegated(key_hash: bytes, pepper: bytes, now_s: float) -> str:
+def delegated(key_hash: bytes, pepper: bytes, now_s: float, prefix: str = PREFIX) -> str:
     """A token for requests of this key. now_s: epoch seconds."""
-    body = f"{PREFIX}{key_hash.hex()}.{int(now_s) + VALID_S}"
+    body = f"{prefix}{key_hash.hex()}.{int(now_s) + VALID_S}"
     return f"{body}.{_signature(body, pepper)}"
 
 
@@ -29,7 +31,7 @@ def key_hash_of(token: str, pepper: bytes, now_s: float) -> bytes:
     body, _, signature = token.rpartition(".")
     if not hmac.compare_digest(_signature(body, pepper).encode(), signature.encode("utf-8", "surrogatepass")):
         raise InvalidKey("This is no API key of this deployment's.")
-    key_hash, _, until = body.removeprefix(PREFIX).partition(".")
+    key_hash, _, until = body.rpartition("-")[2].partition(".")
     if int(until) < now_s:
         raise InvalidKey("This token has expired; if the worker's new ones have too, compare both machines' clocks.")
     return bytes.fromhex(key_hash)

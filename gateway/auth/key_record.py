@@ -50,7 +50,9 @@ class KeyRecord(msgspec.Struct, frozen=True):
     priorities: Priorities = Priorities()
     """The class and the share of its requests."""
     line: bool = False
-    """The worker requests a batch's line for it. See `for_lines`."""
+    """The worker sends its request, and bills the result. See `for_lines` and `for_background`."""
+    background: bool = False
+    """The worker sends its request for a response in the background."""
 
     @property
     def purpose(self) -> Purpose | None:
@@ -72,6 +74,10 @@ class KeyRecord(msgspec.Struct, frozen=True):
         priorities = Priorities(tiers[Tier.AUTOCOMPLETE], tiers[Tier.CHAT])
         levels = Levels.of(self.levels.organization_id, rules)
         return msgspec.structs.replace(self, line=True, levels=levels, priorities=priorities)
+
+    def for_background(self) -> KeyRecord:
+        """The record for its responses in the background: they have the key's own class and limits."""
+        return msgspec.structs.replace(self, line=True, background=True)
 
     def require_scope(self, scope: Scope) -> None:
         """Raises ScopeMissing."""

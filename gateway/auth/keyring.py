@@ -140,11 +140,12 @@ class Keyring:
 
         Raises InvalidKey, RevokedKey, ExpiredKey, or AuthUnavailable when neither memory nor the database can say.
         """
-        if secret.startswith(delegation.PREFIX):
+        if secret.startswith(delegation.PREFIXES):
             key_hash = delegation.key_hash_of(secret, self._pepper, self._clock())
             known = self._cache.record_of(key_hash)
             fingerprint = self._fingerprint(key_hash.hex())
-            return (await self._record_of(secret, fingerprint, key_hash, known)).for_lines()
+            record = await self._record_of(secret, fingerprint, key_hash, known)
+            return record.for_background() if secret.startswith(delegation.BACKGROUND_PREFIX) else record.for_lines()
         keys.check(secret)
         fingerprint = self._fingerprint(secret)
         key_hash = keys.hash_of(secret, self._pepper)

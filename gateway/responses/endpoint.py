@@ -1,28 +1,37 @@
 """The endpoints of the Responses API, with the store before and after what every endpoint does.
 
 The store is read only for a request that continues a stored response or a conversation, or names their items, and
-written only for one with `store` or in a conversation: all others are served like any other format's.
+written only for one with `store` or in a conversation: all others are served like any other format's. One with
+`background` is stored and answered at once, and the worker sends it again with a token of its own.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+
+import msgspec
 
 from contracts.generation import Caller
 from contracts.request_id import RESPONSE_PREFIX, answer_id
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
-from gateway.http.loop_shares import LARGE_BYTES, LoopShares
+from gateway.http.client_connection import ClientConnection
+from gateway.http.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
+from gateway.http.response import ResponseWriter
+from gateway.responses.background import BackgroundResponses, Queued, require_tenants
 from gateway.responses.conversations import ConversationStore, Grown, StoredItem
 from gateway.responses.store import ResponseStore, Stored
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
 from gateway.serving.request import Arrival, InferenceRequest
+from gateway.serving.request_spans import Ended
 from gateway.serving.token_count import TokenCountEndpoint
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import Asked as AnyAsked
 from gateway.wire.format import WireFormat
+from gateway.wire.responses.envelope import settings, state
 from gateway.wire.responses.format import ResponsesFormat
 from gateway.wire.responses.prepare import Asked, Details
 from gateway.wire.responses.schema import Item, ItemReference
@@ -38,22 +47,26 @@ class _Continued(InferenceEndpoint[Asked]):
         wire_format: WireFormat[Asked],
         store: ResponseStore,
         conversations: ConversationStore,
+        background: BackgroundResponses,
         max_body_bytes: int,
         config: RequestConfig,
         shares: LoopShares,
         room: BodyRoom,
     ) -> None:
         super().__init__(services, wire_format, Scope.CHAT, max_body_bytes, config, shares, room)
-        self._store, self._conversations = store, conversations
+        self._store, self._conversations, self._background = store, conversations, background
 
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
         assert isinstance(asked, Asked)
-        return await super()._prepared(arrival, key, await self._with_history(asked, key.caller))
+        own = (arrival.client_request_id or "") if key.background else ""
+        return await super()._prepared(arrival, key, await self._with_history(asked, key.caller, own))
 
-    async def _with_history(self, asked: Asked, caller: Caller) -> Asked:
-        """The request with the items before its own, and with the items that it names. Raises NotFound."""
+    async def _with_history(self, asked: Asked, caller: Caller, own: str) -> Asked:
+        """The request with the items before its own, and with the items that it names. own: its response's id, if that
+        is in the background. Raises NotFound, and Conflict if a response before it has not finished."""
         history: tuple[Item, ...] = ()
         if (conversation_id := asked.request.conversation_id) is not None:
+            await self._background.require_finished(caller, conversation_id, own)
             stored = [item.item for item in await self._conversations.items(caller, conversation_id)]
             history = tuple(await self._decoded(stored, caller, lambda: [item_in(text) for text in stored]))
         if (previous := asked.request.previous_response_id) is not None:
@@ -89,13 +102,22 @@ class ResponsesEndpoint(_Continued):
 
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
         assert isinstance(self._format, ResponsesFormat)
-        wire_format = arrival.wire_format = self._format.of(arrival.request_id)
+        assert isinstance(asked, Asked)
+        response_id = answer_id(RESPONSE_PREFIX, arrival.request_id)
+        if key.background:
+            response_id = arrival.client_request_id or response_id
+        elif asked.request.background:
+            require_tenants(key)
+        wire_format = arrival.wire_format = self._format.of(arrival.request_id, response_id)
         request = await super()._prepared(arrival, key, asked)
         assert isinstance(request.prepared.details, Details)
         whole = request.prepared.details.asked
         conversation_id = whole.request.conversation_id
-        if whole.request.store or conversation_id is not None:
-            response_id = answer_id(RESPONSE_PREFIX, arrival.request_id)
+        if key.background:  # the worker stores the response with its bill
+            return request
+        if whole.request.background:
+            wire_format.queued = await self._queued(request, whole, response_id)
+        elif whole.request.store or conversation_id is not None:
             own, previous = input_json(whole.items, response_id), whole.request.previous_response_id
 
             async def keep() -> None:
@@ -111,6 +133,25 @@ class ResponsesEndpoint(_Continued):
 
             request.before_end = keep
         return request
+
+    async def _queued(self, request: InferenceRequest, whole: Asked, response_id: str) -> bytes:
+        """Queue the request for the worker; returns the response as it is now."""
+        now = settings(response_id, int(time.time()), request.prepared) | state("queued", [])
+        stored = Stored(input_json(whole.items, response_id), msgspec.json.encode(now))
+        asked = msgspec.json.encode(msgspec.structs.replace(whole.request, client_metadata=None))
+        previous, conversation_id = whole.request.previous_response_id, whole.request.conversation_id
+        await self._background.queue(request.caller, Queued(response_id, previous, conversation_id, stored, asked))
+        return stored.response
+
+    async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
+        assert isinstance(arrival.wire_format, ResponsesFormat)
+        if not (queued := arrival.wire_format.queued):
+            return await super()._answer(arrival, connection, request)
+        if not arrival.paid:  # no limit counts it before it runs: it is paced like a refused request instead
+            self._shares.unserved.spend(request.caller.organization_id, REFUSAL_S)
+        ResponseWriter(connection, arrival.wire_format, arrival.request_id).whole(200, queued)
+        self._services.metrics.answered(request.tier, arrival.endpoint, 200, "none")
+        return Ended(200)
 
 
 class InputTokensEndpoint(_Continued, TokenCountEndpoint[Asked]):

@@ -13,6 +13,7 @@ from litestar.params import SkipValidation
 from contracts.errors import InvalidField
 from contracts.misfit import shortened
 from gateway.auth.guard import KeyedRequest
+from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
 from gateway.responses.store import ResponseStore
 
@@ -25,6 +26,7 @@ class Stores(Protocol):
 
     responses: ResponseStore
     conversations: ConversationStore
+    background: BackgroundResponses
 
 
 Parts = NamedDependency[SkipValidation[Stores]]

@@ -21,6 +21,7 @@ REFUSALS = {
     401: "No key, or an invalid one.",
     403: "The key lacks the scope `chat`, or the tenant is disabled.",
     404: "No such response or conversation is stored for the key's project.",
+    409: "The response, or one in the conversation, has not finished.",
     413: "The body is too large.",
     503: "Stored responses or keys cannot be read now; try again.",
 }
@@ -112,7 +113,7 @@ def with_responses(document: bytes) -> bytes:
             )
         },
         CANCEL_PATH: {
-            "post": _stored("cancel_response", "Refused: a stored response is complete.", response, error, RESPONSE_ID)
+            "post": _stored("cancel_response", "Cancel a response in the background.", response, error, RESPONSE_ID)
         },
     } | _conversations(items, error, *conversation)
     return msgspec.json.encode(whole)

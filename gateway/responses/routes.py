@@ -1,4 +1,4 @@
-"""Routes of stored responses: read, listed, deleted."""
+"""Routes of stored responses: read, listed, cancelled, deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contracts.errors import InvalidField, UnsupportedField
 from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
 from gateway.responses.item_page import Parts, json_response, page_asked, page_of, route
-from gateway.wire.responses.stored import identified
+from gateway.wire.responses.stored import cancelled, identified, is_background
 
 RESPONSE_PATH = "/v1/responses/{response_id}"
 INPUT_ITEMS_PATH, CANCEL_PATH = f"{RESPONSE_PATH}/input_items", f"{RESPONSE_PATH}/cancel"
@@ -48,9 +48,11 @@ class ResponsesController(Controller):
     @post(route(CANCEL_PATH), status_code=200)
     async def cancel(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
         """POST /v1/responses/{response_id}/cancel."""
-        await services.responses.get(request.user.caller, response_id)
-        raise InvalidField(
-            "This response is complete. Only responses in the background can be cancelled, and there are none here: to "
-            "end a running response, close its connection.",
-            param="response_id",
-        )
+        response = await services.background.cancel(request.user.caller, response_id, cancelled)
+        if not is_background(response):
+            raise InvalidField(
+                "Only responses that were created with 'background': true can be cancelled. To end another running "
+                "response, close its connection.",
+                param="response_id",
+            )
+        return json_response(response)

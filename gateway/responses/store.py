@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from contracts.errors import BodyTooLarge, NotFound
+from contracts.errors import BodyTooLarge, Conflict, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from gateway.responses.bounds import MOST_HISTORY_BYTES, make_room
+from gateway.responses.bounds import MOST_HISTORY_BYTES, UNFINISHED, make_room
 from gateway.responses.conversations import Grown, grow
 from gateway.responses.reached import owner_of, reached
 
@@ -27,7 +27,7 @@ INSERT = """
 INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
-MAKE_ROOM = make_room("gateway.responses", "recorded_at", MOST_RESPONSES)
+MAKE_ROOM = make_room("gateway.responses", "recorded_at", MOST_RESPONSES, f"status IN {UNFINISHED}")
 GET = f"SELECT id, input, response FROM gateway.responses WHERE {_OWN} AND id = ANY($3::text[])"  # noqa: S608
 DELETE = f"DELETE FROM gateway.responses WHERE {_OWN} AND id = $3 RETURNING id"  # noqa: S608
 HISTORY = f"""
@@ -39,7 +39,7 @@ WITH RECURSIVE chain AS (
       JOIN gateway.responses AS earlier ON earlier.id = chain.previous_id
            AND earlier.organization_id = $1 AND earlier.project_id = $2
      WHERE chain.turns < {MOST_TURNS} AND chain.bytes <= {MOST_HISTORY_BYTES})
-SELECT chain.id, chain.previous_id, chain.bytes, input, response
+SELECT chain.id, chain.previous_id, chain.bytes, input, response, status
   FROM chain JOIN gateway.responses USING (id) ORDER BY chain.turns DESC
 """  # noqa: S608
 
@@ -72,7 +72,7 @@ class ResponseStore:
         """A response of the caller's project. Raises NotFound."""
         found = await self.several(caller, [response_id])
         if response_id not in found:
-            raise _unknown(response_id, "response_id")
+            raise unknown(response_id, "response_id")
         return found[response_id]
 
     async def several(self, caller: Caller, response_ids: Sequence[str]) -> dict[str, Stored]:
@@ -86,16 +86,26 @@ class ResponseStore:
         async with reached(self._pool) as connection:
             deleted = await connection.fetchval(DELETE, *owner_of(caller), response_id)
         if deleted is None:
-            raise _unknown(response_id, "response_id")
+            raise unknown(response_id, "response_id")
 
     async def history(self, caller: Caller, response_id: str) -> list[Stored]:
-        """A response and all before it, oldest first. Raises NotFound if any of them is missing, BodyTooLarge for a
-        conversation beyond the limits."""
+        """A response and all before it, oldest first. Raises NotFound if any of them is missing, Conflict if it has no
+        output, BodyTooLarge for a conversation beyond the limits."""
         async with reached(self._pool) as connection:
             rows = await connection.fetch(HISTORY, *owner_of(caller), response_id)
         if not rows:
-            raise _unknown(response_id, "previous_response_id")
-        oldest = rows[0]
+            raise unknown(response_id, "previous_response_id")
+        oldest, newest = rows[0], rows[-1]
+        if newest["status"] is not None:  # those before it had their output when it was created
+            step = (
+                "Retrieve it until it is completed, then send this request again."
+                if newest["status"] in UNFINISHED
+                else "Continue the response before it, or create it again."
+            )
+            raise Conflict(
+                f"The response {response_id} cannot be continued: its status is '{newest['status']}'. {step}",
+                param="previous_response_id",
+            )
         if oldest["bytes"] > MOST_HISTORY_BYTES or (len(rows) == MOST_TURNS and oldest["previous_id"] is not None):
             raise BodyTooLarge(
                 f"The conversation before this request is longer than {MOST_TURNS} responses or {MOST_HISTORY_BYTES} "
@@ -103,11 +113,12 @@ class ResponseStore:
                 param="previous_response_id",
             )
         if oldest["previous_id"] is not None:
-            raise _unknown(oldest["previous_id"], "previous_response_id")
+            raise unknown(oldest["previous_id"], "previous_response_id")
         return [Stored(row["input"], row["response"]) for row in rows]
 
 
-def _unknown(response_id: str, param: str) -> NotFound:
+def unknown(response_id: str, param: str) -> NotFound:
+    """The error for a response that the caller's project has not."""
     return NotFound(
         f"There is no stored response {shortened(repr(response_id))}: it was created without 'store': true, was "
         "deleted, has passed its retention, or is not of this key's project.",

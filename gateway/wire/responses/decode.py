@@ -101,9 +101,25 @@ def _require_available(request: CountedRequest) -> None:
     if request.truncation == "auto":
         raise _unavailable("truncation", "auto", "no prompt is cut here. Leave it out, and shorten 'input'")
     if isinstance(request, ResponsesRequest) and request.background:
-        raise _unavailable(
-            "background", "true", "every response is generated while the client waits. Leave it out, or stream"
+        _require_retrievable(request)
+
+
+def _require_retrievable(request: ResponsesRequest) -> None:
+    """A response in the background is stored, and is not streamed."""
+    if request.store is False:
+        raise InvalidField(
+            "'store' is false, but a response in the background must be stored to be retrieved: leave 'store' out, or "
+            "leave 'background' out.",
+            param="store",
         )
+    if request.stream:
+        raise _unavailable(
+            "stream",
+            "true",
+            "a response in the background is not streamed. Leave 'stream' out and retrieve the response until its "
+            "status is neither queued nor in_progress, or leave 'background' out",
+        )
+    request.store = True
 
 
 def _unavailable(name: str, value: str, reason: str) -> RequestError:

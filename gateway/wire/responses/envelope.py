@@ -28,7 +28,7 @@ def settings(response_id: str, created_at: int, prepared: Prepared) -> Json:
         "object": "response",
         "created_at": created_at,
         "model": prepared.generation.public_model,
-        "background": False,
+        "background": request.background is True,
         "conversation": None if request.conversation_id is None else {"id": request.conversation_id},
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,

@@ -27,19 +27,21 @@ class ResponsesFormat(EndpointFormat):
     """POST /v1/responses."""
 
     name = "responses"
-    _request_id = ""
+    _request_id = _response_id = ""
     answer: Answer | None = None
     """The newest attempt's; only of a format that is bound to a request."""
+    queued = b""
+    """JSON of the response, which was queued; empty: the request is served now."""
 
     def __init__(self, config: RequestConfig) -> None:
         self._decoder = RequestDecoder(ResponsesRequest)
         self._require_arguments = Decoder(config).require_arguments
 
-    def of(self, request_id: str) -> ResponsesFormat:
+    def of(self, request_id: str, response_id: str) -> ResponsesFormat:
         """The format of one request: it knows what was sent, which a failed stream's last event continues, and what
         the store keeps."""
         bound = copy.copy(self)
-        bound._request_id = request_id
+        bound._request_id, bound._response_id = request_id, response_id
         return bound
 
     def decode(self, body: bytes) -> Asked:
@@ -73,10 +75,10 @@ class ResponsesFormat(EndpointFormat):
     def _answer(
         self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError, *, stream: bool
     ) -> Answer:
-        answer = Answer(answer_id(RESPONSE_PREFIX, request_id), prepared, usage, read_error, stream=stream)
-        if request_id == self._request_id:  # a copy at another engine is none of the client's
-            self.answer = answer
-        return answer
+        if request_id != self._request_id:  # a copy at another engine is none of the client's
+            return Answer(answer_id(RESPONSE_PREFIX, request_id), prepared, usage, read_error, stream=stream)
+        self.answer = Answer(self._response_id, prepared, usage, read_error, stream=stream)
+        return self.answer
 
 
 class InputTokensFormat(ResponsesFormat):

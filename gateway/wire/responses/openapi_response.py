@@ -55,10 +55,11 @@ class Response(msgspec.Struct):
     object: Literal["response"]
     created_at: int
     model: str
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
     output: list[dict[str, Any]]
     store: bool
-    """True if the response was stored: only for a request with `store`: true."""
+    """True if the response was stored: only for a request with `store` or `background`: true."""
+    background: bool = False
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
     previous_response_id: str | None = None

@@ -398,11 +398,11 @@ class ResponsesRequest(CountedRequest, forbid_unknown_fields=True, kw_only=True)
     include: Annotated[list[Include], Meta(max_length=16)] | None = None
     metadata: Metadata | None = None
     store: bool | None = None
-    """The response is stored only if it is true."""
+    """The response is stored only if it is true, or `background` is."""
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     background: bool | None = None
-    """True is refused: responses in the background are not available."""
+    """True: the worker runs the request, and the client retrieves the response."""
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None
     user: Tag | None = None
     safety_identifier: Tag | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +41,10 @@ class _RawOutput(msgspec.Struct):
     output: list[msgspec.Raw]
 
 
+class _Kind(msgspec.Struct):
+    background: bool
+
+
 class _Output(msgspec.Struct):
     output: list[Item]
 
@@ -48,6 +53,8 @@ _decode_items = msgspec.json.Decoder(list[Item]).decode
 _decode_item: Callable[[bytes], Item] = msgspec.json.Decoder(Item).decode
 _decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_raw_output = msgspec.json.Decoder(_RawOutput).decode
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_named = msgspec.json.Decoder(_Named).decode
 _decode_output = msgspec.json.Decoder(_Output).decode
 
@@ -87,6 +94,21 @@ def identified(stored_input: bytes, response: bytes | None = None) -> list[tuple
     """Each item as JSON with its id: those of a stored input, then those of the response's output."""
     raws = _decode_raws(stored_input) + ([] if response is None else _decode_raw_output(response).output)
     return [(_decode_named(raw).id, bytes(raw)) for raw in raws]
+
+
+def with_fields(response: bytes, fields: Mapping[str, Any]) -> bytes:
+    """A stored response with these fields changed."""
+    return msgspec.json.encode({**_decode_fields(response), **fields})
+
+
+def cancelled(response: bytes) -> bytes:
+    """A response in the background that was cancelled before it had output."""
+    return with_fields(response, {"status": "cancelled"})
+
+
+def is_background(response: bytes) -> bool:
+    """Whether a stored response was created with `background`."""
+    return _decode_kind(response).background
 
 
 def response_of(reference: ItemReference) -> str:

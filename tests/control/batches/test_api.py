@@ -15,9 +15,9 @@ from contracts.errors import InvalidField, RateLimited
 from contracts.generation import Caller
 from control.batches import api, asking, batches
 from control.batches.api import BatchApi
-from control.batches.asking import NoAnswer, TokenRefused
 from control.batches.folder_store import FolderStore
 from control.batches.line import Line
+from control.deferred.asking import NoAnswer, TokenRefused
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.levels import Levels
 

@@ -28,6 +28,8 @@ from control.batches.overview import newest_batches, whole_batch
 from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
+from control.deferred.leases import Claim, LeaseLost
+from control.deferred.runner import LeasedWork
 from gateway.auth.keys import mint
 from gateway.desired import document
 from gateway.metering.ledger.ledger import Ledger
@@ -187,7 +189,7 @@ def runner_of(world: World, served: Gateway) -> Killable:
 
 
 @contextlib.asynccontextmanager
-async def working(runner: BatchRunner) -> AsyncIterator[asyncio.Event]:
+async def working(runner: LeasedWork) -> AsyncIterator[asyncio.Event]:
     """While it works; the event has it look again."""
     due, stop = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(runner.run(due, stop))
@@ -386,22 +388,22 @@ async def test_a_result_is_stored_and_billed_once_and_by_the_holder_of_the_lease
     connection, running = world.connection, (BatchStatus.IN_PROGRESS,)
     held = await claims.claim(connection)
     assert held is not None
-    assert held.batch_id == batch_id
+    assert held.id == batch_id
     assert await claims.claim(connection) is None
     await claims.begin(connection, held, 2, "chat")
     async with lazy_pool(world.url, size=2, connect_timeout_s=5) as pool:
         ledger = Ledger(pool)
 
-        async def store(by: claims.Claim, line: int) -> None:
+        async def store(by: Claim, line: int) -> None:
             run = closed_run(owner, mint_request(), Usage(prompt_tokens=7, completion_tokens=3))
             await claims.store(connection, ledger, by, running, [claims.Result(line, True, b"{}", run)])
 
         for _ in range(2):
             await store(held, 1)
-        with pytest.raises(claims.LeaseLost):
-            await store(claims.Claim(batch_id, uuid4()), 2)
+        with pytest.raises(LeaseLost):
+            await store(Claim(batch_id, uuid4()), 2)
         await batches.cancel(connection, owner, batch_id)
-        with pytest.raises(claims.LeaseLost):
+        with pytest.raises(LeaseLost):
             await store(held, 2)
     batch = await batches.find(connection, owner, batch_id)
     assert (batch.request_counts.completed, batch.usage.total_tokens) == (1, 10)

@@ -17,7 +17,7 @@ import pytest
 from control.batches.folder_store import FolderStore
 from control.batches.runner import BatchRunner
 from control.billing.invoice import invoice_of
-from gateway.auth.delegation import VALID_S, delegated
+from gateway.auth.delegation import BACKGROUND_PREFIX, PREFIX, VALID_S, delegated
 from gateway.auth.keys import hash_of
 from tests.control.batches.test_runner import working
 from tests.gateway.slow_platform import SlowPlatform
@@ -215,6 +215,8 @@ async def test_a_token_of_the_worker_is_of_no_use_to_others(platform: SlowPlatfo
     assert "x-slipstream-line-closed" not in theirs.headers
     with pytest.raises(openai.PermissionDeniedError):
         await ours.files.list()
+    with pytest.raises(openai.BadRequestError, match="a line of a batch"):
+        await ours.responses.create(model="wide", input="hello", background=True)
     other = (await platform.add_key(new_organization=True)).hash
     body, _, signature = token.rpartition(".")
     for forged in (
@@ -222,6 +224,7 @@ async def test_a_token_of_the_worker_is_of_no_use_to_others(platform: SlowPlatfo
         delegated(key_hash, platform.pepper, time.time() - VALID_S - 1),
         f"{body}0.{signature}",
         token.replace(key_hash.hex(), other.hex()),
+        token.replace(PREFIX, BACKGROUND_PREFIX),
         "sk-slip-line-",
     ):
         with pytest.raises(openai.AuthenticationError):

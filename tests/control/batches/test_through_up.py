@@ -1,5 +1,5 @@
-"""Batches of a whole deployment as `up` starts it: every process is killed while one runs, and each line has one
-result, which the ledger bills once."""
+"""Batches, and responses in the background, of a whole deployment as `up` starts it: every process is killed while they
+run, and each line and each response has one result, which the ledger bills once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 from contracts.backoff import Backoff
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.fakes.process import fake_engine
+from tests.waiting import eventually
 
 TOKEN = "engine-token"
 LINES = int(os.environ.get("TEST_BATCH_LINES", "50000"))
@@ -25,8 +26,14 @@ GUARD_S = 3_600.0
 KILLED = ("worker", "gateway-1", "valkey", "router", "postgres")
 BILLED = """
 SELECT count(*) AS rows, count(DISTINCT request_id) AS requests, sum(prompt_tokens + completion_tokens) AS tokens
-  FROM gateway.usage_events WHERE billed
+  FROM gateway.usage_events WHERE billed AND gateway_id = $1
 """
+RESPONSES = """
+SELECT count(*) AS rows, sum((convert_from(response, 'utf8')::jsonb #>> '{usage,total_tokens}')::int) AS tokens
+  FROM gateway.responses WHERE status IS NULL
+"""
+AT_ONCE = 20
+"""Responses in the background that are created before each kill."""
 
 
 async def shown(sdk: openai.AsyncOpenAI, batch_id: str, done: int) -> Any:
@@ -44,6 +51,16 @@ async def shown(sdk: openai.AsyncOpenAI, batch_id: str, done: int) -> Any:
                 if batch.status in ("completed", "failed", "expired") or counts.completed >= done:
                     return batch
             await asyncio.sleep(backoff.next_s())
+
+
+async def finished(sdk: openai.AsyncOpenAI, response_id: str) -> Any:
+    """The response, once it has finished."""
+
+    async def found() -> Any:
+        response = await sdk.responses.retrieve(response_id)
+        return None if response.status in ("queued", "in_progress") else response
+
+    return await eventually(found)
 
 
 @asynccontextmanager
@@ -66,9 +83,14 @@ async def test_kill_9_of_every_process_loses_no_line_and_bills_none_twice() -> N
             made = await sdk.batches.create(
                 input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
             )
+            created: list[str] = []
             for number, name in enumerate(KILLED, start=1):
                 batch = await shown(sdk, made.id, LINES * number // (len(KILLED) + 1))
                 assert batch.status == "in_progress", f"it ended before {name} was killed"
+                created += [
+                    (await sdk.responses.create(model="fake", input=str(at), background=True, max_output_tokens=8)).id
+                    for at in range(AT_ONCE)
+                ]
                 os.kill(pids[name], signal.SIGKILL)
             batch = await shown(sdk, made.id, LINES + 1)
             took_s = time.monotonic() - began_s
@@ -79,8 +101,13 @@ async def test_kill_9_of_every_process_loses_no_line_and_bills_none_twice() -> N
             ids = {each["response"]["request_id"] for each in output}
             assert len(ids) == LINES
             tokens = sum(each["response"]["body"]["usage"]["total_tokens"] for each in output)
+            for each in created:
+                assert (await finished(sdk, each)).status == "completed"
             async with running.database() as database:
-                row = await database.fetchrow(BILLED)
+                billed, whole = await database.fetchrow(BILLED, "responses"), await database.fetchrow(RESPONSES)
+                assert (billed["rows"], billed["requests"], billed["tokens"]) == (whole["rows"], *whole)
+                assert whole["rows"] >= len(created)  # a creation whose answer a kill took was repeated
+                row = await database.fetchrow(BILLED, "batches")
                 runs = await database.fetchval("SELECT count(*) FROM gateway.usage_events WHERE purpose = 'batches'")
                 left = await database.fetchval("SELECT count(*) FROM gateway.batch_results")
             assert (row["rows"], row["requests"], row["tokens"], left) == (LINES, LINES, tokens, 0)

@@ -35,7 +35,7 @@ CHANGES: dict[str, str] = {
     Reason.ORGANIZATION_DISABLED: "UPDATE gateway.organizations SET disabled_at = now()" + OF_ORGANIZATION,
 }
 """Statements by the changed field of the record, or by the reason why there is no record. $1: the project."""
-NEVER = {"internal", "line", Reason.UNKNOWN}
+NEVER = {"internal", "line", "background", Reason.UNKNOWN}
 """Said when its organization is made, before it has a key; of a request, not of the key; a key that is made is another
 test's."""
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from contracts.generation import ChatPrompt
+from gateway.wire.responses.decode import RequestDecoder
+from gateway.wire.responses.schema import ResponsesRequest
 from tests.gateway.wire.responses.answers import Json, accumulated, call, event, prepared, streamed
 
 
@@ -26,6 +29,14 @@ async def test_a_turn_is_taken_whole() -> None:
     assert "multi_agent_v1__spawn_agent" in names
     assert not [name for name in names if "web_search" in name]
     assert made.session == turn()["prompt_cache_key"]
+
+
+@pytest.mark.parametrize("name", ["codex_turn", "codex_patch_turn"])
+def test_the_stored_request_of_a_background_response_is_the_same_request(name: str) -> None:
+    body = {**turn(name), "stream": None, "background": True, "store": True, "min_p": 0.1}
+    decoder = RequestDecoder(ResponsesRequest)
+    request = decoder.decode(msgspec.json.encode(body))
+    assert decoder.decode(msgspec.json.encode(request)) == request
 
 
 async def test_it_gets_the_calls_of_its_tools_under_their_names() -> None:

@@ -1,0 +1,113 @@
+"""Requests a gateway for a key, once, and tells an answer from a refusal for now."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import aiohttp
+import msgspec
+
+from contracts.errors import InvalidKey
+from gateway.metering.journal.records import LINE_CLOSED, Closed
+
+NO_ROOM = frozenset({408, 429, 503})
+"""Statuses after which the request is sent again, as long as its time is not over."""
+FAILED = frozenset({500, 502, 504})
+"""Statuses after which the request is sent again, a few times: the request may be the cause."""
+MOST_TRIES = 5
+"""Most requests that fail by the platform's fault; the last failure is the result."""
+LONGEST_RETRY_AFTER_S = 60.0
+TIMEOUT_S = 3_600.0
+TOKEN_REFUSED = (
+    "%s: %s does not take the worker's token for %s (%s), which is tried again: its key was rotated, the two have "
+    "different peppers (the file `pepper` of the data folder), or their clocks differ"
+)
+"""Log line about TokenRefused: the kind of work, the gateway's URL, the work's id, the gateway's message."""
+_CLOSED = msgspec.json.Decoder(Closed)
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The error of a refusal."""
+
+    code: str | None
+    message: str
+    param: str | None = None
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: Refused
+
+
+_REFUSAL = msgspec.json.Decoder(_Refusal)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A gateway's answer. body: JSON. closed: the record of the run; None: it was refused, or failed."""
+
+    status: int
+    request_id: str
+    body: bytes
+    closed: Closed | None
+
+
+class NoAnswer(Exception):
+    """The gateway could not be reached, or broke off."""
+
+
+class NoRoom(Exception):
+    """The request was refused for now. retry_after_s: 0: the gateway named none."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__()
+        self.retry_after_s = retry_after_s
+
+
+class TokenRefused(Exception):
+    """The gateway does not know the token's key: it was rotated meanwhile, or the worker has another pepper. A revoked
+    key's requests are refused as requests."""
+
+
+async def ask(
+    session: aiohttp.ClientSession,
+    url: str,
+    token: str,
+    body: bytes,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Answer:
+    """The answer to this POST. Raises NoAnswer, NoRoom and TokenRefused."""
+    headers = {**headers, "authorization": f"Bearer {token}", "content-type": "application/json"}
+    try:
+        async with session.post(url, data=body, headers=headers) as response:
+            answer = await response.read()
+            msgspec.json.decode(answer, type=msgspec.Raw)
+    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+        raise NoAnswer(f"{type(error).__name__}: {error}") from None
+    status = response.status
+    if status in NO_ROOM and response.headers.get("x-should-retry") != "false":
+        raise NoRoom(_retry_after_s(response.headers.get("retry-after", "")))
+    if status == 401 and (refused := refusal(answer)).code == InvalidKey.code:
+        raise TokenRefused(refused.message)
+    request_id = response.headers.get("x-request-id", "")
+    return Answer(status, request_id, answer, _closed(response) if status == 200 else None)
+
+
+def refusal(body: bytes) -> Refused:
+    """The error in the body of a refusal. Raises NoAnswer for any other server's."""
+    try:
+        return _REFUSAL.decode(body).error
+    except msgspec.ValidationError:
+        raise NoAnswer("the refusal is not the gateway's: another server answers on its URL") from None
+
+
+def _closed(response: aiohttp.ClientResponse) -> Closed:
+    try:
+        return _CLOSED.decode(b64decode(response.headers.get(LINE_CLOSED.decode(), ""), validate=True))
+    except (binascii.Error, msgspec.DecodeError) as error:
+        raise NoAnswer(f"the response to the worker's request reports no usage: {error}") from None
+
+
+def _retry_after_s(text: str) -> float:
+    return min(float(text), LONGEST_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,81 @@
+"""A worker's leases of rows: one worker has a row at a time, and every change names the lease, so that a worker that
+lost it changes nothing more. The database's clock decides alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+LEASE_S = 30.0
+
+
+class LeaseLost(Exception):
+    """Another worker has the row, or its work has ended."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A worker's claim of a row."""
+
+    id: str
+    lease_id: UUID
+
+    @property
+    def key(self) -> tuple[str, UUID]:
+        """The first two parameters of each statement."""
+        return self.id, self.lease_id
+
+
+class Leases:
+    """Of the rows of one table with the columns id, organization_id, lease_id, lease_until and turn_at.
+
+    unfinished: SQL; true of rows that need work. told: SQL of a row; the value that `keep` returns.
+    """
+
+    def __init__(self, table: str, unfinished: str, told: str) -> None:
+        waits = f"{unfinished} AND (lease_until IS NULL OR lease_until < now())"
+        # The organization with the fewest rows in hand comes first, then the row that has waited longest for its turn.
+        self._claim = f"""
+WITH waiting AS (
+    SELECT id FROM {table} AS mine
+     WHERE {waits}
+     ORDER BY (SELECT count(*) FROM {table} AS other
+                WHERE other.organization_id = mine.organization_id AND other.lease_id IS NOT NULL
+                  AND other.lease_until >= now() AND {unfinished}), turn_at, id
+     LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE {table} AS held SET lease_id = gen_random_uuid(), lease_until = now() + make_interval(secs => $1),
+       turn_at = now()
+  FROM waiting WHERE held.id = waiting.id RETURNING held.id, held.lease_id
+"""  # noqa: S608
+        own = "WHERE id = $1 AND lease_id = $2"
+        self._keep = f"UPDATE {table} SET lease_until = now() + make_interval(secs => $3) {own} RETURNING {told}"  # noqa: S608
+        self._give_back = f"""
+UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => $3) {own}
+"""  # noqa: S608
+        self._others_wait = f"SELECT EXISTS (SELECT FROM {table} WHERE {waits})"  # noqa: S608
+
+    async def claim(self, connection: Connection) -> Claim | None:
+        """Take a row that no worker has; None: there is none."""
+        row = await connection.fetchrow(self._claim, LEASE_S)
+        return None if row is None else Claim(row["id"], row["lease_id"])
+
+    async def keep(self, connection: Connection, held: Claim) -> Any:
+        """Extend its lease. Raises LeaseLost."""
+        told = await connection.fetchval(self._keep, *held.key, LEASE_S)
+        if told is None:
+            raise LeaseLost
+        return told
+
+    async def give_back(self, connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
+        """Release it, so that another worker may continue it after the pause."""
+        await connection.execute(self._give_back, *held.key, pause_s)
+
+    async def others_wait(self, connection: Connection) -> bool:
+        """Whether a row waits for a worker."""
+        return bool(await connection.fetchval(self._others_wait))

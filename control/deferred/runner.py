@@ -1,0 +1,171 @@
+"""Works on leased rows, several at once, until each needs no more work. What the work is, a subclass says.
+
+A kill at any time is safe if each step is a transaction that names the lease, or can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import aiohttp
+import asyncpg
+
+from contracts.backoff import Backoff
+from control.deferred import asking
+from control.deferred.leases import Claim, LeaseLost, Leases
+from gateway.metering.ledger.ledger import Ledger
+from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
+
+KEEP_S = 2.0
+"""Between two renewals of a lease, which notice that the work is to end."""
+IDLE_S = 30.0
+PAUSE_S = 5.0
+"""After work that could not go on."""
+CONNECT_TIMEOUT_S = 5.0
+STATEMENT_TIMEOUT_S = 60.0
+
+ResultT = TypeVar("ResultT")
+_log = logging.getLogger(__name__)
+
+
+class LeasedWork:
+    """One per worker process and table.
+
+    url: of the gateway. pepper: the deployment's, which tokens are made with; called once. trusted: for the gateway's
+    certificate; None: the default.
+    """
+
+    name: str
+    """In log lines, and of its connections."""
+    leases: Leases
+    at_once: int
+    """Rows that a worker has at once."""
+    connections: int
+    """To the database."""
+    requests: int
+    """Most to the gateway at once."""
+
+    def __init__(
+        self, database_url: str, url: str, pepper: Callable[[], bytes], trusted: ssl.SSLContext | None = None
+    ) -> None:
+        self._database_url = database_url
+        self._url = url
+        self._new_pepper = pepper
+        self._trusted = trusted
+        self._pepper: bytes
+        self._pool: asyncpg.Pool[Any]
+        self._ledger: Ledger
+        self._session: aiohttp.ClientSession
+
+    async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
+        """Work on a row until it needs no more, or gives way. ended: see `_kept`. Raises LeaseLost."""
+        raise NotImplementedError
+
+    def _kept(self, told: Any, ended: asyncio.Event) -> None:
+        """The lease was renewed. told: see `Leases`. May set `ended`."""
+
+    async def _looked(self) -> None:
+        """No row waits, or no more can be taken. Raises what asyncpg raises."""
+
+    async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
+        """Work whenever a row may need it, until `stop`; rows in hand are then given back."""
+        self._pepper = self._new_pepper()
+        self._pool = await lazy_pool(
+            self._database_url,
+            size=self.connections,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            name=f"slipstream-{self.name}",
+        )
+        self._ledger = Ledger(self._pool)
+        connector = aiohttp.TCPConnector(limit=self.requests, ssl=self._trusted or True)
+        timeout = aiohttp.ClientTimeout(total=asking.TIMEOUT_S)
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=timeout) as self._session,
+                asyncio.TaskGroup() as working,
+            ):
+                await self._serve(working, due, stop)
+        finally:
+            await close(self._pool, CONNECT_TIMEOUT_S)
+
+    async def _serve(self, working: asyncio.TaskGroup, due: asyncio.Event, stop: asyncio.Event) -> None:
+        room = asyncio.Semaphore(self.at_once)
+
+        def over(_: asyncio.Task[None]) -> None:
+            room.release()
+            due.set()
+
+        while not stop.is_set():
+            due.clear()
+            try:
+                while not (stop.is_set() or room.locked()) and (held := await self._once(self.leases.claim)):
+                    await room.acquire()
+                    working.create_task(self._work(held, stop)).add_done_callback(over)
+                await self._looked()
+            except FAILURES as error:
+                _log.warning("%s wait for the database: %r", self.name, error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(due.wait(), IDLE_S)
+
+    async def _work(self, held: Claim, stop: asyncio.Event) -> None:
+        """Work on it until it ends, is lost, gives way, or the process stops."""
+        ended = asyncio.Event()
+        work = asyncio.create_task(self._steps(held, ended))
+        keeping = asyncio.create_task(self._keep(held, ended))
+        stopping = asyncio.create_task(stop.wait())
+        tasks: tuple[asyncio.Task[Any], ...] = (work, keeping, stopping)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        failure = next(
+            (each.exception() for each in (work, keeping) if not each.cancelled() and each.exception()), None
+        )
+        match failure:
+            case None:
+                await self._give_back(held)
+            case LeaseLost():
+                _log.info("%s: %s was taken over by another worker, or has ended", self.name, held.id)
+            case _:
+                _log.error("%s: %s cannot go on and is tried again", self.name, held.id, exc_info=failure)
+                with contextlib.suppress(TimeoutError):  # which ends the wait: a task would stay until the worker's end
+                    await asyncio.wait_for(stop.wait(), PAUSE_S)
+                await self._give_back(held)
+
+    async def _give_back(self, held: Claim) -> None:
+        with contextlib.suppress(*FAILURES):  # its lease ends anyway
+            await self._once(self.leases.give_back, held)
+
+    async def _keep(self, held: Claim, ended: asyncio.Event) -> None:
+        """Renew the lease, forever. Raises LeaseLost."""
+        while True:
+            # a database that is away does not end the work: another worker may take the expired lease, and it is lost
+            with contextlib.suppress(*FAILURES):
+                self._kept(await self._once(self.leases.keep, held), ended)
+            await asyncio.sleep(KEEP_S)
+
+    # the database
+
+    async def _once(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
+        """Raises what asyncpg raises, and TimeoutError."""
+        async with asyncio.timeout(STATEMENT_TIMEOUT_S), borrow(self._pool) as connection:
+            return await work(connection, *values)
+
+    async def _do(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
+        """Again and again while the database is away; everything done here may be done twice."""
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                return await self._once(work, *values)
+            except DEFECTS:
+                raise
+            except FAILURES as error:
+                _log.warning("%s wait for the database: %r", self.name, error)
+            await asyncio.sleep(backoff.next_s())

@@ -1,0 +1,130 @@
+"""Runs responses in the background: the worker sends each one's request to a gateway, with a token for its key.
+
+A kill at any time is safe: the response is stored with its bill in one transaction. A response whose answer was lost
+runs again; the lost run is not billed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from contracts.errors import RequestError
+from control.deferred.asking import (
+    FAILED,
+    MOST_TRIES,
+    TOKEN_REFUSED,
+    Answer,
+    NoAnswer,
+    NoRoom,
+    TokenRefused,
+    ask,
+    refusal,
+)
+from control.deferred.leases import Claim
+from control.deferred.runner import LeasedWork
+from control.responses import work
+from control.responses.metrics import ResponseMetrics
+from control.responses.work import End, Found
+from gateway.auth.delegation import BACKGROUND_PREFIX, delegated
+from gateway.wire.responses.openapi import RESPONSES_PATH
+from gateway.wire.responses.stored import with_fields
+
+MOST = 64
+"""Responses that a worker runs at once."""
+PAUSE_S = 1.0
+"""Pause after a refusal without a `Retry-After`, and after a failure."""
+NO_ANSWER = "%s: %s does not answer for %s (%s), which runs again"
+CODES = {400: "invalid_prompt", 404: "invalid_prompt", 413: "invalid_prompt", 429: "rate_limit_exceeded"}
+"""Codes that typed clients know, by the status of a refusal; others are `server_error`."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Made(msgspec.Struct):
+    created_at: int
+
+
+_decode_made = msgspec.json.Decoder(_Made).decode
+
+
+class ResponseRunner(LeasedWork):
+    """One per worker process. metrics: None: none are shown. Others: see `LeasedWork`."""
+
+    name, leases = "responses", work.LEASES
+    at_once, connections, requests = MOST, 8, MOST
+
+    def __init__(
+        self,
+        database_url: str,
+        url: str,
+        pepper: Callable[[], bytes],
+        metrics: ResponseMetrics | None,
+        trusted: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(database_url, url, pepper, trusted)
+        self._metrics = metrics
+        self._told = False
+        """The trouble with the gateway is in the log: all responses have the same."""
+
+    async def _looked(self) -> None:
+        if self._metrics is not None:
+            self._metrics.standing(await self._once(work.by_status))
+
+    async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
+        found = await self._do(work.begin, held)
+        if found.left_s <= 0:
+            reason = f"It could not be run within {work.WINDOW_S // 3600} hours. Create it again."
+            await self._fail(held, found, _error("server_error", reason, "response_expired"))
+            return
+        token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)
+        named = {"x-client-request-id": held.id}
+        try:
+            answer = await ask(self._session, self._url + RESPONSES_PATH, token, found.request, named)
+            if answer.status != 200:
+                await self._refused(held, found, answer)
+                return
+        except NoRoom as full:
+            await self._later(held, full.retry_after_s or PAUSE_S)
+            return
+        except (NoAnswer, TokenRefused) as trouble:
+            if not self._told:
+                self._told = True
+                text = TOKEN_REFUSED if isinstance(trouble, TokenRefused) else NO_ANSWER
+                _log.warning(text, self.name, self._url, held.id, trouble)
+            await self._later(held, PAUSE_S)
+            return
+        self._told = False
+        response = with_fields(answer.body, {"created_at": _decode_made(found.response).created_at})
+        try:
+            await self._do(work.end, self._ledger, held, found, End(response, answer.closed))
+        except RequestError as error:  # its conversation was deleted, or is full
+            await self._fail(held, found, _error("invalid_prompt", error.message, error.code, error.param))
+
+    async def _refused(self, held: Claim, found: Found, answer: Answer) -> None:
+        """End it, or run it again after a failure that may be the platform's. Raises NoAnswer."""
+        told = refusal(answer.body)
+        if answer.status in FAILED and found.failures + 1 < MOST_TRIES:
+            await self._do(work.failed, held)
+            await self._later(held, PAUSE_S)
+            return
+        code = CODES.get(answer.status, "server_error")
+        await self._fail(held, found, _error(code, told.message, told.code, told.param))
+
+    async def _later(self, held: Claim, pause_s: float) -> None:
+        await self._do(self.leases.give_back, held, pause_s)
+
+    async def _fail(self, held: Claim, found: Found, error: dict[str, Any]) -> None:
+        response = with_fields(found.response, {"status": "failed", "error": error})
+        await self._do(work.end, self._ledger, held, found, End(response))
+
+
+def _error(code: str, message: str, kind: str | None, param: str | None = None) -> dict[str, Any]:
+    """The error of a failed response. kind: this deployment's code."""
+    return {"code": code, "message": message, "param": param, "type": kind}

@@ -1,0 +1,116 @@
+"""Responses in the background: queued here as rows, and run by the worker (`control/responses/`).
+
+A row of `background_responses` exists while its response has not finished: cancelling or deleting the response deletes
+the row, and the worker that has its lease stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from contracts.errors import Conflict, InvalidField, RateLimited, ScopeMissing
+from contracts.generation import Caller
+from gateway.auth.key_record import KeyRecord
+from gateway.responses.bounds import UNFINISHED
+from gateway.responses.reached import owner_of, reached
+from gateway.responses.store import MAKE_ROOM, Stored, unknown
+
+MOST_UNFINISHED = 100
+"""Responses of an organization that have not finished, like its batches."""
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('background responses of ' || $1, 0))"
+COUNT = "SELECT count(*) FROM gateway.background_responses WHERE organization_id = $1"
+QUEUE = """
+WITH stored AS (
+    INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes, status)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued'))
+INSERT INTO gateway.background_responses (organization_id, id, key_id, conversation_id, request)
+VALUES ($1, $3, $8, $9, $10) ON CONFLICT (conversation_id) DO NOTHING RETURNING id
+"""
+IN_CONVERSATION = """
+SELECT id FROM gateway.background_responses WHERE organization_id = $1 AND conversation_id = $2 AND id <> $3
+"""
+HOLD = """
+SELECT response, status FROM gateway.responses WHERE organization_id = $1 AND project_id = $2 AND id = $3 FOR UPDATE
+"""
+FORGET = "DELETE FROM gateway.background_responses WHERE id = $1"
+CANCEL = """
+UPDATE gateway.responses SET status = 'cancelled', response = $2, size_bytes = length(input) + length($2::bytea)
+ WHERE id = $1
+"""
+
+
+class Queued(NamedTuple):
+    """A response that the worker is to generate. request: its JSON."""
+
+    response_id: str
+    previous_id: str | None
+    conversation_id: str | None
+    stored: Stored
+    request: bytes
+
+
+class BackgroundResponses:
+    """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
+
+    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+        self._pool = pool
+
+    async def queue(self, caller: Caller, queued: Queued) -> None:
+        """Store it durably, as queued. Raises RateLimited, and Conflict for a conversation that waits for another."""
+        size_bytes = sum(map(len, queued.stored)) + len(queued.request)
+        async with reached(self._pool) as connection, connection.transaction():
+            await connection.execute(LOCK, caller.organization_id)
+            if await connection.fetchval(COUNT, caller.organization_id) >= MOST_UNFINISHED:
+                raise RateLimited(
+                    f"This organization has {MOST_UNFINISHED} responses in the background that have not finished, "
+                    "which is the limit. Wait for one of them, or cancel one.",
+                    retry_after_s=5.0,
+                )
+            place = *owner_of(caller), queued.response_id, queued.previous_id, *queued.stored, size_bytes
+            made = await connection.fetchval(QUEUE, *place, caller.key_id, queued.conversation_id, queued.request)
+            if made is None:
+                raise _conversation_waits("another")
+            await connection.execute(MAKE_ROOM, caller.organization_id)
+
+    async def require_finished(self, caller: Caller, conversation_id: str, response_id: str) -> None:
+        """Raise Conflict for a conversation with a response in the background, other than this one."""
+        async with reached(self._pool) as connection:
+            found = await connection.fetchval(IN_CONVERSATION, caller.organization_id, conversation_id, response_id)
+        if found is not None:
+            raise _conversation_waits(found)
+
+    async def cancel(self, caller: Caller, response_id: str, cancelled: Callable[[bytes], bytes]) -> bytes:
+        """The JSON of the response, which runs no more; one that has finished is left as it is. cancelled: returns it
+        as cancelled. Raises NotFound."""
+        async with reached(self._pool) as connection, connection.transaction():
+            row = await connection.fetchrow(HOLD, *owner_of(caller), response_id)
+            if row is None:
+                raise unknown(response_id, "response_id")
+            response: bytes = row["response"]
+            if row["status"] in UNFINISHED:
+                response = cancelled(response)
+                await connection.execute(FORGET, response_id)
+                await connection.execute(CANCEL, response_id, response)
+        return response
+
+
+def require_tenants(key: KeyRecord) -> None:
+    """Raise InvalidField for a line of a batch, and ScopeMissing for a key of the deployment's own work: neither has
+    responses in the background."""
+    if key.line:
+        raise InvalidField(
+            "'background' is true, but no client waits for a line of a batch: leave it out.", param="background"
+        )
+    if key.purpose is not None:
+        raise ScopeMissing("Keys of the deployment's own work have no responses in the background.", param="background")
+
+
+def _conversation_waits(response_id: str) -> Conflict:
+    return Conflict(
+        f"The conversation has a response in the background that has not finished: {response_id}. Retrieve that until "
+        "it has, or cancel it.",
+        param="conversation",
+    )
