@@ -42,11 +42,14 @@ class EventSplitter:
             # JSON never holds a raw \r, so line ends can be unified; a \r at the very end waits for its \n
             data = data.replace(b"\r\n", b"\n")
         start = 0
-        while (end := data.find(b"\n\n", start)) >= 0:
-            if self.repeated is not None and (run := self.repeated.run(data, start)) is not None:
-                yield run[0]
-                start = run[1]
-                continue
+        while start < len(data):
+            if self.repeated is not None:
+                texts, start = self.repeated.run(data, start)
+                if texts:
+                    yield texts
+                    continue
+            if (end := data.find(b"\n\n", start)) < 0:
+                break
             if data.startswith(b"data: ", start) and data.find(b"\n", start, end) < 0:
                 yield data[start + 6 : end]
             elif payload := _payload_of_lines(data[start:end]):

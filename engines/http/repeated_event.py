@@ -1,24 +1,21 @@
 """Recognizes a stream's usual events by their bytes: they differ in one text only.
 
 An engine writes the same members in the same order for every token. Once one event has been decoded, the next ones are
-compared with it, many at a time, which costs a tenth of decoding them. A text is a JSON string's inside, and checked to
+compared with it, which costs a tenth of decoding them. A text is a JSON string's inside, and checked to
 be one: an event that is anything else is not recognized.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections.abc import Callable
 
 import msgspec
 
-_END = b"\n\n"
-WINDOW_BYTES = 4_096
-"""Bytes that are split into events at first; twice as many after each window that holds usual events only."""
-_INSIDE = re.compile(
+_inside: Callable[[bytes, int], re.Match[bytes]] = re.compile(
     rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}'
     rb'|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))[^"\\\x00-\x1f]*)*'
-)
+).match  # type: ignore[assignment]  # it always matches, if only nothing
 _json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -32,33 +29,25 @@ class RepeatedEvent:
         self.before = before
         self.after = after
         self.begin = b"data: " + before
-        self.end = after + _END
+        self.end = after + b"\n\n"
         self.between = self.end + self.begin
 
-    def run(self, data: bytes, start: int) -> tuple[list[bytes], int] | None:
-        """The texts of the whole events that begin at `start`, one after the other, and where they end; None: there is
-        none. Takes time in proportion to the events found: what follows them is not searched."""
-        texts: list[bytes] = []
-        size = WINDOW_BYTES
-        while data.startswith(self.begin, start):
-            inside = start + len(self.begin)
-            end = data.find(_END, inside) + len(_END)
-            if end - len(self.end) < inside or not data.startswith(self.end, end - len(self.end)):
+    def run(self, data: bytes, start: int) -> tuple[list[bytes], int]:
+        """The texts of the whole events that begin at `start`, one after the other, and where they end. Takes time in
+        proportion to the events found: what follows them is not searched."""
+        begin, end, texts = self.begin, self.end, []
+        before_bytes, after_bytes = len(begin), len(end)
+        while data.startswith(begin, start):
+            start_of_text = start + before_bytes
+            stop = _inside(data, start_of_text).end()
+            if not data.startswith(end, stop):
                 break  # it is another event, or not whole
-            found = data[inside : max(inside + size, end)].split(self.between)
-            last = found.pop()
-            at = last.find(self.end)
-            if at >= 0:
-                found.append(last[:at])
-            sound = is_text(b" ".join(found))  # a blank would not hide half an escape
-            if not sound:
-                found = list(itertools.takewhile(is_text, found))
-            texts += found
-            start += len(found) * len(self.between) + sum(map(len, found))
-            if not sound:
+            text = data[start_of_text:stop]
+            if not (text.isascii() or _is_utf8(text)):
                 break
-            size *= 2
-        return (texts, start) if texts else None
+            texts.append(text)
+            start = stop + after_bytes
+        return texts, start
 
     def written(self, texts: list[bytes]) -> bytes:
         """Events with these texts."""
@@ -87,13 +76,11 @@ class CountedEvent:
         if not payload.startswith(self._before) or not payload.endswith(self._rest):
             return None
         start = len(self._before)
-        found = _INSIDE.match(payload, start)
-        assert found is not None
-        end = found.end()
+        end = _inside(payload, start).end()
         if not payload.startswith(self._after, end):
             return None
         text, usage = payload[start:end], payload[end + len(self._after) : len(payload) - len(self._rest)]
-        if not usage.startswith(b"{") or not is_text(text):
+        if not usage.startswith(b"{") or not (text.isascii() or _is_utf8(text)):
             return None
         try:
             _json(usage)
@@ -102,13 +89,9 @@ class CountedEvent:
         return text, usage
 
 
-def is_text(inside: bytes) -> bool:
-    """Whether quotes around it make a JSON string."""
-    if not _INSIDE.fullmatch(inside):
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
         return False
-    if not inside.isascii():
-        try:
-            inside.decode()
-        except UnicodeDecodeError:
-            return False
     return True

@@ -29,6 +29,9 @@ which a client retries, which then finds the port closed here and open at anothe
 FIRST_REQUEST_S = 2.0
 """Longest wait for a connection's first request, TLS included, once the port is closed."""
 LOOK_S = 0.02
+ACCEPTED_AT_ONCE = 8
+"""Connections accepted in one turn of the event loop. libuv accepts one for each descriptor in a turn: with one
+descriptor, 200 clients that connect at once wait 200 turns, each as long as all tokens that arrive in it take."""
 
 
 def http_server(
@@ -102,7 +105,9 @@ class HttpServer(uvicorn.Server):
         """Listen. Signals are ours by now: none ends the process with connections in the socket's queue. Raises
         ConfigError when the port cannot be had."""
         self._listener.listen()
-        await super().startup(sockets=[self._listener.socket])
+        bound = self._listener.socket
+        # closed with their servers
+        await super().startup(sockets=[bound, *(bound.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
         self._on_serving()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

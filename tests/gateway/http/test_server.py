@@ -16,6 +16,7 @@ import pytest
 from gateway.http.certificate import Certificate
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.config import TlsConfig
+from gateway.http.server import ACCEPTED_AT_ONCE
 from tests.certificates import write_certificate
 from tests.gateway.served import Served, on_uvloop, served
 from tests.waiting import eventually
@@ -44,6 +45,16 @@ def is_last_answer(received: bytes) -> bool:
 async def closed(running: Served) -> None:
     """Return once its port is closed."""
     await eventually(lambda: running.listener.socket.fileno() < 0)
+
+
+@on_uvloop
+async def test_clients_that_connect_at_once_are_accepted_in_few_turns_of_the_loop() -> None:
+    async with served(answers) as running, contextlib.AsyncExitStack() as stack:
+        for _ in range(ACCEPTED_AT_ONCE):  # without a turn in between
+            stack.enter_context(socket.create_connection(("127.0.0.1", running.listener.port)))
+        for _ in range(ACCEPTED_AT_ONCE // 2):
+            await asyncio.sleep(0)
+        assert len(running.table._held) == ACCEPTED_AT_ONCE
 
 
 @on_uvloop
