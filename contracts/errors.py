@@ -61,6 +61,7 @@ nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
         ├── EngineTimeout           engine_timeout
+        ├── EngineLoop              engine_loop
         ├── AdapterUnavailable      adapter_unavailable
         ├── HandedOver              handed_over
         └── InternalError           internal_error
@@ -495,6 +496,12 @@ class EngineTimeout(ServiceError):
     """The engine did not answer in time."""
 
     code = "engine_timeout"
+
+
+class EngineLoop(ServiceError):
+    """A pool names this deployment's own gateway as its engine: the operator must correct the pool's URL."""
+
+    code = "engine_loop"
 
 
 class AdapterUnavailable(ServiceError):

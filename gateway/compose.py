@@ -104,7 +104,8 @@ async def running_services(
         stack.enter_context(metrics_server(registry, config.metrics, "gateway.metrics"))
         keys = EngineKeys(lambda: place.token, os.environ)
         keys.require(place.pools)
-        connections = EngineConnections(keys)
+        salts = Salts(place.pepper)
+        connections = EngineConnections(keys, sender=salts.deployment)
         stack.push_async_callback(connections.close)
         pool = await lazy_pool(
             place.database_url, size=POOL_CONNECTIONS, connect_timeout_s=5.0, name="slipstream-gateway"
@@ -244,7 +245,7 @@ async def running_services(
             stream_audits=StreamAudits(limiter, config.stream_audit),
             metrics=metrics,
             traces=traces,
-            salts=Salts(place.pepper),
+            salts=salts,
             cascades=cascades,
             spans=None if tracing is None else RequestSpans(tracing, _sampler(place.tracing)),
             access_log=AccessLog() if place.logging.access else None,

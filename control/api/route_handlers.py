@@ -20,6 +20,7 @@ from contracts.dated_request_id import mint
 from control.api.api import AdminApi, AdminRequest
 from control.api.operation import IN_QUERY, PARAMETER, WITH_SLASHES, Operation, takes_several
 from control.api.request import BoundedRequest
+from gateway.http.routing import allowed
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 
 REFUSALS = {
@@ -55,7 +56,7 @@ def controller(path: str, *operations: Operation) -> type[Controller]:
     whole = [msgspec.structs.replace(each, path=path + each.path) for each in operations]
     handlers = {each.name: _handler(each, below.path) for each, below in zip(whole, operations, strict=True)}
     options = {
-        f"options{below}": _options(below, sorted({"OPTIONS", *(each.method for each in found)}))
+        f"options{below}": _options(below, allowed(["OPTIONS", *(each.method for each in found)]))
         for below, found in groupby(sorted(operations, key=PATH), PATH)
     }
     return type("OperationsController", (_OptionsFirst,), {"path": _typed(path), **handlers, **options})
@@ -71,9 +72,9 @@ class _OptionsFirst(Controller):
         )
 
 
-def _options(below: str, methods: list[str]) -> HTTPRouteHandler:
+def _options(below: str, allow: str) -> HTTPRouteHandler:
     async def options(_: object) -> Response[None]:
-        return Response(None, status_code=204, headers={"allow": ", ".join(methods)})
+        return Response(None, status_code=204, headers={"allow": allow})
 
     return HTTPRouteHandler(_typed(below), http_method="OPTIONS", status_code=204, include_in_schema=False)(options)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overloaded, SlipstreamError
+from contracts.errors import ContextTooLong, EngineFailed, EngineLoop, EngineRefused, Overloaded, SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.engine_json import decode_engine_json
 
@@ -175,6 +175,12 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
             "The model is misconfigured here: its engine does not serve it. Tell the operator, with this answer's "
             "x-request-id.",
             detail=f"{reason}; {NAMES_HINT}",
+        )
+    if said.code == EngineLoop.code:
+        return EngineFailed(
+            "The model is misconfigured here: its engine is this deployment's own gateway. Tell the operator, with "
+            "this answer's x-request-id.",
+            detail=reason,
         )
     return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S, detail=detail)
 

@@ -21,6 +21,8 @@ from engines.http.origin import Origin
 FETCH_BYTES = 1 << 22
 """Largest response to a small request."""
 MAX_HEADS = 64
+SENDER_HEADER = "x-slipstream-sender"
+"""Names the deployment that asks an engine: a gateway refuses its own requests, whose engine would be itself."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +88,10 @@ class Opening:
 class EngineConnections:
     """Every connection of this process to engines. Use from one event loop."""
 
-    def __init__(self, keys: KeySource, ssl_context: ssl.SSLContext | None = None) -> None:
-        """keys: the bearer token of each engine."""
+    def __init__(self, keys: KeySource, ssl_context: ssl.SSLContext | None = None, sender: str = "") -> None:
+        """keys: the bearer token of each engine. sender: the value of `SENDER_HEADER`; empty: it is not sent."""
         self._keys = keys
+        self._sender = f"{SENDER_HEADER}: {sender}\r\n" if sender else ""
         self._ssl_context = ssl_context
         self._pools: dict[str, ConnectionPool] = {}
 
@@ -187,7 +190,8 @@ class EngineConnections:
                 pool.heads.clear()  # requests by id have a path each
             authorization = f"Authorization: Bearer {key}\r\n" if key else ""
             head = pool.heads[request.method, request.path, key] = (
-                f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n{authorization}"
+                f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n"
+                f"{authorization}{self._sender}"
             ).encode("ascii")
         if request.method != "POST" and not request.body:
             return head + headers + b"\r\n"

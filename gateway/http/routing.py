@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from litestar import Litestar, Request, Response
@@ -37,7 +37,7 @@ def routes(
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         response = _response(_translated(request, error, max_body_bytes, served, administered))
         if isinstance(error, MethodNotAllowedException):
-            response.headers["allow"] = _with_head((error.headers or {}).get("allow", ""))
+            response.headers["allow"] = allowed((error.headers or {}).get("allow", "").split(", "))
         return response
 
     return Litestar(
@@ -82,15 +82,15 @@ def _translated(
 
 
 def _wrong_method(request: Request[Any, Any, Any], error: HTTPException) -> MethodNotAllowed:
-    allowed = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in UNMENTIONED]
-    advice = f"; use {' or '.join(sorted(allowed))}" if allowed else ""
+    named = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in UNMENTIONED]
+    advice = f"; use {' or '.join(sorted(named))}" if named else ""
     return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}{advice}.")
 
 
-def _with_head(allow: str) -> str:
-    """The methods that there are, in order: HEAD is answered wherever GET is."""
-    methods = {method for method in allow.split(", ") if method}
-    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
+def allowed(methods: Iterable[str]) -> str:
+    """The header `Allow` of a path with these methods, in order: HEAD is answered wherever GET is."""
+    given = set(filter(None, methods))
+    return ", ".join(sorted(given | {"HEAD"} if "GET" in given else given))
 
 
 def _response(error: SlipstreamError) -> Response[bytes]:

@@ -17,6 +17,7 @@ import msgspec
 from contracts.desired_state import Model
 from contracts.errors import (
     AuthError,
+    EngineLoop,
     InternalError,
     PreparationTimeout,
     ScopeMissing,
@@ -24,8 +25,10 @@ from contracts.errors import (
     WrongEndpoint,
 )
 from contracts.generation import Tier
+from contracts.misfit import shortened
 from contracts.phases import Phase
 from contracts.pooling import Task
+from engines.http.engine_connections import SENDER_HEADER
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.keyring import Keyring
@@ -52,6 +55,7 @@ from gateway.wire.format import Asked, AskedT, WireFormat
 from gateway.wire.prepared import Prepared, Target
 from telemetry.current_request import CurrentRequest, current_request
 
+_SENDER = SENDER_HEADER.encode()
 POOL_HEADER = b"x-slipstream-pool"
 """Pool that must serve one of the deployment's own requests."""
 LONG_BYTES = 1_000_000
@@ -123,6 +127,7 @@ class InferenceEndpoint(Generic[AskedT]):
         self._others = others
         self._task = task
         self._tier = TIERS.get(scope)
+        self._own_sender = services.salts.deployment.encode()
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its connection; `send` is not used."""
@@ -192,6 +197,8 @@ class InferenceEndpoint(Generic[AskedT]):
         try:
             try:
                 key.require_scope(self._scope)
+                if arrival.headers.get(_SENDER) == self._own_sender:
+                    raise _loop(arrival.headers)
                 arrival.pool = self._pool(arrival.headers, key)
             except SlipstreamError:
                 await self._shares.turn(organization_id)  # which all others wait for before their body is read
@@ -374,6 +381,15 @@ class _InTime:
     def _late(self) -> None:
         self._fired = True
         self._task.cancel()
+
+
+def _loop(headers: Mapping[bytes, bytes]) -> EngineLoop:
+    """The error for a request that this deployment sent to an engine, and got itself."""
+    place = shortened(repr(headers.get(b"host", b"").decode("latin-1")))
+    return EngineLoop(
+        f"This request comes from this deployment itself: a pool has a replica at {place}, which is the gateway's own "
+        "address. Give that replica the URL of its engine."
+    )
 
 
 def response_of(arrival: Arrival, connection: ClientConnection) -> ResponseWriter:

@@ -248,6 +248,8 @@ class Salts:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._known: dict[str, str] = {}
+        self.deployment = hmac.digest(secret, b"deployment", "sha256").hex()[:32]
+        """Names this deployment to its engines, the same for all its gateways."""
 
     def of(self, organization_id: str) -> str:
         """The salt; computed once per organization."""

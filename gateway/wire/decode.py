@@ -90,11 +90,15 @@ def decode(
         if (unknown := next((name for name in asked if name not in known), None)) is not None:
             # at once: to read a large body again would hold the loop for as long as the first time
             raise _unknown_field(unknown, "", kind, unsupported, not_part, advice)
-        return decoder.decode(msgspec.json.encode(asked))
+        try:
+            return decoder.decode(msgspec.json.encode(asked))
+        except msgspec.ValidationError as error:
+            # here: another clause of the `try` below would not see what the search for the key raises
+            raise validation_error(_with_key(str(error), body, kind), kind, unsupported, not_part, advice) from None
     except msgspec.ValidationError as error:
-        raise validation_error(_with_key(str(error), body, kind), kind, unsupported, not_part, advice) from None
+        raise validation_error(str(error), kind, unsupported, not_part, advice) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _syntax_error(str(error), body) from None
+        raise _syntax_error(error, body) from None
     except RecursionError:
         raise InvalidJson("The body is nested too deeply.") from None
 
@@ -156,12 +160,19 @@ def _with_key(text: str, body: bytes, kind: type) -> str:
     return text
 
 
-def _syntax_error(text: str, body: bytes) -> InvalidJson:
+def _syntax_error(error: Exception, body: bytes) -> InvalidJson:
     """`JSON is malformed: … (byte 17)` with the line and column a person looks for."""
     if not body:
         return InvalidJson("The body is empty; a JSON object is expected.")
-    found = _BYTE.search(text)
-    position = int(found.group(1)) if found else len(body)
+    text, position = str(error), len(body)
+    if isinstance(error, UnicodeDecodeError):  # it counts from the beginning of one string
+        text = f"not utf-8 ({error.reason})"
+        try:
+            body.decode()
+        except UnicodeDecodeError as first:
+            position = first.start
+    elif found := _BYTE.search(text):
+        position = int(found.group(1))
     before = body[:position]
     line = before.count(b"\n") + 1
     column = position - (before.rfind(b"\n") + 1) + 1

@@ -81,6 +81,7 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "preparation_timeout": (503, "service_unavailable_error"),
     "engine_failed": (502, "server_error"),
     "engine_timeout": (504, "server_error"),
+    "engine_loop": (508, "server_error"),
     "adapter_unavailable": (503, "service_unavailable_error"),
     "handed_over": (503, "service_unavailable_error"),
     "internal_error": (500, "server_error"),

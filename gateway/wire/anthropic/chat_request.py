@@ -5,7 +5,7 @@ Prompt, count, limits, prefix and ledger are then those of a chat completion wit
     Anthropic                                   chat
     system, and blocks of text                  one message; texts are joined by an empty line
     turns of one role in a row                  one message, as Anthropic combines them
-    tool_result                                 a message of the role `tool`, before the rest of its turn
+    tool_result                                 a message of the role `tool`, before the rest of its turns
     images of a tool_result                     parts of the user's message after it: tools' messages hold text only
     is_error                                    `Error: ` before the text, unless the text itself speaks of an error
     thinking                                    `reasoning_content`
@@ -152,15 +152,24 @@ class _Conversation:
             where = f"{path}.content[{number}]"
             if isinstance(block, schema.ToolResultBlock):
                 results = True
-                self._append(ToolMessage(_result_text(block), block.tool_use_id), where)
-                if isinstance(block.content, list):
-                    rest += [_image(one, where) for one in block.content if isinstance(one, schema.ImageBlock)]
+                self._result(ToolMessage(_result_text(block), block.tool_use_id), where)
+                rest += [
+                    _image(one, f"{where}.content[{inner}]")
+                    for inner, one in enumerate(block.content if isinstance(block.content, list) else ())
+                    if isinstance(one, schema.ImageBlock)
+                ]
             elif isinstance(block, schema.ImageBlock):
                 rest.append(_image(block, where))
             else:
                 rest.append(TextPart(block.text))
         if rest or not results:
             self._add_user(rest, path)
+
+    def _result(self, message: ToolMessage, path: str) -> None:
+        """Add it before the user's message of the turns so far: engines' templates want all results in a row."""
+        at = len(self._messages) - isinstance(self._messages[-1] if self._messages else None, UserMessage)
+        self._messages.insert(at, message)
+        self.paths.insert(at, path)
 
     def _add_user(self, parts: Parts, path: str) -> None:
         last = self._messages[-1] if self._messages else None

@@ -71,7 +71,7 @@ class BodyDecoder:
         number = int(found.group(1))
         try:
             kind = self._tools.decode(body).tools[number].type
-        except (msgspec.DecodeError, IndexError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, IndexError, RecursionError):
             return error
         if kind in (None, CUSTOM):
             return error

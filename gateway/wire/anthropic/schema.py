@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from gateway.wire.image_url import ImageType
 from gateway.wire.openai.schema import (
     MAX_MESSAGES,
     MAX_MODEL_NAME,
@@ -26,7 +27,6 @@ from gateway.wire.openai.schema import (
 )
 
 MAX_NAME = 128
-ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 
 
 class TextBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):

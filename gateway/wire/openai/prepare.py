@@ -18,6 +18,7 @@ from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import rendered_gap
 from gateway.wire.gap import Gap
+from gateway.wire.image_url import require_image_url
 from gateway.wire.least_tokens import require_least
 from gateway.wire.openai.engine_parameters import engine_parameters, template_kwargs
 from gateway.wire.openai.gap import DEFAULT_MAX_TOKENS, keeps_rules, prepare_gap
@@ -146,11 +147,8 @@ def _message(message: Message, index: int) -> dict[str, Any]:
     """Our own JSON value of a validated message: the client's bytes go no further."""
     if isinstance(message, UserMessage) and isinstance(message.content, list):
         for number, part in enumerate(message.content):
-            if isinstance(part, ImagePart) and not part.image_url.url.startswith("data:"):
-                raise UnsupportedField(
-                    "Images are taken as data: URLs only; this deployment fetches nothing on a client's behalf.",
-                    param=f"messages[{index}].content[{number}].image_url.url",
-                )
+            if isinstance(part, ImagePart):
+                require_image_url(part.image_url.url, f"messages[{index}].content[{number}].image_url.url")
     if isinstance(message, AssistantMessage):
         message = _with_refusal_as_text(message)
     built: dict[str, Any] = msgspec.to_builtins(message)

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from contracts.errors import InvalidField, NotFound, UnsupportedField
+from contracts.errors import InvalidField, NotFound
+from gateway.wire.image_url import require_image_url
 from gateway.wire.openai.schema import (
     MAX_CALLS,
     MAX_MESSAGES,
@@ -239,12 +240,7 @@ def _joined(parts: list[PartT]) -> str | list[PartT]:
 def _user_part(part: Part, path: str) -> TextPart | ImagePart:
     if not isinstance(part, InputImage):
         return TextPart(_plain(part, path))
-    if part.image_url is None or not part.image_url.startswith("data:"):
-        raise UnsupportedField(
-            "Images are taken as data: URLs only; this deployment fetches nothing on a client's behalf.",
-            param=f"{path}.image_url",
-        )
-    return ImagePart(ImageUrl(part.image_url, part.detail))
+    return ImagePart(ImageUrl(require_image_url(part.image_url, f"{path}.image_url"), part.detail))
 
 
 def _plain(part: Part, path: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from contracts.engine_parameters import may_pass
-from contracts.errors import InvalidField, MissingField, RequestError, UnknownField, UnsupportedField
+from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
 from gateway.wire.decode import Others, decode
 from gateway.wire.openai.foreign_names import NOT_PASSED_ON, WITHOUT_EFFECT
 from gateway.wire.openai.schema import ChatRequest
@@ -32,6 +32,7 @@ WITHOUT = {
 }
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _NULL = msgspec.Raw(b"null")
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
@@ -60,7 +61,11 @@ class RequestDecoder(Generic[RequestT]):
         except (UnknownField, MissingField) as error:
             if error.param is None or not error.param.startswith(("input[", "items[", "tools[")):
                 raise
-            request = self._decoded(_with_types(body))
+            try:
+                request = self._decoded(_with_types(body))
+            except (InvalidJson, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                decode(_any, body, self._kind)  # raises InvalidJson, with the position in the client's own text
+                raise
         if isinstance(request, CountedRequest):
             _require_available(request)
         return request

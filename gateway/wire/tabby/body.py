@@ -19,5 +19,5 @@ def has_segments(body: bytes) -> bool:
         return False
     try:
         return _peek(body).segments is not msgspec.UNSET
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False

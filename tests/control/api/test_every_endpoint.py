@@ -181,10 +181,13 @@ async def test_options_tells_every_method_of_the_path_whoever_asks(people: Peopl
     values = await things_of(people, "operator")
     for operation in OPERATIONS:
         methods = {each.method for each in OPERATIONS if each.path == operation.path}
+        methods |= {"HEAD"} if "GET" in methods else set()
         for asker in (await people.owner(), people.with_secret("")):
             answer = await asker.ask("OPTIONS", path_of(operation, values))
             assert answer.status == 204, operation.name
             assert answer.headers["allow"] == ", ".join(sorted({*methods, "OPTIONS"})), operation.name
+        refused = await asker.ask("TRACE", path_of(operation, values))
+        assert (refused.status, refused.headers["allow"]) == (405, answer.headers["allow"]), operation.name
 
 
 async def connections_of(people: People) -> set[int]:

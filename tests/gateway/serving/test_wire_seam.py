@@ -13,8 +13,12 @@ import msgspec
 import pytest
 
 from contracts.desired_state import Model
-from contracts.errors import JournalUnavailable, Overloaded, SlipstreamError
+from contracts.errors import EngineLoop, JournalUnavailable, Overloaded, SlipstreamError
 from contracts.usage import Finish, Outcome
+from engines.drivers.base import EngineRequest
+from engines.drivers.error_bodies import engine_error
+from engines.http.engine_connections import EngineConnections
+from engines.http.keys import OneKey
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.loop_shares import LoopShares
@@ -28,12 +32,14 @@ from gateway.serving.model_catalog import MayUse
 from gateway.serving.request import Arrival, Salts
 from gateway.serving.request_spans import RequestSpans
 from gateway.wire.config import RequestConfig
+from gateway.wire.errors import body_of
 from gateway.wire.prepared import Target
 from telemetry.json_lines import JsonLines
 from tests.gateway.served import served
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import KEY, Harness, harness, target
+from tests.gateway.serving.harness import GUARD_S, KEY, Harness, harness, target
 from tests.gateway.serving.line_format import BUSY, Complete, LineFormat
+from tests.waiting import eventually
 
 LINES = LineFormat()
 RULE = PlannedRule(Level.KEY, "k", None, "rate", "key", (60, *[NO_LIMIT] * 6))
@@ -121,6 +127,25 @@ async def test_refusals_before_and_within_the_pipeline_have_its_status_and_body(
         async with session.post(url, data=STREAM, headers={"x-line-key": ""}) as response:
             assert (response.status, (await response.json())["wrong"]) == (401, "missing_api_key")
         platform.require_balanced()
+
+
+async def test_a_request_of_this_deployment_to_itself_as_an_engine_is_refused() -> None:
+    async with harness() as platform, endpoint(platform) as (parts, _, url):
+        for sender, status in ((parts.salts.deployment, 508), (Salts(b"another's").deployment, 200)):
+            connections = EngineConnections(OneKey(""), sender=sender)
+            path = EngineRequest("POST", "/complete", WHOLE)
+            opening = connections.opening(url.removesuffix(path.path), path, headers=b"x-line-key: secret\r\n")
+            try:
+                answered = await opening.response(GUARD_S)
+                assert answered.status == status
+            finally:
+                opening.close()
+                await connections.close()
+        assert parts.refusals == [("line", "engine_loop", 508)]
+        await eventually(lambda: len(platform.journal.records) == 1)
+    told = engine_error(508, body_of(EngineLoop("a pool has a replica at 'here:1'")))
+    assert "its engine is this deployment's own gateway" in told.message
+    assert "'here:1'" in (told.detail or "")
 
 
 async def test_the_access_log_has_a_line_for_each_request_that_nobody_can_forge(

@@ -12,7 +12,7 @@ from control.diagnosis.findings.fix import Fix
 from control.diagnosis.findings.objectives import Objectives
 
 NONE_THERE = "no_engine_available"
-CODES = ("engine_failed", "engine_timeout", NONE_THERE)
+CODES = ("engine_failed", "engine_timeout", "engine_loop", NONE_THERE)
 SHARE, FEWEST = 0.02, 5
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "an engine that fails is not a slow one"),

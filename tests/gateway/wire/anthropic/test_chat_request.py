@@ -106,6 +106,11 @@ async def test_images_of_a_result_follow_it() -> None:
     *_, tool, user = await shown(messages)
     assert tool == {"role": "tool", "content": "seen", "tool_call_id": "a"}
     assert user == {"role": "user", "content": [PART, {"type": "text", "text": "what is it?"}]}
+    # clients send each result in a turn of its own
+    later = [turn(text("well?")), turn(result("two", "b")), turn(text("go on"), result("three", "c"))]
+    *_, first, second, third, user = await shown([*messages[:2], turn(result([PIXEL])), *later])
+    assert [one["tool_call_id"] for one in (first, second, third)] == ["a", "b", "c"]
+    assert user["content"] == [PART, {"type": "text", "text": "well?"}, {"type": "text", "text": "go on"}]
 
 
 async def test_an_image_is_sent_as_the_engines_know_it() -> None:
@@ -253,6 +258,9 @@ async def test_an_image_elsewhere_is_refused_where_it_stands() -> None:
     with pytest.raises(UnsupportedField) as refusal:
         await prepare([HELLO, turn(text("see"), block)])
     assert refusal.value.param == "messages[1].content[1].source"
+    with pytest.raises(UnsupportedField) as refusal:
+        await prepare([HELLO, turn(USE, role="assistant"), turn(result([text("see"), block]))])
+    assert refusal.value.param == "messages[2].content[0].content[1].source"
 
 
 async def test_a_refusal_names_the_clients_own_place() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contracts.errors import ContextTooLong, InvalidField, UnsupportedField, WrongEndpoint
+from contracts.errors import ContextTooLong, InvalidField, RequestError, UnsupportedField, WrongEndpoint
 from contracts.generation import Tier
 from contracts.prefix import BLOCK_TOKENS, chain_tokens, of_generation, root
 from engines.tokenizer.fair_executor import FairExecutor, ResultT
@@ -271,11 +271,23 @@ async def test_the_generation_says_for_whom_and_with_whose_cache(chat_tokenizer:
     assert (generation.model, generation.tier) == ("public", Tier.AUTOCOMPLETE), "the alias asked for is not passed on"
 
 
-async def test_pictures_by_address_are_refused_where_they_stand(chat_tokenizer: Tokenizer) -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret"}}]
-    with pytest.raises(UnsupportedField) as refused:
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        ("http://127.0.0.1/secret", UnsupportedField, "fetches nothing"),
+        ("data:", InvalidField, "'data:'. It must be data:<type>;base64,<data>"),
+        ("data:text/html," + "x" * 9_000, InvalidField, "image/jpeg, image/png, image/gif, image/webp."),
+    ],
+)
+async def test_pictures_by_address_and_other_data_are_refused_where_they_stand(
+    chat_tokenizer: Tokenizer, url: str, kind: type[RequestError], said: str
+) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": url}}]
+    with pytest.raises(kind) as refused:
         await chat(target(chat_tokenizer), [*HI, {"role": "user", "content": parts}])
     assert refused.value.param == "messages[1].content[1].image_url.url"
+    assert said in refused.value.message
+    assert len(refused.value.message) < 500
 
 
 async def test_a_code_model_does_not_chat(code_tokenizer: Tokenizer) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.errors import RequestError
+from contracts.errors import InvalidJson, RequestError
 from contracts.generation import ChatPrompt
 from gateway.wire.openai.schema import AssistantMessage
 from gateway.wire.responses.conversation import Conversation
-from gateway.wire.responses.schema import Item, MessageItem, ReasoningItem, ReasoningText
+from gateway.wire.responses.decode import RequestDecoder
+from gateway.wire.responses.schema import Item, MessageItem, ReasoningItem, ReasoningText, ResponsesRequest
 from gateway.wire.responses.sealed import MOST_BYTES, MOST_CHARACTERS, sealed
 from gateway.wire.responses.stored import input_json, items_in
 from tests.gateway.wire.openai import preparing
@@ -27,7 +28,7 @@ THOUGHT: Json = {
     "content": [{"type": "reasoning_text", "text": "hm"}],
 }
 CALL: Json = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a":1}'}
-IMAGE: Json = {"type": "input_image", "image_url": "data:x"}
+IMAGE: Json = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
 RESULT: Json = {"type": "function_call_output", "call_id": "c1", "output": "r"}
 
 
@@ -187,6 +188,9 @@ async def test_settings_are_those_of_a_chat() -> None:
         ({"input": [{"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}]}, "input[0].encrypted_content"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/y.png"}]}]},
          "input[0].content[0].image_url"),
+        ({"input": [{"role": "user", "content": [{**IMAGE, "image_url": "data:"}]}]}, "input[0].content[0].image_url"),
+        ({"input": [{**RESULT, "output": [{**IMAGE, "image_url": "data:text/html;base64,aGk="}]}]},
+         "input[0].output[0].image_url"),
         ({"input": [{"role": "system", "content": [IMAGE]}]},
          "input[0].content[0].type"),
         ({"input": [{**RESULT, "output": [{**IMAGE, "image_url": "http://x/y.png"}]}]}, "input[0].output[0].image_url"),
@@ -232,8 +236,26 @@ async def test_what_is_not_served_is_refused_by_name(fields: Json, param: str) -
     )
 
 
+@pytest.mark.parametrize("fields", [b'"input": [{"role": "user", "content": "x"}]', b'"tools": [{"name": "f"}]'])
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (b",", "at byte {}"),
+        (b', "\xff": 1', "not utf-8 (invalid start byte) at byte {}"),
+        (b', "user": "\\ud800"', "truncated"),
+        (b', "metadata": ' + b"[" * 30_000 + b"]" * 30_000, "nested too deeply"),
+    ],
+)
+def test_broken_json_after_an_item_without_a_type_says_where(fields: bytes, broken: bytes, said: str) -> None:
+    body = b'{"model": "m", ' + fields + broken + b"}"
+    with pytest.raises(InvalidJson) as refused:
+        RequestDecoder(ResponsesRequest).decode(body)
+    at = body.find(b"\xff") if b"\xff" in body else len(body) - 1
+    assert said.format(at) in refused.value.message
+
+
 async def test_images_of_results_follow_them() -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:x"}}
+    image = {"type": "image_url", "image_url": {"url": IMAGE["image_url"]}}
     calls = [CALL, {**CALL, "call_id": "c2"}, {**RESULT, "output": [{"type": "input_text", "text": "seen"}, IMAGE]}]
     second = {**RESULT, "call_id": "c2", "output": [IMAGE]}
     tools = [

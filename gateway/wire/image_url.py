@@ -1,0 +1,28 @@
+"""Images of clients' requests, in every format: `data:` URLs of the types that engines read."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+from contracts.errors import InvalidField, UnsupportedField
+from contracts.misfit import MOST_QUOTED, shortened
+
+ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+_DATA_URL = re.compile("data:image/(?:jpe?g|png|gif|webp);base64,")
+"""image/jpg is no media type, but many clients make the type of a file's ending, and engines read the image itself."""
+
+
+def require_image_url(url: str | None, param: str) -> str:
+    """The URL. Raises UnsupportedField unless it is a `data:` URL, InvalidField unless that holds an image."""
+    if url is None or not url.startswith("data:"):
+        raise UnsupportedField(
+            "Images are taken as data: URLs only; this deployment fetches nothing on a client's behalf.", param=param
+        )
+    if _DATA_URL.match(url) is None:
+        raise InvalidField(
+            f"Invalid value for '{param}': {shortened(repr(url[: MOST_QUOTED + 1]))}. It must be "
+            f"data:<type>;base64,<data> with one of the types {', '.join(get_args(ImageType))}.",
+            param=param,
+        )
+    return url
