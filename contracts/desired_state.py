@@ -21,6 +21,8 @@ from contracts.speculation import SpeculationRule
 
 Role = Literal["unified", "prefill", "decode"]
 """The part of a request that a pool's engines do: all of it, its prompt, or its response."""
+RESERVED_NAMES = frozenset({"all", ".", ".."})
+"""Of no model or alias."""
 PAIR_DRIVERS = frozenset({"sglang"})
 """Drivers whose engines can share a request."""
 
@@ -331,6 +333,12 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         _require_unique("models", [n for model in self.models for n in (model.name, *model.aliases)])
         _require_unique("pools", [pool.name for pool in self.pools])
         _require_unique("replicas", [replica.id for pool in self.pools for replica in pool.replicas])
+        for name in (n for model in self.models for n in (model.name, *model.aliases) if n in RESERVED_NAMES):
+            raise ConfigError(
+                f"models.{name}: no model or alias may have this name: `all` lifts a restriction to models, and `.` and "
+                "`..` are parts of paths; choose another",
+                param="models",
+            )
         for pool in self.pools:
             pool.check_api_key()
             pool.check_speculation()

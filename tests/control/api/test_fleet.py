@@ -162,6 +162,13 @@ async def test_an_alias_moves_between_models_in_one_version(operator: Client) ->
         ("PATCH", "/pools/blue/replicas/blue-0", {"weight": -1}, (400, "invalid_value"), "weight"),
         ("PATCH", "/pools/blue/replicas/blue-9", {"weight": 1}, (404, "not_found"), "Did you mean 'blue-0'?"),
         ("PUT", "/models/other", MODEL, (400, "invalid_value"), "it is 'other' in the path"),
+        (
+            "PUT",
+            "/models/all",
+            {**MODEL, "name": "all"},
+            (400, "invalid_value"),
+            "no model or alias may have this name",
+        ),
         ("PUT", "/models/org/large", {**MODEL, "pool": "red"}, (400, "invalid_value"), "no pool named 'red'"),
         ("PUT", "/models/org/large", {**MODEL, "colour": 1}, (400, "unknown_parameter"), "colour"),
         ("PUT", "/models/org/large", {**MODEL, "tokenizer": "/nowhere"}, (400, "invalid_value"), "tokenizer"),
