@@ -106,7 +106,7 @@ def _steps(end_s: float) -> Iterator[Iterator[None]]:
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """The environment of one template. Call `allowance.begin` before each rendering."""
 
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    intercepted_binops = frozenset({"*", "**", "%"})
 
     def __init__(self, *extensions: Any) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[*extensions, loopcontrols])
@@ -142,13 +142,6 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return made
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator == "+":
-            made = left + right
-            # not by `spend`: templates add often
-            self.allowance.left -= len(made) if isinstance(made, str) else _size(made)
-            if self.allowance.left < 0:
-                raise TooCostly(f"it produces more than {PRODUCED} characters")
-            return made
         if operator == "%":
             if isinstance(left, str):
                 self.allowance.spend(_percent(left, right))
@@ -231,6 +224,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             # lists could be added too, and copied for each
             return sum(value if attribute is None else map(make_attrgetter(self, attribute), value), float(start) or 0)
 
+        def added(made: Any) -> Any:
+            self.allowance.left -= len(made) if isinstance(made, str) else _size(made)
+            if self.allowance.left < 0:
+                raise TooCostly(f"it produces more than {PRODUCED} characters")
+            return made
+
         def displayed(value: Any) -> Any:
             spend_value(value)
             return value
@@ -238,18 +237,49 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return {
             **{name: measured(name) for name in ("dictsort", "groupby", "list", "sort")},
             "map": mapped, "format": formatted, "replace": replaced, "join": joined, "indent": indented,
-            "round": rounded, "sum": summed, STEPPED: self._stepped, DISPLAYED: displayed,
+            "round": rounded, "sum": summed, STEPPED: self._stepped, ADDED: added, DISPLAYED: displayed,
             CONCATENATED: lambda parts: self.concat(map(str, parts)),
         }  # fmt: skip
 
 
-STEPPED, DISPLAYED, CONCATENATED = "loop over", "list or object", "~"
+STEPPED, ADDED, DISPLAYED, CONCATENATED = "loop over", "+", "list or object", "~"
 """Filters that `_Metered` inserts, by names that no template can spell."""
 _FIRST = operator.itemgetter(0)
+CHAINED = 16
+"""Additions that are counted together: the product of each is at most so many times what was counted before."""
 
 
 class _Metered(NodeTransformer):
-    """Puts loops, displays of lists and objects, and `~` under the allowance: jinja2 intercepts none of them."""
+    """Puts loops, displays of lists and objects, `~` and `+` under the allowance. jinja2 intercepts only `+`, and each
+    of them; what is added and printed at once is counted with the output."""
+
+    def __init__(self) -> None:
+        self._spared = set[int]()
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
+        for printed in node.nodes:
+            self._spare(printed)
+        return self.generic_visit(node)
+
+    def visit_Add(self, node: nodes.Add) -> nodes.Node:  # noqa: N802
+        counted = id(node) not in self._spared
+        if counted:
+            self._spare(node)
+        self.generic_visit(node)
+        return _filtered(node, ADDED) if counted else node
+
+    def _spare(self, node: nodes.Node) -> None:
+        """Spare the additions of one chain, at most `CHAINED`."""
+        chain = [node]
+        for _ in range(CHAINED):
+            if not chain:
+                return
+            one = chain.pop()
+            if isinstance(one, nodes.Add):
+                self._spared.add(id(one))
+                chain += (one.left, one.right)
+            elif isinstance(one, nodes.CondExpr):
+                chain += (one.expr1, *filter(None, (one.expr2,)))
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
