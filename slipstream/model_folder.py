@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.printable import excerpt
 from engines.embedded.models.families import FAMILIES
 from engines.gguf.file import is_gguf
 from engines.gguf.model_config import config_of
@@ -72,7 +73,7 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"{setting}: {path / 'config.json'}: {error}", param=setting) from None
     if not set(config.architectures) & set(FAMILIES):
-        found = ", ".join(config.architectures) or "none"
+        found = excerpt(", ".join(config.architectures) or "none")
         raise ConfigError(
             f"{setting}: {path} has architecture {found}; the embedded engine serves {', '.join(FAMILIES)}",
             param=setting,
@@ -97,6 +98,8 @@ def _read_file(path: Path, setting: str, needs_chat_template: bool) -> ModelFold
             f"{setting}: {path} has no chat template (tokenizer.chat_template); choose a model made for chat",
             param=setting,
         )
+    if config.max_position_embeddings < 1:
+        raise ConfigError(f"{setting}: {path}: context_length must be at least 1", param=setting)
     return ModelFolder(path, path.stem, config.max_position_embeddings, config.dtype or "float32")
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.printable import excerpt
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -22,6 +23,8 @@ SUFFIX = ".gguf"
 MOST_ENTRIES = 1 << 24
 """Limit of a list's length and of the number of lists; a file with more is broken."""
 MOST_DIMENSIONS = 4
+NAME_CHARACTERS = 128
+"""Limit of a name's length: of an entry, of a tensor, and of what an entry names. The format allows tensors half."""
 STRING, ARRAY = 8, 9
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
@@ -113,6 +116,13 @@ class GgufFile:
         found: str | None = self.value(name, str)
         return found
 
+    def name(self, name: str) -> str | None:
+        """One text entry that is a name, or None. Raises ConfigError for a text that is none; errors quote names."""
+        found = self.text(name)
+        if found is not None and not _is_name(found):
+            raise ConfigError(f"{self.path}: {name} is no name: {excerpt(found)}; download the file again")
+        return found
+
     def entries(self, name: str, kind: type) -> list[Any]:
         """Read one list entry; empty if the file has none. Raises ConfigError for items of another type than `kind`."""
         found: _List | None = self.value(name, _List)
@@ -153,11 +163,11 @@ class _Head:
                 f"supported: versions {' and '.join(map(str, VERSIONS))}, little-endian"
             )
         tensors, entries = self._count("Q"), self._count("Q")
-        metadata = {self._string(): self._value(self._number("I")) for _ in range(entries)}
+        metadata = {self._name(): self._value(self._number("I")) for _ in range(entries)}
         described = [self._tensor() for _ in range(tensors)]
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
-            raise ValueError(f"general.alignment is {alignment!r}")
+            raise ValueError("general.alignment is not a positive whole number")
         first = -(-self._at // alignment) * alignment
         placed = {name: self._placed(name, shape, kind, first + offset) for name, shape, kind, offset in described}
         return GgufFile(self._path, metadata, placed)
@@ -193,7 +203,7 @@ class _Head:
         return found
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        name, dimensions = self._string(), self._number("I")
+        name, dimensions = self._name(), self._number("I")
         if dimensions > MOST_DIMENSIONS:
             raise ValueError(f"{name} has {dimensions} dimensions")
         shape = tuple(self._count("Q") for _ in range(dimensions))[::-1]
@@ -235,6 +245,12 @@ class _Head:
             raise ValueError(f"a value has the unknown type {kind}")
         return code
 
+    def _name(self) -> str:
+        name = self._string()
+        if not _is_name(name):
+            raise ValueError(f"no name: {excerpt(name)}")
+        return name
+
     def _string(self) -> str:
         length = self._number("Q")
         end = self._at + length
@@ -243,3 +259,7 @@ class _Head:
         text = self._bytes[self._at : end].decode()
         self._at = end
         return text
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= NAME_CHARACTERS and text.isprintable()

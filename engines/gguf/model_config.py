@@ -24,7 +24,7 @@ WIDE = frozenset({"F32"})
 def config_of(path: Path) -> dict[str, Any]:
     """The fields of config.json. Raises ConfigError with the cause for a file that cannot be read or served."""
     file = GgufFile.read(path)
-    name = file.text("general.architecture") or "none"
+    name = file.name("general.architecture") or "none"
     architecture = ARCHITECTURES.get(name)
     if architecture is None:
         raise ConfigError(
@@ -85,7 +85,7 @@ class _Reader:
         }
 
     def _scaling(self) -> dict[str, Any] | None:
-        kind = self._file.text(f"{self._name}.rope.scaling.type") or "none"
+        kind = self._file.name(f"{self._name}.rope.scaling.type") or "none"
         if kind == "none":
             return None
         if kind not in ("linear", "yarn"):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.printable import excerpt
 from engines.gguf.file import GgufFile
 
 JsonObject = dict[str, Any]
@@ -105,7 +106,7 @@ def _templates(file: GgufFile) -> tuple[str | None, str | None]:
 
 
 def _cutter(file: GgufFile) -> _Cutter:
-    path, kind, pre = file.path, file.text(MODEL) or "none", file.text(PRE) or "none"
+    path, kind, pre = file.path, file.name(MODEL) or "none", file.name(PRE) or "none"
     if kind != "gpt2":
         raise ConfigError(
             f"{path}: {MODEL} is {kind}, which is not supported; supported: gpt2 (byte-level BPE). Give the model as a "
@@ -126,6 +127,8 @@ def text_of(path: Path) -> GgufText:
     cutter = _cutter(file)
     chat_template, tool_template = _templates(file)
     tokens, kinds = file.entries(TOKENS, str), file.entries(KINDS, int)
+    merges = file.entries(MERGES, str)
+    _require_vocabulary(path, tokens, merges)
     if len(kinds) not in (0, len(tokens)):
         raise ConfigError(f"{path}: {len(tokens)} tokens but {len(kinds)} token types; download the file again")
     added = [
@@ -134,6 +137,8 @@ def text_of(path: Path) -> GgufText:
         for id_, kind in enumerate(kinds)
         if kind in (CONTROL, USER_DEFINED)
     ]  # fmt: skip
+    if empty := [str(token["id"]) for token in added if not token["content"]]:
+        raise ConfigError(f"{path}: {TOKENS} holds control token {empty[0]} without a text; download the file again")
     return GgufText(
         definition={
             "version": "1.0",
@@ -149,7 +154,7 @@ def text_of(path: Path) -> GgufText:
                 "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
                 "ignore_merges": cutter.whole_words,
                 "vocab": {text: id_ for id_, text in enumerate(tokens)},
-                "merges": [merge.split(" ", 1) for merge in file.entries(MERGES, str)],
+                "merges": [merge.split(" ", 1) for merge in merges],
             },
         },
         config={
@@ -162,6 +167,20 @@ def text_of(path: Path) -> GgufText:
         end_ids=frozenset(id_ for name in END_NAMES if (id_ := _id(file, name, tokens)) >= 0)
         | {token["id"] for token in added if token["special"] and token["content"] in END_TEXTS},
     )  # fmt: skip
+
+
+def _require_vocabulary(path: Path, tokens: list[str], merges: list[str]) -> None:
+    """Raises ConfigError for a vocabulary on which the `tokenizers` library panics, or whose key it does not name."""
+    if not tokens:
+        raise ConfigError(f"{path}: {TOKENS} is empty or missing; download the file again")
+    known = set(tokens)
+    for merge in merges:
+        left, _, right = merge.partition(" ")
+        if left not in known or right not in known or left + right not in known:
+            raise ConfigError(
+                f"{path}: {MERGES} holds {excerpt(merge)!r}, which joins no two tokens to a third; download the file "
+                "again"
+            )
 
 
 def _id(file: GgufFile, name: str, tokens: list[str]) -> int:

@@ -49,7 +49,22 @@ class TokenizerFolder(msgspec.Struct, frozen=True):
             **(_read_json(path / "tokenizer_config.json") or {}),
         }
         chat_template, tool_template = _templates(path, config)
+        _require_texts(path, definition)
         return cls(path, definition, config, chat_template, tool_template, _end_ids(path))
+
+    @property
+    def tokenizer_origin(self) -> str:
+        """The tokenizer's file and key, for errors."""
+        return f"{self.path}: tokenizer.ggml" if is_gguf(self.path) else str(self.path / "tokenizer.json")
+
+    @property
+    def template_origin(self) -> str:
+        """The chat template's file and key, for errors."""
+        stored = is_gguf(self.path)
+        own = self.path.with_suffix(".jinja") if stored else self.path / "chat_template.jinja"
+        if own.exists():
+            return f"{own}: the chat template"
+        return f"{self.path}: tokenizer.chat_template" if stored else f"{self.path}: chat_template"
 
     def special(self, name: str) -> str | None:
         """The text of a named special token such as `bos_token`, or None."""
@@ -57,6 +72,12 @@ class TokenizerFolder(msgspec.Struct, frozen=True):
         if isinstance(value, dict):
             value = value.get("content")
         return value if isinstance(value, str) else None
+
+
+def _require_texts(path: Path, definition: JsonObject) -> None:
+    added = definition.get("added_tokens") or []
+    if not all(isinstance(token, dict) and token.get("content") for token in added):
+        raise ConfigError(f"{path / 'tokenizer.json'}: added_tokens holds a token without a text")
 
 
 def _read_json(path: Path) -> JsonObject | None:

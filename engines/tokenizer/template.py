@@ -1,4 +1,4 @@
-"""Renders a model's chat template as Hugging Face does, in jinja2's immutable sandbox.
+"""Renders a model's chat template as Hugging Face does, in a sandbox with limits (`template_sandbox.py`).
 
 A template is the model maker's program: it may only read its arguments.
 """
@@ -15,19 +15,24 @@ from typing import Any
 import jinja2
 import msgspec
 from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
+from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from contracts.engine_parameters import TemplateValue
 from contracts.errors import ConfigError, InvalidField, UnsupportedField, in_words
+from contracts.printable import excerpt
 from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_bounded
+from engines.tokenizer.template_sandbox import PRODUCED, Allowance, TemplateEnvironment, TooCostly
 
 logger = logging.getLogger(__name__)
 JsonObject = dict[str, Any]
 Check = Callable[[Sequence[JsonObject]], None]
 """Checks messages whose calls' arguments are parsed; raises its own errors."""
 REFUSAL_CHARACTERS = 300
+SOURCE_CHARACTERS = 1 << 17
+"""The longest templates of published models have a fourth of it."""
+INDENT_CHARACTERS = 16
+DATE_CHARACTERS = 100
 TOOL_RESULT = "seventeen herons"
 """A text that no template contains by itself."""
 ARGUMENTS_DEPTH = 5
@@ -40,20 +45,30 @@ class ChatTemplate:
     """One compiled template and the special token strings it may mention."""
 
     def __init__(self, source: str, specials: Mapping[str, str], origin: str) -> None:
-        """specials: `bos_token` and the like. origin: named in errors. Raises ConfigError on a syntax error."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols]
-        )
-        environment.filters["tojson"] = _to_json
+        """specials: `bos_token` and the like. origin: the file and key, named in errors. Raises ConfigError
+        for a template that is no program."""
+        if len(source) > SOURCE_CHARACTERS:
+            raise ConfigError(f"{origin} has {len(source):,} characters; the limit is {SOURCE_CHARACTERS:,}")
+        environment = TemplateEnvironment(_GenerationBlock)
+        self._allowance = environment.allowance
+        environment.filters["tojson"] = _json_filter(self._allowance)
         environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = time.strftime
+        environment.globals["strftime_now"] = _now
         self.source = source
         self._specials = dict(specials)
         self._takes_parts = bool(_LOOPS_OVER_CONTENT.search(source) or _CONTENT_VARIABLE.search(source))
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
-            raise ConfigError(f"{origin}: chat_template does not parse, line {error.lineno}: {error.message}") from None
+            raise ConfigError(
+                f"{origin} does not parse, line {error.lineno}: {_said(error.message or '')}. Correct the template, "
+                "or use another file"
+            ) from None
+        # Python fails in several ways on the code that jinja2 makes of deep nesting, long numbers and loose `break`s
+        except Exception as error:
+            raise ConfigError(
+                f"{origin} cannot be compiled: {_said(in_words(error))}. Correct the template, or use another file"
+            ) from None
 
     def prepared(
         self, messages: Sequence[JsonObject], bounds: JsonBounds, check: Check | None = None
@@ -108,14 +123,25 @@ class ChatTemplate:
         tools: Sequence[JsonObject] | None,
         variables: Mapping[str, TemplateValue] | None = None,
     ) -> str:
-        return self._template.render(
-            variables or {},
-            messages=list(messages),
-            tools=list(tools) if tools else None,
-            documents=None,
-            add_generation_prompt=True,
-            **self._specials,
+        self._allowance.begin()
+        context = self._template.new_context(
+            dict(
+                variables or {},
+                messages=list(messages),
+                tools=list(tools) if tools else None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._specials,
+            )
         )
+        pieces: list[str] = []
+        left = PRODUCED
+        for piece in self._template.root_render_func(context):
+            pieces.append(piece)
+            left -= len(piece)
+            if left < 0:
+                raise TooCostly(f"its text has more than {PRODUCED} characters")
+        return "".join(pieces)
 
     @property
     def shows_tool_results(self) -> bool:
@@ -146,6 +172,10 @@ class ChatTemplate:
             return False
 
 
+def _said(message: str) -> str:
+    return excerpt(message.rstrip("."))
+
+
 class _Refused(Exception):
     """The template called raise_exception."""
 
@@ -154,15 +184,31 @@ def _refuse(message: str) -> None:
     raise _Refused(message)
 
 
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """jinja2's own filter escapes for HTML, which no model was trained on."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def _now(form: str) -> str:
+    if len(form) > DATE_CHARACTERS:
+        raise ValueError("strftime_now: the format is too long")
+    return time.strftime(form)
+
+
+def _json_filter(allowance: Allowance) -> Callable[..., str]:
+    def to_json(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | str | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """jinja2's own filter escapes for HTML, which no model was trained on."""
+        if indent is not None or separators is not None:
+            extra = (
+                [indent] if isinstance(indent, int) else [len(text) for text in (indent, *(separators or ())) if text]
+            )
+            if max(extra, default=0) > INDENT_CHARACTERS:
+                raise TooCostly(f"it separates JSON values by more than {INDENT_CHARACTERS} characters")
+        allowance.spend_value(value)
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    return to_json
 
 
 def _with_content(message: JsonObject) -> JsonObject:

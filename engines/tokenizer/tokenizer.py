@@ -18,6 +18,7 @@ import tokenizers
 
 from contracts.engine_parameters import TemplateValue
 from contracts.errors import ConfigError, ContextTooLong, InvalidField, SpecialToken, UnsupportedField
+from contracts.printable import excerpt
 from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, is_control
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
@@ -83,6 +84,8 @@ class Tokenizer:
         self._token_bytes = token_bytes(folder.definition, self._parsing)
 
         vocabulary: dict[str, int] = self._parsing.get_vocab(with_added_tokens=True)
+        if not vocabulary:
+            raise ConfigError(f"{folder.tokenizer_origin}: the vocabulary is empty")
         self.vocabulary_size: int = max(vocabulary.values()) + 1
         """Every id is below it."""
         self.longest_token_bytes = longest_token_bytes(folder.definition, vocabulary)
@@ -354,9 +357,11 @@ def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: in
 def _backend(folder: TokenizerFolder, definition: JsonObject) -> Any:
     try:
         backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(definition).decode())
-    # the library raises a plain Exception
-    except Exception as error:
-        raise ConfigError(f"{folder.path / 'tokenizer.json'}: not a tokenizer: {error}") from None
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    # the library raises a plain Exception, and a BaseException where its Rust code panics
+    except BaseException as error:
+        raise ConfigError(f"{folder.tokenizer_origin}: not a tokenizer: {excerpt(str(error))}") from None
     # a folder saved after training may carry them; a prompt must never be cut or padded silently
     backend.no_truncation()
     backend.no_padding()
@@ -371,7 +376,7 @@ def _with_marked_controls(definition: JsonObject) -> JsonObject:
 
 
 def _template(folder: TokenizerFolder, source: str | None, specials: dict[str, str]) -> ChatTemplate | None:
-    return None if source is None else ChatTemplate(source, specials, origin=str(folder.path))
+    return None if source is None else ChatTemplate(source, specials, folder.template_origin)
 
 
 def _is_local(definition: JsonObject) -> bool:

@@ -430,6 +430,17 @@ def test_garbage_bytes_are_not_held_for_ever(sentencepiece: Tokenizer, ids: list
     stream.flush()
 
 
+PANICS = json.dumps(
+    {
+        "model": {
+            "type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "aba": 3},
+            "merges": [["a", "b"], ["ab", "a"], ["aba", "b"], ["b", "aba"]],
+        }
+    }
+)  # fmt: skip
+"""The library's Rust code panics on it, which is no `Exception` in Python."""
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -437,6 +448,9 @@ def test_garbage_bytes_are_not_held_for_ever(sentencepiece: Tokenizer, ids: list
         ("tokenizer.json", "{", "not valid JSON"),
         ("tokenizer.json", "[]", "must hold a JSON object"),
         ("tokenizer.json", "{}", "not a tokenizer"),
+        ("tokenizer.json", PANICS, "tokenizer.json: not a tokenizer: range end index"),
+        ("tokenizer.json", '{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "the vocabulary is empty"),
+        ("tokenizer.json", '{"added_tokens": [{"id": 1, "content": ""}]}', "added_tokens holds a token without a text"),
         ("tokenizer_config.json", "{", "not valid JSON"),
         ("tokenizer_config.json", '{"fim_order": "mps"}', "fim_order must be psm or spm; got 'mps'"),
         ("tokenizer_config.json", '{"fim_typed_line": "x"}', "must be before_middle or after_middle; got 'x'"),

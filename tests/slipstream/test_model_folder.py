@@ -160,6 +160,7 @@ def test_a_gguf_file_that_will_not_do_is_refused_in_one_line(tmp_path: Path) -> 
     for changed, message in (
         ({"tokenizer.chat_template": None}, "has no chat template"),
         ({"pre": "tekken"}, "tokenizer.ggml.pre is tekken"),
+        ({"context_length": 0}, "context_length must be at least 1"),
         ({"general.architecture": "gemma2"}, "general.architecture is gemma2"),
     ):
         path = write_gguf(tmp_path / "model.gguf", changed=changed)

@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from contracts.errors import InvalidField, Overloaded
+from contracts.errors import ConfigError, InvalidField, Overloaded
 from engines.embedded.config import GrammarConfig
 from engines.embedded.freed_memory import release
 from engines.embedded.grammar.guide import Guide
@@ -21,7 +21,7 @@ from engines.embedded.grammar.guide_cache import GuideCache
 from engines.embedded.grammar.spec import GrammarSpec
 from engines.embedded.grammar.trial_process import TrialProcess
 from engines.embedded.grammar.turns import Turns
-from engines.embedded.grammar.vocabulary import Vocabulary
+from engines.embedded.grammar.vocabulary import KeptDefinition, Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class GrammarCompiler:
 
     def __init__(self, folder: Path, width: int, end_ids: frozenset[int], config: GrammarConfig) -> None:
         """width: of the model's logits. end_ids: ids that may follow a complete text."""
-        self._folder = folder
+        self._definition = KeptDefinition(folder)
         self._width = width
         self._end_ids = end_ids
         self._config = config
@@ -41,7 +41,7 @@ class GrammarCompiler:
         self._tried_turns = Turns(processes, config.compiles_waiting, config.compile_wait_s)
         self._plain_thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         self._tried_threads = ThreadPoolExecutor(processes, thread_name_prefix="tried grammar")
-        self._trials = [TrialProcess(folder, width, end_ids, config) for _ in range(processes)]
+        self._trials = [TrialProcess(self._definition, width, end_ids, config) for _ in range(processes)]
         self._idle = list(self._trials)
         self._vocabulary: Vocabulary | None = None
         self._reading = threading.Lock()
@@ -81,12 +81,13 @@ class GrammarCompiler:
             threads.shutdown(wait=False, cancel_futures=True)
         for trial in self._trials:
             trial.close()
+        self._definition.close()
 
     def vocabulary(self) -> Vocabulary:
         """Read by the first caller; for threads."""
         with self._reading:
             if self._vocabulary is None:
-                self._vocabulary = Vocabulary(self._folder, self._width, self._end_ids)
+                self._vocabulary = Vocabulary(self._definition.descriptor(), self._width, self._end_ids)
             return self._vocabulary
 
     async def _plainly(self, spec: GrammarSpec) -> Guide:
@@ -116,7 +117,7 @@ class GrammarCompiler:
     def _require_passed(self, spec: GrammarSpec, trial: TrialProcess, left: threading.Event) -> None:
         try:
             trial.warm()
-        except (EOFError, OSError):
+        except (EOFError, OSError, ConfigError):
             logger.exception("grammar trial process cannot be started")
             raise Overloaded("This grammar cannot be compiled at the moment.", retry_after_s=1.0) from None
         try:
@@ -150,7 +151,7 @@ class GrammarCompiler:
 def _warm(trial: TrialProcess) -> None:
     try:
         trial.warm()
-    except (EOFError, OSError):
+    except (EOFError, OSError, ConfigError):
         # the next grammar tries again, and its client gets the error
         if not trial.closed:
             logger.warning("grammar trial process did not start")

@@ -1,4 +1,4 @@
-"""A process that tries grammars: `python -m engines.embedded.grammar.trial FOLDER WIDTH END_IDS MEMORY_BYTES`.
+"""A process that tries grammars: `python -m engines.embedded.grammar.trial DEFINITION WIDTH END_IDS MEMORY_BYTES`.
 
 Only the end of its process can stop llguidance while it compiles. So a separate process tries clients' grammars; the
 engine compiles only those that passed.
@@ -23,9 +23,10 @@ GRACE_S = 1.0
 later."""
 
 
-def main(folder: str, width: str, end_ids: str, memory_bytes: str) -> None:
-    """Answer orders from standard input on standard output until it is closed."""
-    vocabulary = Vocabulary(Path(folder), int(width), msgspec.json.decode(end_ids, type=list[int]))
+def main(definition: str, width: str, end_ids: str, memory_bytes: str) -> None:
+    """Answer orders from standard input on standard output until it is closed. definition: an inherited descriptor, see
+    `KeptDefinition`."""
+    vocabulary = Vocabulary(int(definition), int(width), msgspec.json.decode(end_ids, type=list[int]))
     _bound_memory(int(memory_bytes))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     orders, verdicts = Connection(0, writable=False), Connection(1, readable=False)

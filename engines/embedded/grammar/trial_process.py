@@ -15,6 +15,7 @@ import msgspec
 
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.orders import Order, Verdict, receive, send
+from engines.embedded.grammar.vocabulary import KeptDefinition
 
 START_TIMEOUT_S = 60.0
 """Time to import and read the vocabulary, on a busy machine."""
@@ -24,10 +25,11 @@ MODULE = "engines.embedded.grammar.trial"
 class TrialProcess:
     """One process, one grammar at a time. Its methods block, and are called in threads; `kill` in any."""
 
-    def __init__(self, folder: Path, width: int, end_ids: Collection[int], config: GrammarConfig) -> None:
+    def __init__(self, definition: KeptDefinition, width: int, end_ids: Collection[int], config: GrammarConfig) -> None:
         """The vocabulary is that of `Vocabulary`."""
-        ids = msgspec.json.encode(sorted(end_ids)).decode()
-        self._argv = [sys.executable, "-m", MODULE, str(folder.resolve()), str(width), ids, str(config.compile_bytes)]
+        self._definition = definition
+        self._width, self._end_ids = str(width), msgspec.json.encode(sorted(end_ids)).decode()
+        self._compile_bytes = str(config.compile_bytes)
         self._timeout_s = config.compile_timeout_s
         self._child: subprocess.Popen[bytes] | None = None
         self._pipes: tuple[Connection, ...] = ()
@@ -77,12 +79,14 @@ class TrialProcess:
             return self._child
         if self._child is not None:
             self._end(self._child)
+        definition = self._definition.descriptor()
         orders_in, orders = Pipe(duplex=False)
         verdicts, verdicts_out = Pipe(duplex=False)
         self._pipes = orders, verdicts
         with orders_in, verdicts_out:
             self._child = child = subprocess.Popen(
-                self._argv,
+                [sys.executable, "-m", MODULE, str(definition), self._width, self._end_ids, self._compile_bytes],
+                pass_fds=(definition,),
                 stdin=orders_in.fileno(),
                 stdout=verdicts_out.fileno(),
                 env=_environment(),

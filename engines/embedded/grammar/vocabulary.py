@@ -4,8 +4,12 @@ processes do not need.
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
 from collections.abc import Collection
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -15,15 +19,57 @@ from engines.tokenizer.control import gives_text
 from engines.tokenizer.folder import TokenizerFolder
 
 
+class KeptDefinition:
+    """A model's tokenizer in llguidance's form, in a file without a name: a process restarted later reads it there,
+    even if the model's own file is gone or replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reading = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._closed = False
+
+    def descriptor(self) -> int:
+        """The open file, which the first call writes; for threads. Raises ConfigError, OSError, and EOFError once
+        closed."""
+        with self._reading:
+            if self._closed:
+                raise EOFError
+            if self._file is None:
+                definition = TokenizerFolder.read(self._folder).definition
+                added = [{**token, "special": not gives_text(token)} for token in definition.get("added_tokens") or []]
+                file = tempfile.TemporaryFile()  # noqa: SIM115  (kept open for the processes)
+                file.write(msgspec.json.encode({**definition, "added_tokens": added}))
+                file.flush()
+                self._file = file
+            return self._file.fileno()
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._reading:
+            self._closed = True
+            if self._file is not None:
+                self._file.close()
+
+
 class Vocabulary:
     """One model's tokens. Reading a large vocabulary takes a second; compiled grammars share it."""
 
-    def __init__(self, folder: Path, width: int, end_ids: Collection[int]) -> None:
-        """width: of the model's logits. end_ids: ids that may follow a complete text. Raises ConfigError."""
-        definition = TokenizerFolder.read(folder).definition
-        added = [{**token, "special": not gives_text(token)} for token in definition.get("added_tokens") or []]
-        marked = msgspec.json.encode({**definition, "added_tokens": added}).decode()
-        self.tokens = LLTokenizer(marked, n_vocab=width, eos_token=sorted(end_ids) or None)
+    def __init__(self, definition: int, width: int, end_ids: Collection[int]) -> None:
+        """definition: the descriptor of `KeptDefinition`. width: of the model's logits. end_ids: ids that may follow a
+        complete text."""
+        # not `read`: the processes share the file's position
+        text = os.pread(definition, os.fstat(definition).st_size, 0).decode()
+        self.tokens = LLTokenizer(text, n_vocab=width, eos_token=sorted(end_ids) or None)
+
+    @classmethod
+    def read(cls, folder: Path, width: int, end_ids: Collection[int]) -> Vocabulary:
+        """The vocabulary of a model's folder or file. Raises ConfigError and OSError."""
+        kept = KeptDefinition(folder)
+        try:
+            return cls(kept.descriptor(), width, end_ids)
+        finally:
+            kept.close()
 
     def compile(self, text: str) -> tuple[LLMatcher, str | None]:
         """Compile a grammar in llguidance's own form. Returns it at its beginning, and its fault, if any. May take

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import string
 import threading
 import time
@@ -23,13 +24,14 @@ from engines.embedded.grammar.plain import PLAIN_BYTES, is_plain
 from engines.embedded.grammar.spec import GrammarSpec, ebnf_spec, object_spec, regex_spec, schema_spec
 from engines.embedded.grammar.trial_process import TrialProcess
 from engines.embedded.grammar.turns import Turns
-from engines.embedded.grammar.vocabulary import Vocabulary
+from engines.embedded.grammar.vocabulary import KeptDefinition, Vocabulary
 from engines.embedded.http.errors import error_answer
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED
 
 CHAT = SHIPPED / "slipstream-chat"
 END_IDS = Tokenizer.load(CHAT).end_ids
+DEFINITION = KeptDefinition(CHAT)
 CONFIG = GrammarConfig(compile_timeout_s=60)
 """No deadline ends what is cheap, on a machine however busy."""
 DEADLINE_S = 0.2
@@ -118,7 +120,7 @@ async def compiler() -> AsyncIterator[GrammarCompiler]:
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[TrialProcess]:
-    process = TrialProcess(CHAT, 2_048, END_IDS, CONFIG)
+    process = TrialProcess(DEFINITION, 2_048, END_IDS, CONFIG)
     yield process
     process.close()
 
@@ -273,7 +275,7 @@ async def test_compiling_leaves_the_event_loop_free(compiler: GrammarCompiler, m
 
 
 def test_a_process_says_what_the_compiler_itself_says(process: TrialProcess) -> None:
-    vocabulary = Vocabulary(CHAT, 2_048, END_IDS)
+    vocabulary = Vocabulary.read(CHAT, 2_048, END_IDS)
     for spec in (
         object_spec("f"),
         schema({"not": {}}),
@@ -288,7 +290,7 @@ def test_a_process_says_what_the_compiler_itself_says(process: TrialProcess) -> 
 
 def test_a_process_has_neither_pytorch_nor_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPSTREAM_SECRET", "hidden")
-    fresh = TrialProcess(CHAT, 2_048, END_IDS, CONFIG)
+    fresh = TrialProcess(DEFINITION, 2_048, END_IDS, CONFIG)
     fresh.warm()
     assert fresh._child is not None
     inside = Path(f"/proc/{fresh._child.pid}")
@@ -297,8 +299,23 @@ def test_a_process_has_neither_pytorch_nor_our_environment(monkeypatch: pytest.M
     fresh.close()
 
 
+def test_a_process_restarts_without_the_models_file(tmp_path: Path) -> None:
+    folder = shutil.copytree(CHAT, tmp_path / "model", ignore=shutil.ignore_patterns("draft", "*.safetensors"))
+    definition = KeptDefinition(folder)
+    process = TrialProcess(definition, 2_048, END_IDS, CONFIG)
+    process.warm()
+    shutil.rmtree(folder)
+    first = process._child
+    process.kill()
+    assert first is not None
+    first.wait()
+    assert process.run(regex_spec("[ab]{2}", "regex", CONFIG).text, threading.Event()).fault is None
+    process.close()
+    definition.close()
+
+
 def test_a_process_that_lacks_memory_ends_alone() -> None:
-    poor = TrialProcess(CHAT, 2_048, END_IDS, GrammarConfig(compile_bytes=16 * 1024 * 1024, compile_timeout_s=60))
+    poor = TrialProcess(DEFINITION, 2_048, END_IDS, GrammarConfig(compile_bytes=16 * 1024 * 1024, compile_timeout_s=60))
     with pytest.raises(EOFError):
         poor.run(schema({"type": "integer", "multipleOf": 999_983}).text, threading.Event())
     assert poor.run(object_spec("f").text, threading.Event()).fault is None
@@ -362,7 +379,7 @@ def random_plain(source: random.Random, deep: int) -> Any:
 @pytest.mark.nightly
 def test_what_is_plain_compiles_within_a_small_share_of_the_deadline() -> None:
     """CPU time, the best of three: another process's turn is not the compiler's."""
-    vocabulary, source = Vocabulary(CHAT, 2_048, END_IDS), random.Random(1)
+    vocabulary, source = Vocabulary.read(CHAT, 2_048, END_IDS), random.Random(1)
     vocabulary.compile(object_spec("f").text)
     found = 0
     while found < 150:

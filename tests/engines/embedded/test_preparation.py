@@ -155,7 +155,8 @@ from pathlib import Path
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.orders import Order, send
 from engines.embedded.grammar.trial_process import TrialProcess
-trial = TrialProcess(Path(sys.argv[1]), 2048, [2], GrammarConfig())
+from engines.embedded.grammar.vocabulary import KeptDefinition
+trial = TrialProcess(KeptDefinition(Path(sys.argv[1])), 2048, [2], GrammarConfig())
 trial.warm()
 send(trial._pipes[0], Order(sys.stdin.read(), 0.1))
 print(trial._child.pid, flush=True)

@@ -65,6 +65,10 @@ def test_scaled_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        (
+            {"general.architecture": "a\x1b[31m\n" * 50},
+            r"architecture is no name: a\\x1b\[31m\\na.*… \(350 characters\)",
+        ),
         ({"general.architecture": "gemma2"}, "general.architecture is gemma2, .* supported: llama, qwen2, qwen3"),
         ({"llama.expert_count": 8}, "llama.expert_count: mixtures of experts are not supported"),
         ({"llama.rope.scaling.type": "longrope"}, "llama.rope.scaling.type is longrope"),
@@ -113,6 +117,9 @@ def test_a_scalar_in_blocks_is_named(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(head + bytes(64))
     with pytest.raises(ConfigError, match="t has rows of 1 in blocks of 32"):
+        GgufFile.read(path)
+    path.write_bytes(head.replace(struct.pack("<Q", 1) + b"t", struct.pack("<Q", 3) + b"\n\x1bt") + bytes(64))
+    with pytest.raises(ConfigError, match=r"broken: no name: \\n\\x1bt;"):
         GgufFile.read(path)
 
 

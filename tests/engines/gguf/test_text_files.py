@@ -92,7 +92,7 @@ def test_tokens_that_end_a_turn_end_an_answer_whatever_the_file_names(tmp_path: 
 
 def test_grammars_can_be_compiled_against_it(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf")
-    vocabulary = Vocabulary(path, 2048, Tokenizer.load(path).end_ids)
+    vocabulary = Vocabulary.read(path, 2048, Tokenizer.load(path).end_ids)
     assert vocabulary.compile('%llguidance {}\nstart: "yes" | "no"\n')[1] is None
 
 
@@ -106,9 +106,27 @@ def test_grammars_can_be_compiled_against_it(tmp_path: Path) -> None:
         ({"merges": [1, 2]}, "tokenizer.ggml.merges must be a list of str"),
         ({"tokens": [1, 2]}, "tokenizer.ggml.tokens must be a list of str"),
         ({"token_type": ["1", "3"]}, "tokenizer.ggml.token_type must be a list of int"),
+        ({"tokens": None}, "tokenizer.ggml.tokens is empty or missing"),
+        ({"merges": ["no such"]}, "tokenizer.ggml.merges holds 'no such', which joins no two tokens to a third"),
+        ({"merges": ["a b\nc"]}, r"tokenizer.ggml.merges holds 'a b\\\\nc', which"),
+        (
+            {"tokens": ["a", ""], "token_type": [1, 3], "merges": None, "eos_token_id": 0},
+            "tokenizer.ggml.tokens holds control token 1 without a text",
+        ),
+        ({"pre": "x\n" * 5_000}, r"tokenizer.ggml.pre is no name: (x\\n){100}… \(10,000 characters\)"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     path = write_gguf(tmp_path / "model.gguf", changed=changed)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as refused:
         text_of(path)
+    assert refused.value.message.isprintable()
+
+
+def test_a_template_that_is_no_program_is_named_with_its_key(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", changed={"tokenizer.chat_template": "{% break %}"})
+    with pytest.raises(ConfigError, match=r"model\.gguf: tokenizer\.chat_template cannot be compiled: SyntaxError"):
+        Tokenizer.load(path)
+    template_file(path).write_text("{% if")
+    with pytest.raises(ConfigError, match=r"model\.jinja: the chat template does not parse, line 1"):
+        Tokenizer.load(path)
