@@ -335,8 +335,8 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         _require_unique("replicas", [replica.id for pool in self.pools for replica in pool.replicas])
         for name in (n for model in self.models for n in (model.name, *model.aliases) if n in RESERVED_NAMES):
             raise ConfigError(
-                f"models.{name}: no model or alias may have this name: `all` lifts a restriction to models, and `.` and "
-                "`..` are parts of paths; choose another",
+                f"models.{name}: no model or alias may have this name: `all` lifts a restriction to models, and `.` "
+                "and `..` are parts of paths; choose another",
                 param="models",
             )
         for pool in self.pools:
