@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from contracts.errors import ConfigError
 from engines.embedded.engine import Engine
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
@@ -95,6 +96,8 @@ class EngineWorker:
                 while self._step(engine):
                     pass
         # after any error the event loop must learn that its requests will not be answered
+        except ConfigError as error:  # one sentence, which the process prints as it ends
+            self._call(self._failed, error)
         except BaseException as error:
             logger.exception("engine thread ended")
             self._call(self._failed, error)

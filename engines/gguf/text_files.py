@@ -98,7 +98,7 @@ def _templates(file: GgufFile) -> tuple[str | None, str | None]:
     """The template of conversations, and the one for tools."""
     beside = template_file(file.path)
     try:
-        return beside.read_text(), None
+        return beside.read_text(encoding="utf-8-sig"), None
     except FileNotFoundError:
         return file.text(TEMPLATE), file.text(f"{TEMPLATE}.tool_use")
     except (OSError, UnicodeDecodeError) as error:

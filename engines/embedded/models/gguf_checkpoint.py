@@ -88,6 +88,8 @@ class GgufCheckpoint(Weights):
         library = self._library
         kind = library.GGMLQuantizationType[place.made.name]
         numbers: np.ndarray = library.quants.dequantize(stored.reshape(*place.shape[:-1], width), kind)
+        if not np.isfinite(numbers.sum(dtype=np.float64)):
+            raise ConfigError(f"{self._path}: a tensor holds numbers that are not finite; fetch the file again")
         return numbers.reshape(place.shape)
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from contracts.errors import ConfigError
 from engines.embedded.models import gguf_checkpoint
 from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import Int8Linears
+from engines.gguf.file import GgufFile
 from tests.engines.embedded.forward import forward
 from tests.engines.embedded.tiny import write_model
 from tests.engines.gguf import expect
@@ -49,6 +51,15 @@ def test_rows_left_as_they_are_stored_are_another_model(tmp_path: Path, monkeypa
     """The tolerance finds a wrong order of rows."""
     monkeypatch.setattr(gguf_checkpoint, "INTERLEAVED", "none")
     assert difference(write_gguf(tmp_path / "model.gguf", kind="Q8_0"), "llama Q8_0") > 4 * ROUNDED
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf")
+    with path.open("r+b") as file:
+        file.seek(GgufFile.read(path).tensors["blk.0.attn_q.weight"].start)
+        file.write(np.float32(np.nan).tobytes())
+    with pytest.raises(ConfigError, match=r"model\.gguf: a tensor holds numbers that are not finite"):
+        load_model(path, "float32")
 
 
 def test_it_is_the_model_of_the_folder_with_the_same_weights(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_its_template_renders_a_conversation_and_user_text_stays_text(tmp_path: 
 def test_a_template_beside_the_file_replaces_its_own(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf")
     beside = template_file(path)
-    beside.write_text("{{ messages[0]['content'] }}!")
+    beside.write_text("{{ messages[0]['content'] }}!", encoding="utf-8-sig")  # as editors on Windows write it
     own = Tokenizer.load(path)
     assert own.chat_ids([{"role": "user", "content": "Hi"}]) == own.encode("Hi!")
     beside.write_bytes(b"\xff")
