@@ -57,13 +57,9 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
     """Start all of it and run until a stop is asked for. Raises ConfigError when it cannot start.
 
     probe: also when an engine of the settings is not as they say. port_chosen: also when the gateway's port is taken;
-    without it, another one is picked. SIGTERM and SIGHUP cancel the task until there are processes to stop.
+    without it, another one is picked.
     """
     progress = Progress(quiet=quiet)
-    task = asyncio.current_task()
-    assert task is not None
-    for number in ending_signals():  # until the processes run: what was begun, such as a download, ends first
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     # Before anything is made, so that the usual mistakes cost no time and leave nothing behind.
     settings = await with_hub_models(settings, settings.data.models, progress.say)
     start_check.check(settings)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from slipstream.commands.options import Deployment, deployment_options, kv_budget_option, load_settings
+from slipstream.process_end import ending_signals
 
 
 @click.command()
@@ -46,7 +47,15 @@ def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> No
     port_chosen = overrides["gateway__port"] is not None or is_given(
         "gateway.port", settings_file(deployment.config_file), os.environ
     )
+
+    async def until_stopped() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in ending_signals():  # until there are processes to stop: a download that has begun ends first
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        await run(settings, probe=probe, quiet=quiet, port_chosen=port_chosen)
+
     try:
-        asyncio.run(run(settings, probe=probe, quiet=quiet, port_chosen=port_chosen))
+        asyncio.run(until_stopped())
     except asyncio.CancelledError:
         sys.exit(128 + signal.SIGTERM)

@@ -29,7 +29,12 @@ class SlowLink:
             return
         relay = asyncio.create_task(self._relay(reader, writer))
         self._relays.add(relay)
-        relay.add_done_callback(self._relays.discard)
+
+        def over(_: asyncio.Task[None]) -> None:
+            self._relays.discard(relay)
+            writer.transport.abort()  # also if the relay was cancelled before it began, or while it connected
+
+        relay.add_done_callback(over)
 
     async def close(self) -> None:
         """Cut all connections."""
@@ -61,7 +66,6 @@ class SlowLink:
         try:
             there_reader, there_writer = await connect(self._target)
         except OSError:
-            writer.transport.abort()
             return
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         parts = (self._take(reader, late), _deliver(late, there_writer), _pass_on(there_reader, writer))
@@ -72,8 +76,7 @@ class SlowLink:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for end in (writer, there_writer):
-                end.transport.abort()
+            there_writer.transport.abort()
 
     async def _take(self, reader: asyncio.StreamReader, late: asyncio.Queue[tuple[float, bytes]]) -> None:
         clock = asyncio.get_running_loop().time

@@ -68,7 +68,7 @@ async def test_what_an_engine_lacks_is_said_and_stops_up(
     assert (checked.returncode, checked.stdout) == (1, "")
     assert checked.stderr.startswith(sentence)
     port = ("--port", str(free_port()))
-    started = await asyncio.to_thread(run_here, "up", "--probe", "--config", str(file), *port, env=environment)
+    started = await asyncio.to_thread(run, "up", "--probe", "--config", str(file), *port, env=environment)
     assert (started.returncode, started.stdout) == (2, "")
     assert started.stderr.startswith(sentence)
 

@@ -48,7 +48,11 @@ class Wire:
         self.flowing.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_unix_connection(self._target)
+        try:
+            there_reader, there_writer = await asyncio.open_unix_connection(self._target)
+        except BaseException:
+            writer.transport.abort()
+            raise
         if self._is_cut:  # while this one was being made: nobody else would close it
             writer.transport.abort()
             there_writer.transport.abort()
