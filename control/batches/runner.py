@@ -49,7 +49,7 @@ class BatchRunner(LeasedWork):
     """One per worker process. store: of files; called once. Others: see `LeasedWork`."""
 
     name, leases = "batches", claims.LEASES
-    at_once, connections, requests = BATCHES_AT_ONCE, 2 * BATCHES_AT_ONCE, MOST
+    at_once, most_each, connections, requests = BATCHES_AT_ONCE, MOST, 2 * BATCHES_AT_ONCE, MOST
 
     def __init__(
         self,

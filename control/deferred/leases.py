@@ -41,13 +41,13 @@ class Leases:
         waits = f"{unfinished} AND (lease_until IS NULL OR lease_until < now())"
         # The organization with the fewest rows in hand comes first, then the row that has waited longest for its turn.
         self._claim = f"""
-WITH waiting AS (
-    SELECT id FROM {table} AS mine
-     WHERE {waits}
-     ORDER BY (SELECT count(*) FROM {table} AS other
-                WHERE other.organization_id = mine.organization_id AND other.lease_id IS NOT NULL
-                  AND other.lease_until >= now() AND {unfinished}), turn_at, id
-     LIMIT 1 FOR UPDATE SKIP LOCKED
+WITH in_hand AS (
+    SELECT organization_id, count(*) AS rows FROM {table}
+     WHERE {unfinished} AND lease_id IS NOT NULL AND lease_until >= now() GROUP BY organization_id
+), waiting AS (
+    SELECT mine.id FROM {table} AS mine LEFT JOIN in_hand USING (organization_id)
+     WHERE {waits} AND coalesce(in_hand.rows, 0) < $2
+     ORDER BY coalesce(in_hand.rows, 0), turn_at, id LIMIT 1 FOR UPDATE OF mine SKIP LOCKED
 )
 UPDATE {table} AS held SET lease_id = gen_random_uuid(), lease_until = now() + make_interval(secs => $1),
        turn_at = now()
@@ -60,9 +60,9 @@ UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => 
 """  # noqa: S608
         self._others_wait = f"SELECT EXISTS (SELECT FROM {table} WHERE {waits})"  # noqa: S608
 
-    async def claim(self, connection: Connection) -> Claim | None:
-        """Take a row that no worker has; None: there is none."""
-        row = await connection.fetchrow(self._claim, LEASE_S)
+    async def claim(self, connection: Connection, most_each: int) -> Claim | None:
+        """Take a row that no worker has; None: there is none. most_each: rows in hand of one organization."""
+        row = await connection.fetchrow(self._claim, LEASE_S, most_each)
         return None if row is None else Claim(row["id"], row["lease_id"])
 
     async def keep(self, connection: Connection, held: Claim) -> Any:

@@ -45,6 +45,8 @@ class LeasedWork:
     leases: Leases
     at_once: int
     """Rows that a worker has at once."""
+    most_each: int
+    """Rows in hand of one organization, of all workers together: the rest is for others."""
     connections: int
     """To the database."""
     requests: int
@@ -103,7 +105,9 @@ class LeasedWork:
         while not stop.is_set():
             due.clear()
             try:
-                while not (stop.is_set() or room.locked()) and (held := await self._once(self.leases.claim)):
+                while not (stop.is_set() or room.locked()) and (
+                    held := await self._once(self.leases.claim, self.most_each)
+                ):
                     await room.acquire()
                     working.create_task(self._work(held, stop)).add_done_callback(over)
                 await self._looked()

@@ -58,7 +58,7 @@ class ResponseRunner(LeasedWork):
     """One per worker process. metrics: None: none are shown. Others: see `LeasedWork`."""
 
     name, leases = "responses", work.LEASES
-    at_once, connections, requests = MOST, 8, MOST
+    at_once, most_each, connections, requests = MOST, MOST // 2, 8, MOST
 
     def __init__(
         self,

@@ -382,14 +382,26 @@ async def test_a_file_with_mistakes_fails_with_their_lines(world: World) -> None
     assert await whole_batch(world.connection, "batch_none") is None
 
 
+async def test_an_organization_holds_no_more_than_its_share_and_the_one_with_fewer_goes_first(world: World) -> None:
+    one, _ = await world.tenant()
+    other, _ = await world.tenant()
+    first, second, third = [await world.batch(owner, 1) for owner in (one, one, one)]
+    of_other = await world.batch(other, 1)
+    taken = [await claims.claim(world.connection, 2) for _ in range(4)]
+    assert [each and each.id for each in taken] == [first, of_other, second, None]
+    left = await claims.claim(world.connection, 3)
+    assert left is not None
+    assert left.id == third
+
+
 async def test_a_result_is_stored_and_billed_once_and_by_the_holder_of_the_lease_alone(world: World) -> None:
     owner, _ = await world.tenant()
     batch_id = await world.batch(owner, 2)
     connection, running = world.connection, (BatchStatus.IN_PROGRESS,)
-    held = await claims.claim(connection)
+    held = await claims.claim(connection, 1)
     assert held is not None
     assert held.id == batch_id
-    assert await claims.claim(connection) is None
+    assert await claims.claim(connection, 2) is None
     await claims.begin(connection, held, 2, "chat")
     async with lazy_pool(world.url, size=2, connect_timeout_s=5) as pool:
         ledger = Ledger(pool)
