@@ -32,6 +32,7 @@ from slipstream.commands.options import Deployment
 from slipstream.doctor import Check, Health, Outcome
 from slipstream.exit_codes import DOCTOR_EXIT
 from slipstream.lent_key import require_served
+from tests.deployment import free_port
 from tests.desired_states import seed
 from tests.slipstream.shell import VARIABLE, Shell
 from tests.waiting import eventually
@@ -251,7 +252,10 @@ def test_every_client_is_led_here_and_only_its_environment_holds_the_key(name: s
         assert msgspec.json.decode(environment["OPENCODE_CONFIG_CONTENT"])["model"] == "slipstream/qwen"
 
 
-async def test_the_doctor_names_each_part_and_the_next_step(shell: Shell, data_folder: Path) -> None:
+async def test_the_doctor_names_each_part_and_the_next_step(
+    shell: Shell, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_GATEWAY__PORT", str(free_port()))  # somebody's deployment may have 8000
     code, said = await shell.run("doctor", "--json")
     health = msgspec.json.decode(said)
     found = {each["name"]: each["outcome"] for each in health["checks"]}
