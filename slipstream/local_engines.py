@@ -155,7 +155,7 @@ def _require_ours(pool: PoolSettings, trail: str) -> None:
         )
     if pool.replicas:
         raise ConfigError(
-            f"{trail}: `up` would start this pool's engines, and replicas names others "
+            f"{trail}: `up` would start this pool's engines, and `replicas` lists other engines "
             f"({', '.join(replica.id for replica in pool.replicas)}); give one of the two, or make two pools",
             param=trail,
         )
@@ -188,9 +188,9 @@ def _name(models: Sequence[Model], pool_name: str, folder: ModelFolder) -> str:
     for one in asked[1:]:
         if one.name != asked[0].name:
             raise ConfigError(
-                f"{one.setting}: an embedded engine serves one model under one name, and those of pools.{pool_name} "
-                f"would be asked for {asked[0].name!r} by {asked[0].model.name} and for {one.name!r} by "
-                f"{one.model.name}; set it to {asked[0].name!r}, or make a pool for each",
+                f"{one.setting}: an embedded engine serves one model under one name, and of pools.{pool_name} "
+                f"{asked[0].model.name} requests {asked[0].name!r} and {one.model.name} requests {one.name!r}; set "
+                f"both to {asked[0].name!r}, or make a pool for each",
                 param=one.setting,
             )
     return asked[0].name if asked else folder.name
@@ -204,8 +204,8 @@ def _context(
     made = folder.context_tokens
     if config.context_tokens > made and config.context_tokens != of_all.context_tokens:
         raise ConfigError(
-            f"{trail}.context_tokens: {config.context_tokens:,}, and {folder.name} was made for {made:,}; give "
-            f"{made:,} at most, or 0",
+            f"{trail}.context_tokens: {config.context_tokens:,} tokens are more than {folder.name} takes; set at most "
+            f"{made:,}, or 0 for all of them",
             param=f"{trail}.context_tokens",
         )
     taken = min(config.context_tokens or made, made)

@@ -71,7 +71,9 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
     try:
         config = msgspec.json.decode((path / "config.json").read_bytes(), type=_Config)
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{setting}: {path / 'config.json'}: {error}", param=setting) from None
+        raise ConfigError(
+            f"{setting}: {path / 'config.json'} cannot be read ({error}); give a complete model folder", param=setting
+        ) from None
     if not set(config.architectures) & set(FAMILIES):
         found = excerpt(", ".join(config.architectures) or "none")
         raise ConfigError(

@@ -189,7 +189,7 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
             param="local.migration_database_url",
         )
     if loaded.pools and not loaded.models:
-        raise ConfigError("pools: there are pools but no models; say in `models` what each pool serves", param="pools")
+        raise ConfigError("pools: there are pools but no models; add a [[models]] entry for each pool", param="pools")
     for pool in loaded.pools:
         pool.check_names()
         pool.check_api_key()

@@ -119,7 +119,9 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
         if name not in kind.__struct_fields__:
             known = ", ".join(kind.__struct_fields__) or "none"
             raise validation_error(
-                f"Object contains unknown field `{name}`", kind, not_part=f"is not known here; there are: {known}."
+                f"Object contains unknown field `{name}`",
+                kind,
+                not_part=f"is not a parameter of this call; it takes: {known}.",
             )
         if not _storable(text):
             raise InvalidField(f"Invalid value for '{name}': it is not text.", param=name)

@@ -36,7 +36,7 @@ def add_tasks(app: Celery, database_url: str, store: Callable[[], FileStore], wa
         try:
             asyncio.run(delete_left_over(database_url, store()))
         except (*FAILURES, ConfigError) as error:
-            _log.warning("batches: files whose time is over stay for now: %r", error)
+            _log.warning("batches: expired files could not be deleted, and are tried again: %r", error)
 
 
 async def delete_left_over(database_url: str, store: FileStore) -> None:

@@ -41,7 +41,7 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     """
     call.visit.require_own_page()
     if not call.console.config.passwords:
-        raise PermissionDenied("Passwords open nothing here; sign in by the provider of identities.")
+        raise PermissionDenied("Signing in with a password is switched off here; sign in with your identity provider.")
     loop = asyncio.get_running_loop()
     until = loop.time() + REFUSAL_S
     address, network = subjects(call, body.email)

@@ -143,7 +143,7 @@ class Runner:
     async def _work(self, held: Claim, stop: asyncio.Event) -> None:
         """Work on it until it ends, is lost, or the process stops."""
         what = f"{held.table.removesuffix('s')} {held.id}"
-        _log.info("evals: works on %s", what)
+        _log.info("evals: %s begins", what)
         work = asyncio.create_task(self._run(held) if held.table == claims.RUNS else self._compare(held))
         keeping = asyncio.create_task(self._keep(held))
         stopping = asyncio.create_task(stop.wait())

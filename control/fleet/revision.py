@@ -140,8 +140,8 @@ def require_version(newest: Revision, expected_version: int | None) -> None:
     if expected_version not in (None, newest.state.version):
         who = f": {newest.actor} changed it ({newest.action}). " if newest.actor else ". "
         raise VersionMismatch(
-            f"The fleet is at version {newest.state.version} and not {expected_version} any more{who}"
-            "Read the present state and repeat the change with that version."
+            f"The fleet is at version {newest.state.version}, not {expected_version}{who}"
+            "Read the current state and repeat the change with that version."
         )
 
 

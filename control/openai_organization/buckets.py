@@ -89,7 +89,7 @@ def span_of(query: BucketQuery, width: Width, most: tuple[int, int] | None = Non
     if query.page is not None:
         first = datetime.fromtimestamp(int(query.page.removeprefix("page_")), UTC)
         if not begin <= first < end or _floored(first, width.duration) != first:
-            raise InvalidField("Invalid value for 'page': it is not a page's `next_page`.", param="page")
+            raise InvalidField("Invalid value for 'page': give the `next_page` of an earlier response.", param="page")
     starts = [start for number in range(query.limit or default) if (start := first + number * width.duration) < end]
     after = starts[-1] + width.duration
     return Span(width.duration, starts, f"page_{int(after.timestamp())}" if after < end else None)

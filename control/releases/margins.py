@@ -65,7 +65,10 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         quantiles = self.quantiles or list(QUANTILES)
         said = ", ".join(f"{one:g}" for one in quantiles)
         if quantiles != sorted(set(quantiles)):
-            raise InvalidField(f"Invalid value for 'quantiles': {said}. They rise.", param="margins.quantiles")
+            raise InvalidField(
+                f"Invalid value for 'quantiles': {said}. Give them in ascending order, without repeats.",
+                param="margins.quantiles",
+            )
         if self.promoted_quantile is not None and self.promoted_quantile not in quantiles:
             raise InvalidField(
                 f"Invalid value for 'promoted_quantile': {self.promoted_quantile:g}. It is one of quantiles, {said}.",

@@ -55,7 +55,7 @@ class Browsers:
             return
         given = visit.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(given.encode("utf-8", "replace"), token.csrf.encode()):
-            said = "is another session's or none" if given else "is missing"
+            said = "does not belong to this session" if given else "is missing"
             raise CsrfRefused(
                 f"X-CSRF-Token {said}; send the csrf_token that GET /console/api/session gives for this session."
             )

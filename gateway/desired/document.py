@@ -48,6 +48,6 @@ def decode(version: int, document: str) -> DesiredState:
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"desired state, version {version}: {error}; was it written by a newer release? Upgrade this instance, "
-            "or put a version that both can read"
+            "or restore a version that both releases can read: `slipstream fleet rollback`"
         ) from None
     return DesiredState(version=version, models=content.models, pools=content.pools)

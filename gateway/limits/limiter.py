@@ -212,7 +212,7 @@ class Limiter:
         try:
             await self._spending.leave(instance)
         except FAILURES as error:
-            logger.warning("gateway %s is still waited for when budgets are counted: %r", instance, error)
+            logger.warning("counts of budgets still wait for gateway %s: %r", instance, error)
 
     async def reconciled(self, instance: str) -> None:
         """Every attempt of `instance`'s earlier runs is in the ledger: end their open reservations, and recount.
@@ -294,7 +294,7 @@ class Limiter:
     def _refuse_money(self) -> NoReturn:
         self._metrics.unseeded.inc()
         raise BudgetUnavailable(
-            "What this budget has spent is being counted. Try again shortly.",
+            "The budget's spending is being counted. Try again shortly.",
             retry_after_s=self._config.seed_wait_s or 1.0,
         )
 

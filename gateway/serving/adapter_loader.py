@@ -95,7 +95,7 @@ class AdapterLoader:
             status, _ = await self._connections.fetch(engine.url, unload, self._timeout_s, pool_name=engine.pool)
             logger.info("adapter %s is unloaded by %s: status %d", name, engine.replica_id, status)
         except ServiceError as error:
-            logger.warning("adapter %s is not unloaded by %s: %s", name, engine.replica_id, error)
+            logger.warning("engine %s did not unload adapter %s: %s", engine.replica_id, name, error)
 
 
 def _not_loaded(adapter: Adapter, retry_after_s: float) -> AdapterUnavailable:

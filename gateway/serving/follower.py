@@ -84,7 +84,9 @@ class Follower:
                 if not self._sent and not (end is End.FINISHED and reading.worthwhile):
                     return False
                 if end is End.BROKEN:
-                    raise EngineFailed("The generation that this answer shared broke off.", retry_after_s=1)
+                    raise EngineFailed(
+                        "The generation that this response shares stopped early. Try again.", retry_after_s=1
+                    )
                 # the leader's end also ends this text
                 events += transcoder.feed(last_event(recording.finish_reason or "stop", recording.created, model))
             self._note_text()

@@ -66,7 +66,7 @@ def origin_of(url: str) -> URL:
     try:
         given = URL(url)
     except ValueError as error:
-        raise ConfigError(f"{url!r} is no URL: {error}") from None
+        raise ConfigError(f"{url!r} is not a URL ({error}); write http://HOST:PORT") from None
     if given.scheme not in ("http", "https") or not given.host:
         raise ConfigError(f"{url!r}: give a URL such as https://models.example.com")
     if given.path.rstrip("/") not in ("", "/v1"):

@@ -64,7 +64,7 @@ async def test_what_is_given_changes_and_the_rest_stays(shell: Shell) -> None:
         ("replicas remove b9", "there are: b0, b1"),
         ("models alias quick", "Give the model"),
         ("models set large --pool green", "no pool named 'green'"),
-        ("models set large --default-max-tokens 1 --if-version 1", "at version 2 and not 1 any more"),
+        ("models set large --default-max-tokens 1 --if-version 1", "at version 2, not 1"),
         ("fleet rollback 9", "no version '9'"),
     ],
 )

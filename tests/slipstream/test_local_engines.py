@@ -158,7 +158,7 @@ IMPOSSIBLE: dict[str, tuple[Settings, str]] = {
     ),
     "both replicas and an engine": (
         _settings({**_pool(), "replicas": [ELSEWHERE]}),
-        r"pools\.own\.engine: `up` would start this pool's engines, and replicas names others \(e\); give one",
+        r"pools\.own\.engine: `up` would start this pool's engines, and `replicas` lists other engines \(e\); give one",
     ),
     "an engine here and launched elsewhere": (
         _settings({**_pool(), "launch": {"model": "/m", "gpu": "h100"}}),
@@ -175,12 +175,12 @@ IMPOSSIBLE: dict[str, tuple[Settings, str]] = {
     "a port": (_settings(_pool(port=8_123)), r"pools\.own\.engine\.port: `up` chooses it"),
     "two names": (
         _settings(_pool(), models=(_model("one", "own"), _model("two", "own"))),
-        r"models\.two\.engine_model: an embedded engine serves one model under one name, and those of pools\.own would "
-        r"be asked for 'one' by one and for 'two' by two; set it to 'one'",
+        r"models\.two\.engine_model: an embedded engine serves one model under one name, and of pools\.own one "
+        r"requests 'one' and two requests 'two'; set both to 'one'",
     ),
     "a context beyond the model's": (
         _settings(_pool(context_tokens=5_000)),
-        r"pools\.own\.engine\.context_tokens: 5,000, and slipstream-chat was made for 4,608; give 4,608 at most",
+        r"pools\.own\.engine\.context_tokens: 5,000 tokens are more than slipstream-chat takes; set at most 4,608",
     ),
     "a promise beyond the model's": (
         _settings(_pool(), models=(_model("m", "own", context_tokens=9_000),)),

@@ -55,7 +55,7 @@ async def test_every_margin_has_an_option(shell: Shell, fresh_postgres_url: str)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--quantiles", "0.9,0.5"), "'quantiles': 0.9, 0.5. They rise."),
+        (("--quantiles", "0.9,0.5"), "'quantiles': 0.9, 0.5. Give them in ascending order, without repeats."),
         (("--promoted-quantile", "0.42"), "'promoted_quantile': 0.42. It is one of quantiles, 0.25, 0.5"),
         (("--quantiles", "p99"), "--quantiles: 'p99' is not a list of numbers"),
         (("--error-margin", "0"), "error_margin"),

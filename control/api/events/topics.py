@@ -64,4 +64,4 @@ def require_topics(principal: Principal, topics: frozenset[Topic]) -> None:
         try:
             principal.require(PERMISSIONS[topic], operator_only=topic not in OF_TENANTS)
         except PermissionDenied as error:
-            raise PermissionDenied(f"The topic '{topic}' is not yours to hear: {error.message}") from None
+            raise PermissionDenied(f"You may not subscribe to the topic '{topic}': {error.message}") from None

@@ -105,7 +105,7 @@ async def start_oidc(call: ConsoleCall, query: Beginning) -> str:
     try:
         address = await provider.address(_callback(call), pending.state, pending.nonce, pending.verifier)
     except ProviderUnavailable as error:
-        _log.warning("signing in by the provider: %s", error)
+        _log.warning("the identity provider could not be reached: %s", error)
         return f"{SIGN_IN}oidc_unavailable"
     call.cookies.append(call.console.browsers.kept_aside(call.visit, COOKIE, _sealed(call, pending), WAIT_S))
     return address
@@ -133,7 +133,7 @@ async def finish_oidc(call: ConsoleCall, query: Returning) -> str:
     except NoEntrance as error:
         return SIGN_IN + error.why
     except IdentityRefused as error:
-        _log.warning("signing in by the provider: %s", error)
+        _log.warning("the identity provider's answer was refused: %s", error)
         return f"{SIGN_IN}oidc_failed"
     except ProviderUnavailable as error:
         _log.warning("signing in by the provider: %s", error)

@@ -124,8 +124,8 @@ async def test_of_two_who_read_the_same_version_one_is_told_who_was_faster(opera
     assert first.body["differences"] == ["replica blue-0 of blue: weight 1.0 -> 2.0"]
     status, code, said = await refusal(operator, "PATCH", "/pools/blue/replicas/blue-0", {"weight": 3}, If_Match=read)
     assert (status, code) == (412, "version_mismatch")
-    assert f"at version {first.body['version']} and not" in said
-    assert "@example.com changed it (replica.weight). Read the present" in said
+    assert f"at version {first.body['version']}, not" in said
+    assert "@example.com changed it (replica.weight). Read the current" in said
     assert (await refusal(operator, "DELETE", "/models/org/large", If_Match="seven"))[:2] == (400, "invalid_value")
 
 

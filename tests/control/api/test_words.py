@@ -45,7 +45,9 @@ async def test_a_parameter_there_is_not_is_answered_with_those_there_are(people:
     answer = await operator.ask("GET", f"/organizations/{UUID(int=0)}/requests?decision=refused")
     message = answer.body["error"]["message"]
     assert (answer.status, answer.body["error"]["param"]) == (400, "decision")
-    assert message.startswith("Unknown parameter: 'decision' is not known here; there are: limit, cursor, ")
+    assert message.startswith(
+        "Unknown parameter: 'decision' is not a parameter of this call; it takes: limit, cursor, "
+    )
     assert "error_code" in message
 
 

@@ -53,7 +53,7 @@ def test_every_stage_with_customers_has_a_least_exposure() -> None:
         ({"stages": (0.01, 0.6, 1.0)}, "stages"),
         ({"stages": (0.01, 0.25)}, "stages"),
         ({"margins": Margins(least_units=[5])}, "1 of 3"),
-        ({"margins": Margins(quantiles=[0.9, 0.5])}, "'quantiles': 0.9, 0.5. They rise"),
+        ({"margins": Margins(quantiles=[0.9, 0.5])}, "'quantiles': 0.9, 0.5. Give them in ascending order"),
         ({"margins": Margins(quantiles=[0.5, 0.9], promoted_quantile=0.99)}, "'promoted_quantile': 0.99. It is one of"),
     ],
 )
