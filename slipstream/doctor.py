@@ -216,7 +216,7 @@ def _objectives(number: int, found: DiagnosisOf) -> Found:
     burning = [f"{each.tier.value}, {each.length.value}" for each in found.burning]
     if burning:
         return Outcome.FAILED, f"error budgets burn: {'; '.join(burning)}", f"`{command('diagnose')}`"
-    return Outcome.OK, f"{number} are kept", ""
+    return Outcome.OK, f"no error budget of {number} burns; `{command('diagnose slo')}` shows what each kept", ""
 
 
 def _diagnosis(found: DiagnosisOf) -> Found:

@@ -25,7 +25,7 @@ class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     were."""
     retention_days: Annotated[int, msgspec.Meta(ge=29, le=36_500)] = 92
     """How long minutes are kept; error budgets need the last 28 days."""
-    roll_up_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 60.0
+    roll_up_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 20.0
     """Seconds between two times that minutes with news are added up: how old error budgets and goodput may be."""
 
     def check(self) -> None:

@@ -9,6 +9,8 @@ from evals.slices.checks import names_only
 from evals.slices.draw import Draw
 from evals.slices.item import Question, opened, user
 
+KYIV = ("Kiev", "Kyiv")
+"""The usual spelling of earlier texts, and today's."""
 CAPITALS = {
     "France": "Paris", "Germany": "Berlin", "Spain": "Madrid", "Italy": "Rome", "Portugal": "Lisbon",
     "Austria": "Vienna", "Poland": "Warsaw", "Norway": "Oslo", "Sweden": "Stockholm", "Finland": "Helsinki",
@@ -133,7 +135,11 @@ def _question(core: str, text: str, reference: str, value: str, others: tuple[st
     return Question(
         messages=(user(text),),
         reference=reference,
-        check=functools.partial(names_only, value, others),
+        check=functools.partial(_names, value, others),
         max_tokens=40,
         cluster=core,
     )
+
+
+def _names(value: str, others: tuple[str, ...], answer: str) -> bool:
+    return names_only(value, others, answer.replace(*KYIV))

@@ -22,6 +22,7 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 from slipstream.table import table
 
 if TYPE_CHECKING:
+    from router.config import SloClass
     from tools.bench.load import Load, Span
     from tools.bench.measure import Course, Target
     from tools.bench.summary import Figure, Summary
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 KEY_LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
 """Above every load. The limits of the key's organization and project hold."""
 KEY_HOURS = 24
+LONGEST = 1 << 30
+"""Prompts of any length are below."""
 MOST_LATE_S = 0.05
 HEAD = ("", "avg", "p50", "p90", "p99", "max")
 ROWS = (
@@ -140,7 +143,7 @@ def bench(
         raise ConfigError("give one of --rate and --trace")
     if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
         raise ConfigError(f"--plot {plot}: give a file ending in .svg in a folder that exists")
-    promises = promises_of(objectives) or PROMISES
+    given = promises_of(objectives)
     arrivals = read_trace(trace) if trace is not None else []
     if seconds is None:
         seconds = max(arrivals[-1].at_s + 1e-3 - warm_up_s, 1e-3) if arrivals else 30.0
@@ -150,8 +153,9 @@ def bench(
     )  # fmt: skip
     with _target(deployment, url, key_file, (organization, project), model, endpoint) as target:
         course = asyncio.run(_measured(target, load))
+    promises = given or (_own_promises(deployment, target) if url is None else PROMISES)
     result = summary(course.answers, warm_up_s, promises)
-    click.echo(msgspec.json.encode(result).decode() if as_json else _text(target, course, result))
+    click.echo(msgspec.json.encode(result).decode() if as_json else _text(target, course, result, promises))
     if course.late_s > MOST_LATE_S:
         _say(f"requests were sent up to {course.late_s * 1e3:,.0f} ms late: this machine is too slow for this rate")
     if course.lengthened:
@@ -242,7 +246,26 @@ def _say(text: str) -> None:
     print("\r\x1b[K" if sys.stderr.isatty() else "", f"  {text}", sep="", file=sys.stderr, flush=True)
 
 
-def _text(target: Target, course: Course, result: Summary) -> str:
+def _own_promises(deployment: Deployment, target: Target) -> tuple[SloClass, ...]:
+    """Those of the deployment to the model's tier, as of chat, by which goodput is judged."""
+    from contracts.generation import Tier
+
+    tier = Tier.AUTOCOMPLETE if target.endpoint == "completions" else Tier.CHAT
+    slos = running_settings(*deployment).router.slos
+    return tuple(msgspec.structs.replace(slo, tier=Tier.CHAT) for slo in slos if slo.tier is tier)
+
+
+def _promised(promises: Sequence[SloClass]) -> str:
+    """`first token 5,000 ms and 200 ms a token up to 2,048 tokens, …`"""
+    return ", ".join(
+        f"first token {each.ttft_s * 1e3:,.0f} ms"
+        + (f" and {each.tpot_s * 1e3:,.0f} ms a token" if each.tpot_s else "")
+        + (f" up to {each.prompt_tokens:,} tokens" if each.prompt_tokens < LONGEST else "")
+        for each in promises
+    )
+
+
+def _text(target: Target, course: Course, result: Summary, promises: Sequence[SloClass]) -> str:
     rows = [(name, *_cells(getattr(result, field))) for name, field in ROWS]
     errors = ", ".join(f"{number:,} × {printable(fault)}" for fault, number in result.errors.items()) or "none"
     ended, good = result.request_count.avg, result.good_request_count.avg
@@ -257,6 +280,7 @@ def _text(target: Target, course: Course, result: Summary) -> str:
         f"prompts     {prompts:,.0f} tokens{cached}",
         f"requests    {result.request_throughput.avg:,.2f}/s, {ended:,.0f} ended",
         f"goodput     {result.goodput.avg:,.2f} requests/s: {good:,.0f} of {ended:,.0f} kept their objectives",
+        f"objectives  {_promised(promises)}",
         f"errors      {errors}",
     ]
     if result.unfinished_request_count.avg:

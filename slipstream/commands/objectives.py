@@ -18,7 +18,7 @@ objective_option = click.option(
     multiple=True,
     metavar="TOKENS:TTFT:TPOT",
     help="Measure of goodput, in ms, for prompts of up to TOKENS; several times, the shortest first; without TOKENS "
-    "for all longer ones. TPOT 0: none.  [default: Slipstream's own]",
+    "for all longer ones. TPOT 0: none.  [default: in `tools bench` those of its deployment, else Slipstream's own]",
 )
 
 

@@ -24,7 +24,7 @@ export function useTroubleReport(): { troubles: Trouble[]; known: string | null 
   const slo = useQuery({
     queryKey: ["troubles", "slo"],
     enabled: canOperate("usage.read"),
-    refetchInterval: MINUTE_MS,
+    refetchInterval: EVERY_MS,
     queryFn: () => read(api.GET("/admin/v1/slo")),
   });
   const recent = useQuery({

@@ -24,6 +24,7 @@ type Organization = Schemas["Organization"];
 const route = getRouteApi("/signed/organizations");
 
 const MOST_TOTALS = 5000;
+const OF_OPERATORS = new Set(["requests", "amount"]);
 
 /** Billed in this month (UTC), for who operates the deployment. */
 function useSpendByOrganization() {
@@ -77,7 +78,7 @@ export function Organizations() {
   );
   const spend = useSpendByOrganization();
   const spent = (row: Organization) => spend.data?.find((each) => each.organization_id === row.id);
-  const columns: Column<Organization>[] = [
+  const every: Column<Organization>[] = [
     {
       id: "name",
       heading: "Name",
@@ -144,6 +145,8 @@ export function Organizations() {
         ),
     },
   ];
+  // totals by organization are the operators'; a member's own stand on the organization's pages
+  const columns = every.filter((each) => canOperate("usage.read") || !OF_OPERATORS.has(each.id));
   const add = canOperate("organization.write") && (
     <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>
       New organization

@@ -65,7 +65,9 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
     },
     {
       quiet: true,
-      done: `${name.trim()} is added, and serves requests within seconds.`,
+      done: probe.query.probe
+        ? `${name.trim()} is added, and serves requests within seconds.`
+        : `${name.trim()} is added unchecked. The fleet page shows whether its engine serves.`,
       then: onClose,
       failed: probe.failed,
     },
