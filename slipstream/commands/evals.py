@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from control.evals.store import Comparison, Run, SliceProgress
 
 RUNS = ("queued (UTC)", "what", "model", "pools", "status", "items answered", "id")
+MADE_FOR_THEM = ("slipstream-chat", "slipstream-code")
+"""Models that were trained on tasks of the slices, which their goals are for."""
 SLICES = ("slice", "what", "right", "95 % interval", "items answered", "goal")
 VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
 LOOK_S = 0.5
@@ -423,6 +425,8 @@ def _print_run(found: RunInFull, as_json: bool) -> None:
     print("\n".join(table(SLICES, (_slice_row(each) for each in found.slices))))
     run = found.run
     where = f"pool {run.pool}" if run.pool else "as routed"
+    if run.model not in MADE_FOR_THEM and any(each.goal for each in found.slices):
+        print(f"the goals are for {' and '.join(MADE_FOR_THEM)}; compare another model with its own earlier runs")
     print(f"\n{run.model}, {where}: {run.status.value}, {run.answered:,} of {run.items:,} items answered, run {run.id}")
     for each in found.slices:
         if each.refused_items:

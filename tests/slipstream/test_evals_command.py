@@ -78,7 +78,11 @@ async def test_a_run_is_shown_slice_by_slice_with_intervals(shell: Shell, fresh_
         "missed",
     ]
     assert lines[2].split() == ["lists", "-", "-", "0", "of", "20", "-"]
-    assert lines[4] == f"chat, as routed: queued, 10 of 40 items answered, run {made['id']}"
+    assert (
+        lines[3]
+        == "the goals are for slipstream-chat and slipstream-code; compare another model with its own earlier runs"
+    )
+    assert lines[5] == f"chat, as routed: queued, 10 of 40 items answered, run {made['id']}"
     in_full = msgspec.json.decode(await shell.must("evals", "show", made["id"], "--json"))
     assert in_full["slices"][0]["score_sum"] == 8
     assert await shell.must("evals", "cancel", made["id"]) == f"{made['id']}: cancelled"
@@ -126,7 +130,7 @@ async def test_items_that_were_refused_are_counted_below_the_table(shell: Shell,
     assert "refused" not in await shell.must("evals", "show", made["id"])
     await connection.execute("UPDATE evals.items SET error_code = 'context_length_exceeded' WHERE seed > 7")
     await connection.close()
-    (line,) = (await shell.must("evals", "show", made["id"])).splitlines()[5:]
+    (line,) = (await shell.must("evals", "show", made["id"])).splitlines()[6:]
     assert line.startswith("facts: 3 items were refused and count as wrong; `slipstream evals show ")
     assert f"{made['id']} --items --slice facts --wrong --data " in line
 
