@@ -17,7 +17,7 @@ from contracts.errors import ConfigError
 from engines.performance.catalog import H100, LLAMA_70B
 from engines.performance.precision import Precision
 from slipstream.__main__ import cli
-from slipstream.engine_launch import launches, notes_of, require_launches
+from slipstream.launch_rendering import launches, notes_of, require_launches
 from slipstream.printed_page import SHOWN, with_output
 from slipstream.settings import Settings, load
 from tests.deployment import ROOT

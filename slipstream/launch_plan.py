@@ -16,8 +16,8 @@ from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from infra.local.ports import Ports
 from slipstream import model_folder
-from slipstream.engine_launch import launches
 from slipstream.hub_model import is_hub_name
+from slipstream.launch_rendering import launches
 from slipstream.pool_settings import PoolSettings
 from slipstream.settings import Settings, reachable
 from tools.launch.config import LaunchConfig
@@ -49,11 +49,11 @@ PROGRAMS = {
 
 
 class LocalLaunch(msgspec.Struct, frozen=True):
-    """One engine to start. lack: the reason why it cannot be started here; empty: it can."""
+    """One engine to start. unavailable_reason: the reason why it cannot be started here; empty: it can."""
 
     replica: Replica
     spec: LaunchSpec
-    lack: str
+    unavailable_reason: str
 
     @property
     def name(self) -> str:
@@ -78,23 +78,23 @@ def with_replicas(settings: Settings, port_of: Callable[[str], int]) -> Settings
     return msgspec.structs.replace(settings, models=models, pools=pools)
 
 
-def at_kept_ports(settings: Settings) -> Settings:
+def with_saved_ports(settings: Settings) -> Settings:
     """The same with the ports that the last `up` chose, to look at. Raises ConfigError."""
     ports = Ports(settings.data.ports_file)
-    return with_replicas(settings, lambda name: ports.kept(name) or EXAMPLE_PORT)
+    return with_replicas(settings, lambda name: ports.saved(name) or EXAMPLE_PORT)
 
 
-def lacks(settings: Settings, local: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The pools whose engines cannot be started here, each with the reason. Arguments: as of `planned`."""
+def unavailable_pools(settings: Settings, local: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The pools whose engines cannot be started here, each with the reason. Arguments: as of `plan_launches`."""
     for pool in settings.pools:
-        if pool.name in local and (lack := _lack(pool)):
-            yield pool.name, lack
+        if pool.name in local and (reason := _unavailable_reason(pool)):
+            yield pool.name, reason
 
 
-def planned(settings: Settings, local: Sequence[str]) -> tuple[LocalLaunch, ...]:
+def plan_launches(settings: Settings, local: Sequence[str]) -> tuple[LocalLaunch, ...]:
     """The engines to start, in order. settings: with them as replicas. local: of these pools. Raises ConfigError."""
     engines = [
-        LocalLaunch(replica, spec, _lack(pool))
+        LocalLaunch(replica, spec, _unavailable_reason(pool))
         for pool in settings.pools
         if pool.name in local
         for replica, spec in zip(pool.replicas, launches(settings, pool.name, "", ""), strict=True)
@@ -173,7 +173,7 @@ def _found(pool: PoolSettings, launch: LaunchConfig) -> str:
     return str(python) if python.exists() else ""
 
 
-def _lack(pool: PoolSettings) -> str:
+def _unavailable_reason(pool: PoolSettings) -> str:
     assert pool.launch is not None
     if _found(pool, pool.launch):
         return ""

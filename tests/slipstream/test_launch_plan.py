@@ -18,9 +18,9 @@ from contracts.errors import ConfigError
 from infra.local.child import State
 from infra.local.ports import Ports
 from infra.local.supervisor import Supervisor
-from slipstream import engine_log, local_launches, start_check
-from slipstream.launched_engines import LaunchedEngines
-from slipstream.local_launches import LocalLaunch
+from slipstream import engine_log, launch_plan, start_check
+from slipstream.launch_plan import LocalLaunch
+from slipstream.launch_runner import LaunchedEngines
 from slipstream.model_folder import SHIPPED
 from slipstream.processes import Processes
 from slipstream.progress import Progress
@@ -48,9 +48,9 @@ def _pool(name: str, driver: str, model: object, **given: Any) -> dict[str, Any]
 
 
 def _planned(settings: Settings) -> tuple[Settings, tuple[LocalLaunch, ...]]:
-    local = local_launches.local_pools(settings)
-    settings = local_launches.with_replicas(settings, Ports(settings.data.ports_file).pick)
-    return settings, local_launches.planned(settings, local)
+    local = launch_plan.local_pools(settings)
+    settings = launch_plan.with_replicas(settings, Ports(settings.data.ports_file).pick)
+    return settings, launch_plan.plan_launches(settings, local)
 
 
 def _fake(folder: Path) -> Path:
@@ -92,7 +92,9 @@ async def test_an_engine_is_started_kept_up_and_ended_and_two_that_cannot_start_
     said: list[str] = []
     monkeypatch.setattr(Progress, "say", lambda self, text: said.append(text))
     supervisor = Supervisor(settings.data, settings.local, said.append)
-    launched = LaunchedEngines(engines, supervisor, Processes(settings, []), Progress(quiet=False), said_every_s=0.05)
+    launched = LaunchedEngines(
+        engines, supervisor, Processes(settings, []), Progress(quiet=False), progress_interval_s=0.05
+    )
     try:
         await launched.start()
         states = {status.name: status.state for status in supervisor.status()}
@@ -151,7 +153,7 @@ def test_every_engine_is_a_replica_with_a_port_a_tokenizer_and_the_command_that_
     own = [{each.name: each.value for each in engine.spec.environment} for engine in engines]
     assert [each.get("CUDA_VISIBLE_DEVICES") for each in own] == ["0,1", "2,3", "4", None]
     assert own[2]["X"] == "a b"
-    assert [engine.lack.partition(":")[0] for engine in engines] == [
+    assert [engine.unavailable_reason.partition(":")[0] for engine in engines] == [
         "SGLang is not installed", "SGLang is not installed", "vLLM is not installed", "",
     ]  # fmt: skip
     assert "set pools.b.launch.program" in engines[2].lack
@@ -169,7 +171,7 @@ def test_sglang_is_run_by_the_python_next_to_its_script(tmp_path: Path, monkeypa
     (linked / "sglang").symlink_to(tmp_path / "sglang")
     monkeypatch.setenv("PATH", str(linked))
     _, [engine] = _planned(_settings(tmp_path / "data", _pool("a", "sglang", "slipstream-chat")))
-    assert (engine.spec.program[0], engine.lack) == (str(tmp_path / "python3"), "")
+    assert (engine.spec.program[0], engine.unavailable_reason) == (str(tmp_path / "python3"), "")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -222,4 +224,4 @@ def test_the_cause_of_an_end_is_found_before_the_lines_that_report_it(engine: st
     text, line = LOGS[engine]
     log = tmp_path / "log"
     log.write_text(text)
-    assert engine_log.cause(log) == line
+    assert engine_log.failure_line(log) == line
