@@ -156,7 +156,7 @@ def test_every_engine_is_a_replica_with_a_port_a_tokenizer_and_the_command_that_
     assert [engine.unavailable_reason.partition(":")[0] for engine in engines] == [
         "SGLang is not installed", "SGLang is not installed", "vLLM is not installed", "",
     ]  # fmt: skip
-    assert "set pools.b.launch.program" in engines[2].lack
+    assert "set pools.b.launch.program" in engines[2].unavailable_reason
     # a start is warned of them and not refused
     start_check.check(given)
     assert sum(" is not installed: no `" in warning for warning in start_check.warnings(given)) == 2
@@ -180,10 +180,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two engines at one port": ({"local_replicas": 2, "port": 9}, "port 9 is one, for 2 engines"),
     "a folder that is not here": ({"model": "/nowhere/m"}, "/nowhere/m is not on this machine; give the folder"),
     "a folder for a file": ({"driver": "llama_cpp"}, "slipstream-chat is not a GGUF file"),
-    "a setting of a card": ({"kv_dtype": "fp8"}, "launch.kv_dtype: it is computed for a card"),
-    "an engine of cards": ({"driver": "tensorrt_llm", "api_key_required": False}, "launch.gpu: empty"),
-    "two that share cards": ({"local_replicas": 2, "gpu": "h100"}, "tensor_parallel: 0, and 2 engines share"),
-    "a card for llama.cpp": ({"driver": "llama_cpp", "gpu": "h100", "model": "ggml-org/m-GGUF"}, "launch.gpu: h100"),
+    "a setting of a GPU": ({"kv_dtype": "fp8"}, "launch.kv_dtype: it is computed for a GPU"),
+    "an engine of GPUs": ({"driver": "tensorrt_llm", "api_key_required": False}, "launch.gpu: empty"),
+    "two that share GPUs": ({"local_replicas": 2, "gpu": "h100"}, "tensor_parallel: 0, and 2 engines share"),
+    "a GPU for llama.cpp": ({"driver": "llama_cpp", "gpu": "h100", "model": "ggml-org/m-GGUF"}, "launch.gpu: h100"),
 }
 
 
