@@ -30,7 +30,7 @@ _PREFIX = re.compile(
 )
 
 
-def cause(log: Path) -> str:
+def failure_line(log: Path) -> str:
     """The line that says why the engine ended; empty: it wrote none."""
     lines = _lines(log)
     for kind in _CAUSES:
@@ -40,7 +40,7 @@ def cause(log: Path) -> str:
     return lines[-1] if lines else ""
 
 
-def newest(log: Path) -> str:
+def last_line(log: Path) -> str:
     """The last line that says something; empty: it wrote none."""
     lines = _lines(log)
     return lines[-1] if lines else ""

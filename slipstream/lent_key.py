@@ -21,7 +21,7 @@ import msgspec
 from contracts.errors import ConfigError, InvalidField, NoEngine, SlipstreamError
 from contracts.printable import printable
 from slipstream.hints import command
-from slipstream.process_end import ending_signals
+from slipstream.process_end import termination_signals
 
 if TYPE_CHECKING:
     from contracts.desired_state import Model
@@ -73,7 +73,7 @@ def lent_key(
     """
     from slipstream.administration import account
 
-    for number in ending_signals():  # by default they would leave the key behind
+    for number in termination_signals():  # by default they would leave the key behind
         signal.signal(number, _leave)
     until = datetime.now(UTC) + timedelta(hours=hours)
     lent = None
@@ -98,7 +98,7 @@ def _signals_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def require_served(base: str, path: str, program: str, secret: str) -> None:
+def require_key_accepted(base: str, path: str, program: str, secret: str) -> None:
     """Return once the gateway takes the new key at the program's path. The check's empty body costs nothing.
 
     Raises NoEngine without a gateway, ConfigError for one that refuses the key or does not serve the path.

@@ -35,7 +35,7 @@ def no_fleet(refused: Mapping[str, ConfigError], given: Mapping[str, str]) -> No
         least = " and ".join(f"{OPTIONS[what]} {math.ceil(each_s * 1e3):,}" for what, each_s in nearest.least.items())
         would_do = f" There {least} or more would do, if nothing else is too much."
     others = f" (tried: {', '.join(refused)})" if len(refused) > 1 else ""
-    more = "other cards with --gpu" if option == "--precision" else "other cards with --gpu and --precision"
+    more = "other GPUs with --gpu" if option == "--precision" else "other GPUs with --gpu and --precision"
     return NoFleetFits(
         f"{option}: {given.get(option, 'as it is')}; no fleet is large enough. With {kind}{others}: "
         f"{nearest.message.rstrip('.')}.{would_do} Give another {option}, or {more}.",

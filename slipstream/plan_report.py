@@ -108,7 +108,7 @@ def text_of(plan: Plan, with_errors: bool = False) -> str:
 def _answer(told: ReportedPlan) -> str:
     plan = told.plan
     return (
-        f"{counted(told.replicas_needed, 'replica')} of {kind_of(plan)} ({counted(told.cards, 'card')}): "
+        f"{counted(told.replicas_needed, 'replica')} of {kind_of(plan)} ({counted(told.cards, 'GPU')}): "
         f"{plan.cost.per_month:,.0f} dollars a month, first token {_ms(plan.ttft_p99_s)} (p99), "
         f"{_told(plan.knee.operated_at.tpot_s * 1e3)} ms a token. {told.binding.value.capitalize()} runs out first."
     )
@@ -158,7 +158,7 @@ def _legend(errors: MeasuredErrors) -> str:
     fleet = errors.whole_fleet
     return (
         "error: planned over real, less 1, when it was last measured; by its error: the figure without it. Prefill, "
-        "bandwidth and rate were held against published figures of the same card, precision and number of cards; first "
+        "bandwidth and rate were held against published figures of the same GPU, precision and number of GPUs; first "
         "token and time per token against the modelled engine, whose own error comes on top: "
         f"{own}, against the embedded engine on a processor ({errors.modelled_ttft_p50.told}). Queueing has that of "
         "the first token it is sized by, cost that of the replicas. A whole fleet's first token, p99: "
@@ -178,7 +178,7 @@ def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:
 
 
 def _fleet(told: ReportedPlan) -> Iterator[Sequence[str]]:
-    yield "fleet", f"{told.replicas_needed:,}".rjust(10), counted(told.cards, "card"), ""
+    yield "fleet", f"{told.replicas_needed:,}".rjust(10), counted(told.cards, "GPU"), ""
     if told.replicas_by_error is not None:
         low, high = told.replicas_by_error
         yield (
@@ -222,7 +222,7 @@ def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
 
 def _cost(plan: Plan) -> Iterator[Sequence[str]]:
     cost, cached = plan.cost, plan.cost.cached
-    yield "a month of 730 hours", f"{cost.per_month:,.0f}, at {plan.hardware.card_per_hour:.2f} a card and hour"
+    yield "a month of 730 hours", f"{cost.per_month:,.0f}, at {plan.hardware.card_per_hour:.2f} a GPU and hour"
     yield "a million tokens", f"{_told(cost.per_million_tokens, 3)}, in and out together"
     yield "a million out", f"{_told(cost.per_million_output_tokens, 3)}"
     yield "a million in", f"{_told(cost.per_million_new_prompt_tokens, 3)}, computed"
@@ -265,7 +265,7 @@ def _split(plan: Plan) -> Iterator[str]:
     yield from textwrap.wrap(told, COLUMNS)
 
 
-HEAD = ("replica", "replicas", "cards", "binds", "$/month", "$/M", "error")
+HEAD = ("replica", "replicas", "GPUs", "binds", "$/month", "$/M", "error")
 
 
 COLUMNS_MEAN = (
@@ -297,7 +297,7 @@ def comparison(plans: Sequence[Plan], refusals: Iterable[Refusal]) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 card`, `6,400 cards`."""
+    """`1 GPU`, `6,400 GPUs`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 

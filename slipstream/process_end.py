@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 
-def ending_signals() -> tuple[signal.Signals, ...]:
+def termination_signals() -> tuple[signal.Signals, ...]:
     """SIGTERM, and SIGHUP of a terminal that is closed, which `nohup` has the process ignore."""
     return (signal.SIGTERM,) if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGTERM, signal.SIGHUP)
 

@@ -23,7 +23,7 @@ from slipstream.settings import Settings, reachable
 from slipstream.worker_config import PROCESSES, Queue, ready_file
 
 if TYPE_CHECKING:
-    from slipstream.local_launches import LocalLaunch
+    from slipstream.launch_plan import LocalLaunch
 
 STOP_STAGES = (("gateway", "control"), ("worker", "engine", "router"), ("valkey", "postgres"))
 """Gateways first: their last requests still need everything else. Behind them the others need the databases, and not
@@ -102,7 +102,7 @@ class Processes:
 
     def launched(self, engine: LocalLaunch) -> ChildSpec:
         """An engine of another project, by its script; it serves once /health says so."""
-        from slipstream.engine_log import cause
+        from slipstream.engine_log import failure_line
 
         url = urlsplit(engine.replica.url)
         ask = answers(url.hostname or "", url.port or 0, "/health")
@@ -114,8 +114,8 @@ class Processes:
             return False
 
         async def require_installed() -> None:
-            if engine.lack:
-                raise ConfigError(engine.lack)
+            if engine.unavailable_reason:
+                raise ConfigError(engine.unavailable_reason)
 
         return ChildSpec(
             name=engine.name,
@@ -125,7 +125,7 @@ class Processes:
             probe=is_ready,
             before_start=require_installed,
             ready_timeout_s=LAUNCH_READY_TIMEOUT_S,
-            telling_line=cause,
+            telling_line=failure_line,
         )
 
     def gateway(self, number: int) -> ChildSpec:

@@ -17,9 +17,9 @@ from gateway.http.networks import trusted_networks
 from gateway.http.page_origins import checked_origins
 from router.policies import registry as policies
 from router.protocol.address import Address
-from slipstream import local_engine_check, local_engines, local_launches
-from slipstream.engine_launch import require_launches
+from slipstream import launch_plan, local_engine_check, local_engines
 from slipstream.fleet_check import check_fleet, estimated, known_token
+from slipstream.launch_rendering import require_launches
 from slipstream.local_engine_check import Footprint
 from slipstream.settings import Settings
 from storage import valkey
@@ -55,10 +55,10 @@ def check(settings: Settings) -> list[Footprint]:
     keyring.check(settings.gateway.auth)
     EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
-    local = local_launches.local_pools(settings)
-    settings = local_launches.at_kept_ports(settings)
+    local = launch_plan.local_pools(settings)
+    settings = launch_plan.with_saved_ports(settings)
     require_launches(settings)
-    local_launches.planned(settings, local)
+    launch_plan.plan_launches(settings, local)
     served, engines = local_engines.planned(settings)
     needed = local_engine_check.check(engines)
     pools = {pool.name: pool for pool in local_engines.with_replicas(served, engines).pools}
@@ -70,13 +70,13 @@ def check(settings: Settings) -> list[Footprint]:
 
 def warnings(settings: Settings) -> Iterator[str]:
     """What to tell of settings that a start takes."""
-    local, settings = local_launches.local_pools(settings), local_launches.at_kept_ports(settings)
+    local, settings = launch_plan.local_pools(settings), launch_plan.with_saved_ports(settings)
     served, engines = local_engines.planned(settings)
     for said in (estimated(served), local_engine_check.crowded(engines)):
         if said is not None:
             yield said
-    for pool, lack in local_launches.lacks(settings, local):
-        yield f"pool {pool}: {lack}"
+    for pool, reason in launch_plan.unavailable_pools(settings, local):
+        yield f"pool {pool}: {reason}"
 
 
 def _check_local(settings: Settings) -> None:

@@ -64,7 +64,7 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
 
 async def organizations_named(connection: asyncpg.Connection[Any], which: str) -> list[UUID]:
     """The one with this id, else all with this name, the oldest first."""
-    return _believed(await connection.fetch(ORGANIZATIONS_NAMED, which))
+    return _ids_first(await connection.fetch(ORGANIZATIONS_NAMED, which))
 
 
 async def project_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
@@ -75,7 +75,7 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
         meant = _meant(which, await connection.fetch(NEWEST_PROJECTS, organization_id))
         listed = command(f"customers projects list --organization {shlex.quote(organization)}")
         raise NotFound(f"project {which!r}: {organization} has none with this id or name; {meant}`{listed}` shows them")
-    return only("project", which, _believed(found))
+    return only("project", which, _ids_first(found))
 
 
 async def adapter_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
@@ -85,7 +85,7 @@ async def adapter_named(connection: asyncpg.Connection[Any], organization: str, 
     if not found:
         listed = command(f"customers adapters list --organization {shlex.quote(organization)}")
         raise NotFound(f"adapter {which!r}: {organization} has none with this id or name; `{listed}` shows them")
-    return only("adapter", which, _believed(found))
+    return only("adapter", which, _ids_first(found))
 
 
 async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
@@ -119,7 +119,7 @@ async def _key_named(connection: asyncpg.Connection[Any], which: str, keys: Tabl
     return only(what, which, live or [found[0]["id"]])
 
 
-def _believed(rows: Sequence[asyncpg.Record]) -> list[UUID]:
+def _ids_first(rows: Sequence[asyncpg.Record]) -> list[UUID]:
     """Ids of the rows: the one that was named by its id, else all."""
     return [row["id"] for row in rows if row["by_id"]] or [row["id"] for row in rows]
 
@@ -174,7 +174,7 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
     )
     found = await call.connection.fetch(PROJECTS, organization_id, which)
     if found:
-        return only("project", which, _believed(found)), False
+        return only("project", which, _ids_first(found)), False
     _require_name("project", which)
     return (await create_project(call, organization_id, converted({"name": which}, NewProject))).id, True
 

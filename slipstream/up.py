@@ -23,7 +23,7 @@ from infra.local.child import Child, ChildSpec
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder
 from infra.local.lock import FolderLock
-from infra.local.ports import Ports, hold
+from infra.local.ports import Ports, reserve_port
 from infra.local.postgres import Postgres
 from infra.local.private import folder_error
 from infra.local.spawn import run_once
@@ -31,15 +31,15 @@ from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from migrations.revision import is_newest
 from router.config import RouterConfig
-from slipstream import banner, engine_probe, fetched_model, local_engines, local_launches, start_check, toml
+from slipstream import banner, engine_probe, fetched_model, launch_plan, local_engines, start_check, toml
 from slipstream.database import fleet_warning, live_fleet, ownership_warning
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
 from slipstream.hub_model import with_hub_models
-from slipstream.launched_engines import LaunchedEngines
+from slipstream.launch_runner import LaunchedEngines
 from slipstream.metrics_targets import listed, targets_of
-from slipstream.process_end import ending_signals
+from slipstream.process_end import termination_signals
 from slipstream.processes import STOP_STAGES, Processes, admin_url, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
 from slipstream.progress import Progress, compiles
@@ -76,7 +76,7 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
             settings = await _with_port(settings, ports, progress, chosen, kept)
             if not settings.control.mounted:
                 # let go at once: `slipstream control` does not share its port
-                (await _held(settings.control.host, settings.control.port)).close()
+                (await _reserved(settings.control.host, settings.control.port)).close()
             settings, model, lack = await _with_chat_model(settings, data, progress)
             if model is not None:
                 kept.callback(model.close)
@@ -126,13 +126,13 @@ class Up:
         """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none."""
         self._model = model
         self._lack = lack
-        launched = local_launches.local_pools(settings)
-        settings = local_launches.with_replicas(settings, ports.pick)
+        launched = launch_plan.local_pools(settings)
+        settings = launch_plan.with_replicas(settings, ports.pick)
         settings, engines = local_engines.planned(settings)
         settings = with_promises_of_this_machine(settings)
         self._engines = local_engines.placed(engines, ports)
         self._settings = _effective(local_engines.with_replicas(settings, self._engines), data, ports)
-        self._launched = local_launches.planned(self._settings, launched)
+        self._launched = launch_plan.plan_launches(self._settings, launched)
         self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
         """Where each of our processes shows its metrics."""
         ports.save()
@@ -325,7 +325,7 @@ class Up:
                 os._exit(130)
             self._supervisor.stop_requested.set()
 
-        for number in (signal.SIGINT, *ending_signals()):
+        for number in (signal.SIGINT, *termination_signals()):
             loop.add_signal_handler(number, ask)
 
 
@@ -338,24 +338,24 @@ async def _with_port(
     """
     host, port = settings.gateway.host, settings.gateway.port
     try:
-        kept.enter_context(await _held(host, port))
+        kept.enter_context(await _reserved(host, port))
     except ConfigError:
         if chosen:
             raise
     else:
         return settings
     free = ports.pick("gateway")
-    kept.enter_context(await _held(host, free))
+    kept.enter_context(await _reserved(host, free))
     progress.say(f"port {port} is in use by another program: the gateway listens on {free}; choose one with --port")
     return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, port=free))
 
 
-async def _held(host: str, port: int) -> socket.socket:
+async def _reserved(host: str, port: int) -> socket.socket:
     """Raise ConfigError when the port stays taken. Gateways of a killed predecessor may hold it a moment longer."""
     deadline = time.monotonic() + PORT_WAIT_S
     while True:
         try:
-            return hold(host, port)
+            return reserve_port(host, port)
         except ConfigError:
             if time.monotonic() > deadline:
                 raise

@@ -23,7 +23,7 @@ WRITE_TIMEOUT_S = 5.0
 logger = logging.getLogger(__name__)
 
 
-def by_column(statement: str) -> Callable[[asyncpg.Connection, Sequence[Iterable[object]]], Awaitable[object]]:
+def columnar_writer(statement: str) -> Callable[[asyncpg.Connection, Sequence[Iterable[object]]], Awaitable[object]]:
     """A write of rows by a statement that takes an array for each column."""
 
     async def write(connection: asyncpg.Connection, rows: Sequence[Iterable[object]]) -> None:

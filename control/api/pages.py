@@ -55,7 +55,9 @@ async def page_of(
     return Page(data=items, has_more=more, next_cursor=cursor)
 
 
-async def page_of_sum(connection: asyncpg.Connection[Any], kind: type[ItemT], statement: Select[Any]) -> Page[ItemT]:
+async def single_row_page(
+    connection: asyncpg.Connection[Any], kind: type[ItemT], statement: Select[Any]
+) -> Page[ItemT]:
     """The statement's one row of sums; no item where they are of no request."""
     row = await fetchrow(connection, statement)
     some = [] if row is None or row["requests"] is None else [record_of(kind, row)]

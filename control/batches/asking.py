@@ -10,7 +10,7 @@ import msgspec
 from contracts.dated_request_id import mint
 from control.batches.claims import Result
 from control.batches.line import BatchOutput, Line
-from control.deferred import asking
+from control.deferred import gateway_client
 
 ID_PREFIX = "batch_req_"
 
@@ -24,11 +24,11 @@ class Failed(Exception):
 
 
 async def ask(session: aiohttp.ClientSession, url: str, token: str, number: int, line: Line) -> Result:
-    """The line's result. Raises Failed, and what `control.deferred.asking.ask` does."""
-    answer = await asking.ask(session, url + line.url, token, bytes(line.body))
+    """The line's result. Raises Failed, and what `control.deferred.gateway_client.ask` does."""
+    answer = await gateway_client.ask(session, url + line.url, token, bytes(line.body))
     told = {"status_code": answer.status, "request_id": answer.request_id, "body": msgspec.json.decode(answer.body)}
     result = Result(number, answer.status == 200, output(line.custom_id, told, None), answer.closed)
-    if answer.status in asking.FAILED:
+    if answer.status in gateway_client.FAILED:
         raise Failed(result)
     return result
 

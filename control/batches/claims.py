@@ -11,7 +11,7 @@ import msgspec
 from contracts.generation import Caller
 from control.batches.line import LineError
 from control.batches.machine import UNFINISHED, BatchStatus, Standing, end_of
-from control.deferred.bills import billed, with_days
+from control.deferred.bills import billing_record, ensure_partitions_and_store
 from control.deferred.leases import Claim, Connection, LeaseLost, Leases
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
@@ -21,7 +21,7 @@ GATEWAY_ID = "batches"
 
 _STATUSES = ", ".join(f"'{each}'" for each in UNFINISHED)
 LEASES = Leases("gateway.batches", f"status IN ({_STATUSES})", "status")
-claim, keep, give_back, others_wait = LEASES.claim, LEASES.keep, LEASES.give_back, LEASES.others_wait
+claim, renew, release, has_waiting = LEASES.claim, LEASES.renew, LEASES.release, LEASES.has_waiting
 _READ = "SELECT *, now() AS now FROM gateway.batches WHERE id = $1 AND lease_id = $2"
 _DONE = "SELECT line FROM gateway.batch_results WHERE batch_id = $1"
 _BEGIN = f"""
@@ -151,7 +151,7 @@ async def store(
     statuses: of the batch, in which these results may come. Raises LeaseLost, also in another status.
     """
     runs = [each.closed for each in results if each.closed is not None]
-    await with_days(ledger, runs, lambda: _store(connection, ledger, held, statuses, results))
+    await ensure_partitions_and_store(ledger, runs, lambda: _store(connection, ledger, held, statuses, results))
 
 
 async def _store(
@@ -164,7 +164,7 @@ async def _store(
         new = {row["line"]: row["ok"] for row in await connection.fetch(_STORE, held.id, *columns)}
         closed = [each.closed for each in results if each.line in new and each.closed is not None]
         if closed:
-            await ledger.insert_within(connection, [billed(each) for each in closed], GATEWAY_ID)
+            await ledger.insert_within(connection, [billing_record(each) for each in closed], GATEWAY_ID)
         completed = sum(new.values())
         names = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
         tokens = [sum(getattr(each.usage, name) for each in closed) for name in names]

@@ -17,7 +17,7 @@ from control.batches.asking import Failed
 from control.batches.claims import Result
 from control.batches.line import Line
 from control.batches.pace import Pace
-from control.deferred.asking import MOST_TRIES, NoAnswer, NoRoom, TokenRefused
+from control.deferred.gateway_client import MOST_TRIES, GatewayUnreachable, RetryLater, TokenRefused
 
 PAUSE_S = 0.5
 """Pause after a refusal without a `Retry-After`, and after a failure."""
@@ -123,10 +123,10 @@ class LineRunner:
             try:
                 results.append(task.result())
                 self._pace.served()
-            except NoRoom as full:
+            except RetryLater as full:
                 self._pace.refused(self._clock(), full.retry_after_s or PAUSE_S)
                 self._again.append(found)
-            except NoAnswer:
+            except GatewayUnreachable:
                 self._pace.refused(self._clock(), PAUSE_S)
                 self._again.append(found)
             except TokenRefused as refusal:

@@ -33,7 +33,7 @@ class BatchMetrics:
         self._lines[True].inc(completed)
         self._lines[False].inc(failed)
 
-    def standing(self, found: Mapping[str, int]) -> None:
+    def set_counts(self, found: Mapping[str, int]) -> None:
         """found: numbers of batches by status; 0 of the others."""
         for status, gauge in self._batches.items():
             gauge.set(found.get(status, 0))

@@ -24,9 +24,9 @@ from control.batches.metrics import BatchMetrics
 from control.batches.models import model_check
 from control.batches.pace import MOST
 from control.batches.store import FileStore
-from control.deferred.asking import TOKEN_REFUSED
+from control.deferred.gateway_client import TOKEN_REFUSED
 from control.deferred.leases import Claim, LeaseLost
-from control.deferred.runner import LeasedWork
+from control.deferred.runner import LeasedRowWorker
 
 BATCHES_AT_ONCE = 4
 """Batches that a worker runs at once."""
@@ -45,8 +45,8 @@ GIVEN_UP = {
 _log = logging.getLogger(__name__)
 
 
-class BatchRunner(LeasedWork):
-    """One per worker process. store: of files; called once. Others: see `LeasedWork`."""
+class BatchRunner(LeasedRowWorker):
+    """One per worker process. store: of files; called once. Others: see `LeasedRowWorker`."""
 
     name, leases = "batches", claims.LEASES
     at_once, most_each, connections, requests = BATCHES_AT_ONCE, MOST, 2 * BATCHES_AT_ONCE, MOST
@@ -68,11 +68,11 @@ class BatchRunner(LeasedWork):
         self._store = self._new_store()
         await super().run(due, stop)
 
-    async def _looked(self) -> None:
+    async def _on_idle(self) -> None:
         if self._metrics is not None:
-            self._metrics.standing(await self._once(claims.by_status))
+            self._metrics.set_counts(await self._once(claims.by_status))
 
-    def _kept(self, told: Any, ended: asyncio.Event) -> None:
+    def _on_renewed(self, told: Any, ended: asyncio.Event) -> None:
         if told == BatchStatus.CANCELLING:
             ended.set()
 
@@ -136,7 +136,7 @@ class BatchRunner(LeasedWork):
             if time.monotonic() - began_s < TURN_S:
                 return False
             began_s = time.monotonic()
-            return await self._do(claims.others_wait)
+            return await self._do(claims.has_waiting)
 
         async with self._store.local(found.input_file_id) as path:
             done = await self._do(claims.done, held)

@@ -32,7 +32,7 @@ from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
 from control.api.call import AdminCall
 from control.api.moments import moment, month
-from control.api.pages import page_of, page_of_sum
+from control.api.pages import page_of, single_row_page
 from control.api.schemas import LedgerMoment, ModelName, Page, PageQuery
 from control.billing.invoice import Invoice, quick_invoice_of
 from control.tenants.adapters import AdapterName
@@ -289,7 +289,7 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
         *(rows.c[name].in_(values) for name, values in several.items() if values),
     )
     if not chosen:
-        return await page_of_sum(call.connection, UsageTotals, statement)
+        return await single_row_page(call.connection, UsageTotals, statement)
     # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
     page = await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
     return structs.replace(page, data=await _named(call, page.data))

@@ -16,13 +16,15 @@ BILLED_ATTEMPT = 1_000
 """The attempt's number in the ledger row by which a stored result is billed."""
 
 
-def billed(closed: Closed) -> Closed:
+def billing_record(closed: Closed) -> Closed:
     """The row by which the tenant pays for this run. Without an engine: reconciliation counts the run's own row."""
     opened = msgspec.structs.replace(closed.opened, attempt=BILLED_ATTEMPT, purpose=None)
     return msgspec.structs.replace(closed, opened=opened, billed=True, replica_id=None, pool=None, driver=None)
 
 
-async def with_days(ledger: Ledger, runs: Sequence[Closed], store: Callable[[], Awaitable[None]]) -> None:
+async def ensure_partitions_and_store(
+    ledger: Ledger, runs: Sequence[Closed], store: Callable[[], Awaitable[None]]
+) -> None:
     """Call `store`, a transaction that bills these runs; again if the ledger had no partition for their day yet."""
     try:
         await store()

@@ -34,7 +34,7 @@ class Claim(msgspec.Struct, frozen=True):
 class Leases:
     """Of the rows of one table with the columns id, organization_id, lease_id, lease_until and turn_at.
 
-    unfinished: SQL; true of rows that need work. told: SQL of a row; the value that `keep` returns.
+    unfinished: SQL; true of rows that need work. told: SQL of a row; the value that `renew` returns.
     """
 
     def __init__(self, table: str, unfinished: str, told: str) -> None:
@@ -54,28 +54,28 @@ UPDATE {table} AS held SET lease_id = gen_random_uuid(), lease_until = now() + m
   FROM waiting WHERE held.id = waiting.id RETURNING held.id, held.lease_id
 """  # noqa: S608
         own = "WHERE id = $1 AND lease_id = $2"
-        self._keep = f"UPDATE {table} SET lease_until = now() + make_interval(secs => $3) {own} RETURNING {told}"  # noqa: S608
-        self._give_back = f"""
+        self._renew = f"UPDATE {table} SET lease_until = now() + make_interval(secs => $3) {own} RETURNING {told}"  # noqa: S608
+        self._release = f"""
 UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => $3) {own}
 """  # noqa: S608
-        self._others_wait = f"SELECT EXISTS (SELECT FROM {table} WHERE {waits})"  # noqa: S608
+        self._has_waiting = f"SELECT EXISTS (SELECT FROM {table} WHERE {waits})"  # noqa: S608
 
     async def claim(self, connection: Connection, most_each: int) -> Claim | None:
         """Take a row that no worker has; None: there is none. most_each: rows in hand of one organization."""
         row = await connection.fetchrow(self._claim, LEASE_S, most_each)
         return None if row is None else Claim(row["id"], row["lease_id"])
 
-    async def keep(self, connection: Connection, held: Claim) -> Any:
+    async def renew(self, connection: Connection, held: Claim) -> Any:
         """Extend its lease. Raises LeaseLost."""
-        told = await connection.fetchval(self._keep, *held.key, LEASE_S)
+        told = await connection.fetchval(self._renew, *held.key, LEASE_S)
         if told is None:
             raise LeaseLost
         return told
 
-    async def give_back(self, connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
+    async def release(self, connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
         """Release it, so that another worker may continue it after the pause."""
-        await connection.execute(self._give_back, *held.key, pause_s)
+        await connection.execute(self._release, *held.key, pause_s)
 
-    async def others_wait(self, connection: Connection) -> bool:
+    async def has_waiting(self, connection: Connection) -> bool:
         """Whether a row waits for a worker."""
-        return bool(await connection.fetchval(self._others_wait))
+        return bool(await connection.fetchval(self._has_waiting))

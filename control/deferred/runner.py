@@ -16,7 +16,7 @@ import aiohttp
 import asyncpg
 
 from contracts.backoff import Backoff
-from control.deferred import asking
+from control.deferred import gateway_client
 from control.deferred.leases import Claim, LeaseLost, Leases
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT")
 _log = logging.getLogger(__name__)
 
 
-class LeasedWork:
+class LeasedRowWorker:
     """One per worker process and table.
 
     url: of the gateway. pepper: the deployment's, which tokens are made with; called once. trusted: for the gateway's
@@ -65,13 +65,13 @@ class LeasedWork:
         self._session: aiohttp.ClientSession
 
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
-        """Work on a row until it needs no more, or gives way. ended: see `_kept`. Raises LeaseLost."""
+        """Work on a row until it needs no more, or gives way. ended: see `_on_renewed`. Raises LeaseLost."""
         raise NotImplementedError
 
-    def _kept(self, told: Any, ended: asyncio.Event) -> None:
+    def _on_renewed(self, told: Any, ended: asyncio.Event) -> None:
         """The lease was renewed. told: see `Leases`. May set `ended`."""
 
-    async def _looked(self) -> None:
+    async def _on_idle(self) -> None:
         """No row waits, or no more can be taken. Raises what asyncpg raises."""
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
@@ -85,7 +85,7 @@ class LeasedWork:
         )
         self._ledger = Ledger(self._pool)
         connector = aiohttp.TCPConnector(limit=self.requests, ssl=self._trusted or True)
-        timeout = aiohttp.ClientTimeout(total=asking.TIMEOUT_S)
+        timeout = aiohttp.ClientTimeout(total=gateway_client.TIMEOUT_S)
         try:
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=timeout) as self._session,
@@ -110,7 +110,7 @@ class LeasedWork:
                 ):
                     await room.acquire()
                     working.create_task(self._work(held, stop)).add_done_callback(over)
-                await self._looked()
+                await self._on_idle()
             except FAILURES as error:
                 _log.warning("%s wait for the database: %r", self.name, error)
             with contextlib.suppress(TimeoutError):
@@ -120,7 +120,7 @@ class LeasedWork:
         """Work on it until it ends, is lost, gives way, or the process stops."""
         ended = asyncio.Event()
         work = asyncio.create_task(self._steps(held, ended))
-        keeping = asyncio.create_task(self._keep(held, ended))
+        keeping = asyncio.create_task(self._renew(held, ended))
         stopping = asyncio.create_task(stop.wait())
         tasks: tuple[asyncio.Task[Any], ...] = (work, keeping, stopping)
         try:
@@ -134,25 +134,25 @@ class LeasedWork:
         )
         match failure:
             case None:
-                await self._give_back(held)
+                await self._release(held)
             case LeaseLost():
                 _log.info("%s: %s was taken over by another worker, or has ended", self.name, held.id)
             case _:
                 _log.error("%s: %s cannot go on and is tried again", self.name, held.id, exc_info=failure)
                 with contextlib.suppress(TimeoutError):  # which ends the wait: a task would stay until the worker's end
                     await asyncio.wait_for(stop.wait(), PAUSE_S)
-                await self._give_back(held)
+                await self._release(held)
 
-    async def _give_back(self, held: Claim) -> None:
+    async def _release(self, held: Claim) -> None:
         with contextlib.suppress(*FAILURES):  # its lease ends anyway
-            await self._once(self.leases.give_back, held)
+            await self._once(self.leases.release, held)
 
-    async def _keep(self, held: Claim, ended: asyncio.Event) -> None:
+    async def _renew(self, held: Claim, ended: asyncio.Event) -> None:
         """Renew the lease, forever. Raises LeaseLost."""
         while True:
             # a database that is away does not end the work: another worker may take the expired lease, and it is lost
             with contextlib.suppress(*FAILURES):
-                self._kept(await self._once(self.leases.keep, held), ended)
+                self._on_renewed(await self._once(self.leases.renew, held), ended)
             await asyncio.sleep(KEEP_S)
 
     # the database

@@ -41,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True):
     error_code: str | None = None
 
 
-class KeyRefused(Exception):
+class GatewayKeyRefused(Exception):
     """The gateway does not take the key."""
 
 
@@ -76,7 +76,7 @@ class Asker:
         self._waits = waits
 
     async def ask(self, item: Item) -> Answer:
-        """The greedy answer. Raises KeyRefused and Unanswerable."""
+        """The greedy answer. Raises GatewayKeyRefused and Unanswerable."""
         url, backoff, began_s = self._url_of(item), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), time.monotonic()
         failed = 0
         while True:
@@ -92,7 +92,7 @@ class Asker:
                 code, message = _refusal_of(body)
                 said = f"HTTP {status}, {code}: {message}{_more_of(request_id)}"
                 if status == 401 or code == NO_SCOPE:
-                    raise KeyRefused(said)
+                    raise GatewayKeyRefused(said)
                 if code in OF_THE_ITEM:
                     return Answer("", request_id, latency_ms, code)
                 if status not in AGAIN:

@@ -24,7 +24,7 @@ from contracts.backoff import Backoff
 from contracts.errors import InvalidField, SlipstreamError
 from control.eval_runs import answers, claims
 from control.eval_runs.answers import Scored
-from control.eval_runs.asking import Answer, Asker, KeyRefused, Unanswerable
+from control.eval_runs.asking import Answer, Asker, GatewayKeyRefused, Unanswerable
 from control.eval_runs.claims import CancelAsked, Claim, LeaseLost
 from control.eval_runs.config import EvalsConfig
 from control.eval_runs.night_judge import NightJudge
@@ -284,7 +284,7 @@ class Runner:
             asker = Asker(self._session, self._url, key, target, pool, self._config.patience_s, waits)
             try:
                 return await asker.ask(item)
-            except KeyRefused as error:
+            except GatewayKeyRefused as error:
                 if last:
                     raise Unanswerable(f"{self._url} does not take the key of evals: {error}") from None
                 key = await self._other_key(key)

@@ -14,7 +14,7 @@ from control.fleet.served_names import ServedName, served_names
 from engines.drivers import registry
 from engines.drivers.llama_cpp import LlamaCppDriver
 from engines.drivers.openai import OpenAIDriver
-from engines.drivers.served_models import MODELS, PROPS, ServedModel, parse_props, parse_served_models
+from engines.drivers.served_models import MODELS, PROPS, ServedModel, parse_context_tokens, parse_served_models
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.http.engine_connections import EngineConnections
 
@@ -23,7 +23,7 @@ NAMES, NAME_CHARACTERS = 10, 100
 REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
-class KeyRefused(EngineFailed):
+class EngineKeyRefused(EngineFailed):
     """The engine refuses a request with its key, or without one."""
 
     def __init__(self, status: int) -> None:
@@ -66,7 +66,7 @@ async def _faults(
     where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
     try:
         served = await served_models(connections, pool, replica, timeout_s)
-    except KeyRefused as error:
+    except EngineKeyRefused as error:
         if with_keys:
             return [f"{where} refuses the key (status {error.status}); see the pool's api_key_file and api_key_env"]
         # a key would go to whichever address an administrator names
@@ -85,12 +85,12 @@ async def served_models(
 ) -> list[ServedModel]:
     """The models that a ready engine lists.
 
-    Raises KeyRefused, EngineFailed for an engine that is not ready, and what `connections.fetch` raises.
+    Raises EngineKeyRefused, EngineFailed for an engine that is not ready, and what `connections.fetch` raises.
     """
     for request in (registry.of_pool(pool).health(), MODELS):
         status, body = await connections.fetch(replica.url, request, timeout_s, pool_name=pool.name)
         if status in REFUSED:
-            raise KeyRefused(status)
+            raise EngineKeyRefused(status)
         if status == HTTPStatus.NOT_FOUND and pool.driver == TensorRTLLMDriver.name and request is MODELS:
             return []
         if status != HTTPStatus.OK:
@@ -128,5 +128,5 @@ async def reported_models(
     found = {each.id: each.max_model_len for each in served}
     if driver in (OpenAIDriver.name, LlamaCppDriver.name) and list(found.values()) == [None]:
         status, body = await connections.fetch(url, PROPS, timeout_s)
-        return dict.fromkeys(found, parse_props(body) if status == HTTPStatus.OK else None)
+        return dict.fromkeys(found, parse_context_tokens(body) if status == HTTPStatus.OK else None)
     return found

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, ColumnElement, and_, func, null, select
 from contracts.errors import PermissionDenied
 from control.api.call import AdminCall
 from control.api.moments import period
-from control.api.pages import page_of, page_of_sum
+from control.api.pages import page_of, single_row_page
 from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
 from control.prefixes.tables import prefix_drops, prefix_shares, prefix_texts
 from gateway.prefixes.difference import Cause, Part
@@ -174,7 +174,7 @@ async def get_prefix_totals(call: AdminCall, organization_id: UUID, query: Prefi
     }
     statement = select(*columns_of(PrefixTotals, prefix_shares, **computed)).where(_asked(organization_id, query))
     if not chosen:
-        return await page_of_sum(call.connection, PrefixTotals, statement)
+        return await single_row_page(call.connection, PrefixTotals, statement)
     return await page_of(call.connection, PrefixTotals, statement.group_by(*chosen), query, *chosen)
 
 

@@ -21,7 +21,7 @@ class ResponseMetrics:
         )
         self._responses = {status: gauge.labels(status) for status in UNFINISHED}
 
-    def standing(self, found: Mapping[str, int]) -> None:
+    def set_counts(self, found: Mapping[str, int]) -> None:
         """found: numbers of responses by status; 0 of the others."""
         for status, gauge in self._responses.items():
             gauge.set(found.get(status, 0))

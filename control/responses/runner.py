@@ -16,22 +16,22 @@ from typing import Any
 import msgspec
 
 from contracts.errors import RequestError
-from control.deferred.asking import (
+from control.deferred.gateway_client import (
     FAILED,
     MOST_TRIES,
     TOKEN_REFUSED,
     Answer,
-    NoAnswer,
-    NoRoom,
+    GatewayUnreachable,
+    RetryLater,
     TokenRefused,
     ask,
     refusal,
 )
 from control.deferred.leases import Claim
-from control.deferred.runner import LeasedWork
-from control.responses import work
+from control.deferred.runner import LeasedRowWorker
+from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
-from control.responses.work import End, Found
+from control.responses.transitions import ClaimedResponse, FinishedResponse
 from gateway.auth.delegation import BACKGROUND_PREFIX, delegated
 from gateway.wire.responses.openapi import RESPONSES_PATH
 from gateway.wire.responses.stored import with_fields
@@ -54,10 +54,10 @@ class _Made(msgspec.Struct):
 _decode_made = msgspec.json.Decoder(_Made).decode
 
 
-class ResponseRunner(LeasedWork):
-    """One per worker process. metrics: None: none are shown. Others: see `LeasedWork`."""
+class ResponseRunner(LeasedRowWorker):
+    """One per worker process. metrics: None: none are shown. Others: see `LeasedRowWorker`."""
 
-    name, leases = "responses", work.LEASES
+    name, leases = "responses", transitions.LEASES
     at_once, most_each, connections, requests = MOST, MOST // 2, 8, MOST
 
     def __init__(
@@ -73,14 +73,14 @@ class ResponseRunner(LeasedWork):
         self._told = False
         """The trouble with the gateway is in the log: all responses have the same."""
 
-    async def _looked(self) -> None:
+    async def _on_idle(self) -> None:
         if self._metrics is not None:
-            self._metrics.standing(await self._once(work.by_status))
+            self._metrics.set_counts(await self._once(transitions.by_status))
 
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
-        found = await self._do(work.begin, held)
+        found = await self._do(transitions.begin, held)
         if found.left_s <= 0:
-            reason = f"It could not be run within {work.WINDOW_S // 3600} hours. Create it again."
+            reason = f"It could not be run within {transitions.WINDOW_S // 3600} hours. Create it again."
             await self._fail(held, found, _error("server_error", reason, "response_expired"))
             return
         token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)
@@ -90,10 +90,10 @@ class ResponseRunner(LeasedWork):
             if answer.status != 200:
                 await self._refused(held, found, answer)
                 return
-        except NoRoom as full:
+        except RetryLater as full:
             await self._later(held, full.retry_after_s or PAUSE_S)
             return
-        except (NoAnswer, TokenRefused) as trouble:
+        except (GatewayUnreachable, TokenRefused) as trouble:
             if not self._told:
                 self._told = True
                 text = TOKEN_REFUSED if isinstance(trouble, TokenRefused) else NO_ANSWER
@@ -103,26 +103,26 @@ class ResponseRunner(LeasedWork):
         self._told = False
         response = with_fields(answer.body, {"created_at": _decode_made(found.response).created_at})
         try:
-            await self._do(work.end, self._ledger, held, found, End(response, answer.closed))
+            await self._do(transitions.end, self._ledger, held, found, FinishedResponse(response, answer.closed))
         except RequestError as error:  # its conversation was deleted, or is full
             await self._fail(held, found, _error("invalid_prompt", error.message, error.code, error.param))
 
-    async def _refused(self, held: Claim, found: Found, answer: Answer) -> None:
-        """End it, or run it again after a failure that may be the platform's. Raises NoAnswer."""
+    async def _refused(self, held: Claim, found: ClaimedResponse, answer: Answer) -> None:
+        """End it, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
         told = refusal(answer.body)
         if answer.status in FAILED and found.failures + 1 < MOST_TRIES:
-            await self._do(work.failed, held)
+            await self._do(transitions.count_failure, held)
             await self._later(held, PAUSE_S)
             return
         code = CODES.get(answer.status, "server_error")
         await self._fail(held, found, _error(code, told.message, told.code, told.param))
 
     async def _later(self, held: Claim, pause_s: float) -> None:
-        await self._do(self.leases.give_back, held, pause_s)
+        await self._do(self.leases.release, held, pause_s)
 
-    async def _fail(self, held: Claim, found: Found, error: dict[str, Any]) -> None:
+    async def _fail(self, held: Claim, found: ClaimedResponse, error: dict[str, Any]) -> None:
         response = with_fields(found.response, {"status": "failed", "error": error})
-        await self._do(work.end, self._ledger, held, found, End(response))
+        await self._do(transitions.end, self._ledger, held, found, FinishedResponse(response))
 
 
 def _error(code: str, message: str, kind: str | None, param: str | None = None) -> dict[str, Any]:

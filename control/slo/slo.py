@@ -34,7 +34,7 @@ from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from control.api.call import AdminCall
 from control.api.moments import period
-from control.api.pages import page_of, page_of_sum
+from control.api.pages import page_of, single_row_page
 from control.api.schemas import LedgerMoment, ModelName, Page, PageQuery, Query
 from control.slo.budget import LEAST_BAD, BurnPair
 from control.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
@@ -416,4 +416,4 @@ async def _totals(
         )
     if query.cursor is not None:
         raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
-    return await page_of_sum(call.connection, GoodputTotals, statement)
+    return await single_row_page(call.connection, GoodputTotals, statement)

@@ -37,7 +37,7 @@ class _Props(msgspec.Struct, frozen=True):
     default_generation_settings: _Generation = _Generation()
 
 
-def parse_props(body: bytes) -> int | None:
+def parse_context_tokens(body: bytes) -> int | None:
     """The response to PROPS: the longest prompt and answer of one slot. None where it has none, or cannot be read."""
     try:
         props = decode_engine_json(body, _Props, "")

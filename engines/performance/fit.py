@@ -12,20 +12,20 @@ from engines.performance.precision import Precision
 from engines.performance.roofline import Node
 
 GB = 1e9
-CARDS = (1, 2, 4, 8, 16)
-"""Numbers of cards that are proposed."""
+GPU_COUNTS = (1, 2, 4, 8, 16)
+"""Numbers of GPUs that are proposed."""
 
 
 class PrecisionNotSupported(ConfigError):
-    """The card has no units for the precision of the weights."""
+    """The GPU has no units for the precision of the weights."""
 
 
 class TensorParallelAcrossNodes(ConfigError):
-    """A layer would be spread over more cards than one machine links."""
+    """A layer would be spread over more GPUs than one machine links."""
 
 
 class HeadsNotDivisible(ConfigError):
-    """The attention heads cannot be dealt out evenly to so many cards."""
+    """The attention heads cannot be dealt out evenly to so many GPUs."""
 
 
 class WeightsDoNotFit(ConfigError):
@@ -46,7 +46,7 @@ def require_fit(node: Node, context_tokens: int) -> None:
         asked = next(each.value for each in Precision if each.weight_bytes == model.weight_bytes)
         known = " or ".join(each.value for each in Precision if gpu.peak_flops(each.weight_bytes))
         raise PrecisionNotSupported(
-            f"{gpu.name} has no units for {asked}: choose {known}, or another card", param="precision"
+            f"{gpu.name} has no units for {asked}: choose {known}, or another GPU", param="precision"
         )
     if node.gpus > gpu.per_node:
         raise TensorParallelAcrossNodes(
@@ -56,7 +56,7 @@ def require_fit(node: Node, context_tokens: int) -> None:
         )
     if model.heads % node.gpus:
         raise HeadsNotDivisible(
-            f"{model.name} has {model.heads} attention heads, which {node.gpus} cards cannot share evenly; "
+            f"{model.name} has {model.heads} attention heads, which {node.gpus} GPUs cannot share evenly; "
             f"use a divisor of {model.heads}",
             param="tensor_parallel",
         )
@@ -85,30 +85,30 @@ def _adapters(node: Node, joined: str) -> str:
 
 
 def _enough(node: Node) -> str:
-    """The next number of cards that would hold the weights, as the end of a sentence."""
+    """The next number of GPUs that would hold the weights, as the end of a sentence."""
     needed = (node.model.weights_bytes + node.adapter_bytes) / (node.gpu.memory_bytes * node.usable_memory)
-    for gpus in CARDS:
+    for gpus in GPU_COUNTS:
         if needed < gpus <= node.gpu.per_node and node.model.heads % gpus == 0:
-            return f"{gpus} cards would hold them"
-    return f"not even {_all_cards(node)} would: choose fewer bytes per weight, or cards with more memory"
+            return f"{gpus} GPUs would hold them"
+    return f"not even {_all_gpus(node)} would: choose fewer bytes per weight, or GPUs with more memory"
 
 
 def _enough_for(node: Node, context_tokens: int) -> str:
-    """The next number of cards that would hold the context, as the end of a sentence."""
-    for gpus in CARDS:
+    """The next number of GPUs that would hold the context, as the end of a sentence."""
+    for gpus in GPU_COUNTS:
         if node.gpus < gpus <= node.gpu.per_node and node.model.heads % gpus == 0:
-            # of adapters a part is on every card: in proportion is never too little
+            # of adapters a part is on every GPU: in proportion is never too little
             more = msgspec.structs.replace(node, gpus=gpus, adapter_bytes=node.adapter_bytes * gpus / node.gpus)
             if context_tokens <= more.memory.kv_tokens:
-                return f"{gpus} cards would hold it"
+                return f"{gpus} GPUs would hold it"
     return (
-        f"not even {_all_cards(node)} would hold it: shorten the context, or choose fewer bytes per weight or cards "
+        f"not even {_all_gpus(node)} would hold it: shorten the context, or choose fewer bytes per weight or GPUs "
         "with more memory"
     )
 
 
-def _all_cards(node: Node) -> str:
-    return "1 card" if node.gpu.per_node == 1 else f"{node.gpu.per_node} cards"
+def _all_gpus(node: Node) -> str:
+    return "1 GPU" if node.gpu.per_node == 1 else f"{node.gpu.per_node} GPUs"
 
 
 def _gb(size: float) -> str:

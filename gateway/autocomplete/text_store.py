@@ -18,7 +18,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.wire.gap import Gap
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind, by_column
+from storage.write_behind import WriteBehind, columnar_writer
 
 MAX_WAITING = 2_000
 BATCH = 200
@@ -54,7 +54,7 @@ class TextStore:
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
         self._rows = WriteBehind(
             pool,
-            by_column(INSERT),
+            columnar_writer(INSERT),
             "texts of completions",
             most=MAX_WAITING,
             batch=BATCH,

@@ -17,7 +17,7 @@ from gateway.prefixes.excerpt import Excerpt
 from gateway.prefixes.observer import PrefixSample
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind, by_column
+from storage.write_behind import WriteBehind, columnar_writer
 
 MAX_WAITING = 500
 EVERY_S = 60.0
@@ -59,7 +59,12 @@ class PrefixTexts:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._rows = WriteBehind(
-            pool, by_column(INSERT), "texts of prefixes", most=MAX_WAITING, batch=MAX_WAITING, on_dropped=lambda: None
+            pool,
+            columnar_writer(INSERT),
+            "texts of prefixes",
+            most=MAX_WAITING,
+            batch=MAX_WAITING,
+            on_dropped=lambda: None,
         )
         self._last_s: OrderedDict[tuple[str, str, str, str | None], float] = OrderedDict()
 

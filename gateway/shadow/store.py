@@ -16,7 +16,7 @@ from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.pair import Pair, PairTexts
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind, by_column
+from storage.write_behind import WriteBehind, columnar_writer
 
 MAX_PAIRS = 5_000
 MAX_REVIEWS = 100
@@ -70,7 +70,12 @@ class PairStore:
         dropped = metrics.pairs_dropped.inc
         self._pairs = WriteBehind(pool, _write, "shadow pairs", most=MAX_PAIRS, batch=BATCH, on_dropped=dropped)
         self._reviews = WriteBehind(
-            pool, by_column(INSERT_REVIEWS), "texts of reviews", most=MAX_REVIEWS, batch=MAX_REVIEWS, on_dropped=dropped
+            pool,
+            columnar_writer(INSERT_REVIEWS),
+            "texts of reviews",
+            most=MAX_REVIEWS,
+            batch=MAX_REVIEWS,
+            on_dropped=dropped,
         )
         self._task = BackgroundTask.every(flush_s, self.flush, "shadow pairs")
 

@@ -23,7 +23,7 @@ TRIES = 200
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def hold(host: str, port: int) -> socket.socket:
+def reserve_port(host: str, port: int) -> socket.socket:
     """A socket that keeps `host`:`port` until it is closed: only programs of this account that share ports
     (SO_REUSEPORT) can listen there, and it takes no connection itself. Raises ConfigError in one sentence when the port
     cannot be listened on.
@@ -46,11 +46,11 @@ def hold(host: str, port: int) -> socket.socket:
 
 
 class Ports:
-    """Names to ports, kept in a file. A kept port that somebody else took meanwhile is replaced."""
+    """Names to ports, kept in a file. A saved port that somebody else took meanwhile is replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._kept = self._read()
+        self._saved = self._read()
         self._given: dict[str, int] = {}
 
     def pick(self, name: str) -> int:
@@ -67,14 +67,14 @@ class Ports:
             return chosen
         raise ConfigError("no free TCP port on 127.0.0.1")
 
-    def kept(self, name: str) -> int | None:
+    def saved(self, name: str) -> int | None:
         """The port that `name` had last."""
-        return self._kept.get(name)
+        return self._saved.get(name)
 
     def _candidates(self, name: str) -> Iterator[int]:
         ephemeral = ephemeral_range()
-        if (kept := self._kept.get(name)) is not None and kept not in ephemeral:
-            yield kept
+        if (saved := self._saved.get(name)) is not None and saved not in ephemeral:
+            yield saved
         # At random, so that two deployments started at the same moment do not try the same ones.
         tried = random.choices(PICKED, k=TRIES)  # noqa: S311 - no secret
         yield from (port for port in tried if port not in ephemeral)
@@ -83,7 +83,7 @@ class Ports:
     def save(self) -> None:
         """Keep what was given, for the next start. Raises ConfigError when it cannot be written."""
         try:
-            self._path.write_bytes(msgspec.json.encode({**self._kept, **self._given}))
+            self._path.write_bytes(msgspec.json.encode({**self._saved, **self._given}))
         except OSError as error:
             raise folder_error(self._path, error) from None
 

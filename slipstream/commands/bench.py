@@ -195,7 +195,7 @@ def _target(
         return
     from contracts.generation import Tier
     from control.tenants.limits import NewLimits
-    from slipstream.lent_key import Payer, lent_key, require_served
+    from slipstream.lent_key import Payer, lent_key, require_key_accepted
     from slipstream.processes import public_url
 
     base = public_url(running_settings(*deployment))
@@ -203,7 +203,7 @@ def _target(
         deployment, "bench", Payer(*payer), NewLimits(**KEY_LIMITS), model=model, tiers=set(Tier), hours=KEY_HOURS
     ) as lent:
         chosen = endpoint or ("completions" if lent.model.tier is Tier.AUTOCOMPLETE else "chat")
-        require_served(base, f"/v1{PATHS[chosen]}", "this command", lent.secret)
+        require_key_accepted(base, f"/v1{PATHS[chosen]}", "this command", lent.secret)
         yield Target(base, lent.secret, lent.model.name, chosen)
 
 

@@ -33,8 +33,8 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
       slipstream config check --config slipstream.toml --probe
     """
     from slipstream import start_check
-    from slipstream.engine_launch import notes_of
-    from slipstream.local_launches import at_kept_ports, local_pools, planned
+    from slipstream.launch_plan import local_pools, plan_launches, with_saved_ports
+    from slipstream.launch_rendering import notes_of
 
     settings = load_settings(config_file, local__data=data)
     started = start_check.check(settings)
@@ -52,13 +52,13 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
         print(probed(asked.engines))
     for warning in start_check.warnings(settings):
         print(f"warning: {warning}", file=sys.stderr)
-    local, settings = local_pools(settings), at_kept_ports(settings)
+    local, settings = local_pools(settings), with_saved_ports(settings)
     for note in notes_of(settings):
         print(f"note: {note}", file=sys.stderr)
     for each in started if settings.models else ():
         print(f"up starts {each.engine.name}: {each.engine.folder.name}, {each}")
-    for engine in planned(settings, local):
-        print(f"up starts {engine.name}: {engine.spec.engine}{' (not installed)' if engine.lack else ''}")
+    for engine in plan_launches(settings, local):
+        print(f"up starts {engine.name}: {engine.spec.engine}{' (not installed)' if engine.unavailable_reason else ''}")
     print("settings are valid")
 
 

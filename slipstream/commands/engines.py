@@ -63,13 +63,13 @@ def render(
       slipstream tools engines render chat --format shell --output launch/
     """
     from slipstream.commands.options import load_settings
-    from slipstream.engine_launch import launches
-    from slipstream.local_launches import at_kept_ports
+    from slipstream.launch_plan import with_saved_ports
+    from slipstream.launch_rendering import launches
     from slipstream.settings import settings_file
 
     settings = load_settings(deployment.config_file, local__data=deployment.data)
     source = settings_file(deployment.config_file)
-    settings = at_kept_ports(settings)
+    settings = with_saved_ports(settings)
     specs = launches(settings, pool, replica, speculation or "", "" if source is None else str(source.absolute()))
     if output is not None:
         _write(output, specs)

@@ -52,12 +52,12 @@ TOKENS = Finite(min=1, max=100_000_000)
     "precisions",
     type=click.Choice(PRECISIONS),
     multiple=True,
-    help="Several times compares. Default: fp8 where the card has it, else bf16. nvfp4 is a projection.",
+    help="Several times compares. Default: fp8 where the GPU has it, else bf16. nvfp4 is a projection.",
 )
 @click.option(
     "--tensor-parallel",
     type=click.IntRange(1, 64),
-    metavar="CARDS",
+    metavar="GPUS",
     help="GPUs of a replica. Default: the cheapest number.",
 )
 @click.option(
@@ -161,7 +161,7 @@ def plan(
             "--ttft-ms": f"{ttft_ms:g}",
             "--tpot-ms": f"{tpot_ms:g}",
             "--gap-ms": "none" if gap_ms is None else f"{gap_ms:g}",
-            "--precision": ", ".join(precisions) or "the card's usual",
+            "--precision": ", ".join(precisions) or "the GPU's usual",
             "--tensor-parallel": str(tensor_parallel or "1, 2, 4 or 8"),
             "--context-tokens": f"{workload.context_tokens:,}",
         }
@@ -210,8 +210,8 @@ def _kinds(
     prices: Sequence[str],
     transfer_gb_s: float,
 ) -> dict[str, list[Hardware]]:
-    """Every card in every precision, each with the numbers of cards to choose from."""
-    from engines.performance.catalog import GPUS as CARDS
+    """Every GPU in every precision, each with the numbers of GPUs to choose from."""
+    from engines.performance.catalog import GPUS as KNOWN_GPUS
     from engines.performance.precision import Precision
     from tools.planning.plan import TENSOR_PARALLEL, Hardware
     from tools.planning.prices import PUBLISHED
@@ -219,17 +219,17 @@ def _kinds(
     own = _own_prices(prices, gpus)
     kinds: dict[str, list[Hardware]] = {}
     for gpu in dict.fromkeys(gpus):
-        card = CARDS[gpu]
-        for precision in dict.fromkeys(precisions or ("fp8" if card.fp8_flops else "bf16",)):
-            kinds[f"{card.name} {precision}"] = [
+        kind = KNOWN_GPUS[gpu]
+        for precision in dict.fromkeys(precisions or ("fp8" if kind.fp8_flops else "bf16",)):
+            kinds[f"{kind.name} {precision}"] = [
                 Hardware(
-                    card,
+                    kind,
                     Precision(precision),
-                    cards,
-                    own.get(gpu, PUBLISHED[card.name]),
+                    gpu_count,
+                    own.get(gpu, PUBLISHED[kind.name]),
                     transfer_gb_s * 1e9,
                 )
-                for cards in ((tensor_parallel,) if tensor_parallel else TENSOR_PARALLEL)
+                for gpu_count in ((tensor_parallel,) if tensor_parallel else TENSOR_PARALLEL)
             ]
     return kinds
 
@@ -237,11 +237,11 @@ def _kinds(
 def _own_prices(prices: Sequence[str], gpus: Sequence[str]) -> dict[str, float]:
     """By GPU. Raises ConfigError for a GPU that was not requested."""
     own = dict(_price(text) for text in prices)
-    for card, price in own.items():
-        if card not in gpus:
+    for gpu, price in own.items():
+        if gpu not in gpus:
             raise ConfigError(
-                f"--price {card}={price:g}: no {card} is planned, only {', '.join(dict.fromkeys(gpus))}; add --gpu "
-                f"{card}, or leave the price out"
+                f"--price {gpu}={price:g}: no {gpu} is planned, only {', '.join(dict.fromkeys(gpus))}; add --gpu "
+                f"{gpu}, or leave the price out"
             )
     return own
 
@@ -254,5 +254,5 @@ def _price(text: str) -> tuple[str, float]:
         price = 0.0
     if name not in GPUS or not 0 < price < float("inf"):
         known = ", ".join(GPUS)
-        raise ConfigError(f"--price {text!r}: write a card and dollars per hour, as h100=2.50; cards: {known}")
+        raise ConfigError(f"--price {text!r}: write a GPU and dollars per hour, as h100=2.50; GPUs: {known}")
     return name, price

@@ -63,7 +63,7 @@ def show(found: Pool) -> str:
 @click.option("--api-key-env", help="Environment variable with it, of gateways, router and worker.")
 @click.option("--price-per-replica-hour", type=float, help="In the deployment's currency.")
 @click.option("--hardware", help="Hardware of its replicas, for people and reports.")
-@click.option("--tensor-parallel", type=int, help="Cards that each replica is spread over; for reports.")
+@click.option("--tensor-parallel", type=int, help="GPUs that each replica is spread over; for reports.")
 @click.argument("name")
 @edit_options
 def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **given: Any) -> None:

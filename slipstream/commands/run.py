@@ -15,9 +15,9 @@ from contracts.errors import ConfigError
 from contracts.generation import Tier
 from slipstream.coding_clients import CLIENTS, Served, environment_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
-from slipstream.lent_key import Payer, lent_key, require_served
+from slipstream.lent_key import Payer, lent_key, require_key_accepted
 from slipstream.money import Money
-from slipstream.process_end import ending_signals
+from slipstream.process_end import termination_signals
 
 REQUESTS_PER_MINUTE, MAX_CONCURRENCY = 600, 16
 """More than an agent with its children sends, less than a runaway loop."""
@@ -72,7 +72,7 @@ def run(
     )
     payer = Payer(organization, project)
     with lent_key(deployment, f"run {client}", payer, limits, model=model, tiers={Tier.CHAT}, hours=hours) as lent:
-        require_served(base, chosen.path, chosen.program, lent.secret)
+        require_key_accepted(base, chosen.path, chosen.program, lent.secret)
         served = Served(base, lent.secret, lent.model.name, lent.model.context_tokens)
         print(
             f"{client} with {lent.model.name} at {base}; key {lent.key.display} is revoked when it ends, "
@@ -88,7 +88,7 @@ def _ended(arguments: list[str], environment: dict[str, str]) -> int:
     this command ends the client first."""
     with subprocess.Popen(arguments, env=environment) as child:
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT,)}
-        before |= {number: signal.signal(number, lambda *_: child.terminate()) for number in ending_signals()}
+        before |= {number: signal.signal(number, lambda *_: child.terminate()) for number in termination_signals()}
         try:
             code = child.wait()
         finally:

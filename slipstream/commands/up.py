@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from slipstream.commands.options import Deployment, deployment_options, kv_budget_option, load_settings
-from slipstream.process_end import ending_signals
+from slipstream.process_end import termination_signals
 
 
 @click.command()
@@ -51,7 +51,7 @@ def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> No
     async def until_stopped() -> None:
         task = asyncio.current_task()
         assert task is not None
-        for number in ending_signals():  # until there are processes to stop: a download that has begun ends first
+        for number in termination_signals():  # until there are processes to stop: a download that has begun ends first
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         await run(settings, probe=probe, quiet=quiet, port_chosen=port_chosen)
 

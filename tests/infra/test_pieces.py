@@ -21,7 +21,7 @@ from infra.local.folders import SOCKET_PATH_BYTES, DataFolder
 from infra.local.leftovers import processes_in
 from infra.local.lock import FolderLock, held
 from infra.local.log_file import last_line, rotate, tail
-from infra.local.ports import Ports, ephemeral_range, hold
+from infra.local.ports import Ports, ephemeral_range, reserve_port
 from infra.local.private import claim_folder, secret_text
 from tests.deployment import free_port
 from tests.small_disk import Kind, small_disk
@@ -87,14 +87,14 @@ def test_a_port_in_use_is_one_sentence() -> None:
         listener.listen()
         port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is in use .* --port"):
-            hold("127.0.0.1", port)
+            reserve_port("127.0.0.1", port)
 
 
 def test_a_held_port_is_only_for_programs_that_share_it() -> None:
     port = free_port()
-    with hold("127.0.0.1", port):
+    with reserve_port("127.0.0.1", port):
         with pytest.raises(ConfigError, match="is in use by another program"):
-            hold("127.0.0.1", port)  # a second deployment that starts at the same moment
+            reserve_port("127.0.0.1", port)  # a second deployment that starts at the same moment
         with pytest.raises(OSError, match="in use"), socket.create_server(("127.0.0.1", port)):
             pass
         with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
@@ -105,7 +105,7 @@ def test_a_held_port_is_only_for_programs_that_share_it() -> None:
             served, _ = listener.socket.accept()
         served.close()  # first, so that its end of the connection waits in TIME_WAIT
         listener.close()
-    hold("127.0.0.1", port).close()
+    reserve_port("127.0.0.1", port).close()
 
 
 def test_picked_ports_stay_unless_somebody_took_them(tmp_path: Path) -> None:

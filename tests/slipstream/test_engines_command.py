@@ -17,7 +17,7 @@ from contracts.errors import ConfigError
 from engines.performance.catalog import H100, LLAMA_70B
 from engines.performance.precision import Precision
 from slipstream.__main__ import cli
-from slipstream.engine_launch import launches, notes_of, require_launches
+from slipstream.launch_rendering import launches, notes_of, require_launches
 from slipstream.printed_page import SHOWN, with_output
 from slipstream.settings import Settings, load
 from tests.deployment import ROOT
@@ -138,7 +138,7 @@ def test_a_promise_out_of_reach_is_told_with_the_cards_that_were_tried_and_every
         launches(settings(), "chat", "", "off")
     message = refused.value.message
     assert "breaks the time per token and the time to first token" in message
-    assert ("more cards a replica" in message) is bool(cards)
+    assert ("more GPUs a replica" in message) is bool(cards)
     assert (
         "Tried: 2 x H100 a replica; with 2, " if cards else "Tried: 2, 4 and 8 x H100 a replica; with 8, "
     ) in message

@@ -166,7 +166,7 @@ def test_the_answer_stands_first_and_errors_only_where_they_are_asked_for() -> N
     only = msgspec.json.decode(run(*CHAT, "--json"))["plans"][0]
     first = " ".join(plain.split("\n\n")[0].split())
     month = f"{only['plan']['cost']['per_month']:,.0f}"
-    assert first.startswith(f"{only['replicas_needed']} replicas of 8 x H100 ({only['cards']} cards): {month} dollars")
+    assert first.startswith(f"{only['replicas_needed']} replicas of 8 x H100 ({only['cards']} GPUs): {month} dollars")
     assert first == " ".join(whole.split("\n\n")[0].split())
     assert "error" in whole.replace("--errors", "")
     assert not re.search(r"(?<!--)error", plain)
@@ -174,8 +174,8 @@ def test_the_answer_stands_first_and_errors_only_where_they_are_asked_for() -> N
 
 def test_one_card_is_not_told_in_the_plural() -> None:
     told = run("--model", "llama-8b", "--requests-per-s", "0.1", "--prompt-tokens", "300", "--output-tokens", "20")
-    assert re.search(r"^fleet +1  1 card$", told, re.M)
-    assert not re.search(r"\b1 (cards|replicas)\b", told)
+    assert re.search(r"^fleet +1  1 GPU$", told, re.M)
+    assert not re.search(r"\b1 (GPUs|replicas)\b", told)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_price_of_ones_own_is_what_the_bill_is_made_of() -> None:
     assert SOURCE in " ".join(run(*CHAT).split())
     assert SOURCE not in " ".join(run(*CHAT, "--price", "h100=2").split())
     for wrong in ("h100", "h100=0", "h100=x", "v100=2", "h100=inf"):
-        with pytest.raises(ConfigError, match="write a card and dollars per hour"):
+        with pytest.raises(ConfigError, match="write a GPU and dollars per hour"):
             run(*CHAT, "--price", wrong)
 
 
@@ -291,7 +291,7 @@ def test_what_is_missing_or_impossible_is_said() -> None:
         (
             ("--tensor-parallel", "1", "--precision", "bf16"),
             "--tensor-parallel",
-            r"^--tensor-parallel: 1; .*2 cards would hold them",
+            r"^--tensor-parallel: 1; .*2 GPUs would hold them",
         ),
     ],
 )
@@ -315,7 +315,7 @@ def test_of_several_kinds_none_of_which_fits_the_nearest_is_told() -> None:
 def test_of_a_promise_that_is_too_short_twice_both_values_are_told() -> None:
     with pytest.raises(NoFleetFits, match="breaks the time per token and the time to first token") as refused:
         run(*CHAT, "--ttft-ms", "5", "--tpot-ms", "0.5")
-    assert "more cards a replica" not in refused.value.message
+    assert "more GPUs a replica" not in refused.value.message
     told = re.search(r"There --tpot-ms (\d+) and --ttft-ms (\d+) or more would do", refused.value.message)
     assert told is not None
     assert "fleet" in run(*CHAT, "--tpot-ms", told[1], "--ttft-ms", told[2])

@@ -31,7 +31,7 @@ from slipstream.commands import run as run_command
 from slipstream.commands.options import Deployment
 from slipstream.doctor import Check, Health, Outcome
 from slipstream.exit_codes import DOCTOR_EXIT
-from slipstream.lent_key import require_served
+from slipstream.lent_key import require_key_accepted
 from tests.deployment import free_port
 from tests.desired_states import seed
 from tests.slipstream.shell import VARIABLE, Shell
@@ -226,13 +226,13 @@ async def test_a_client_that_is_not_installed_is_named_with_its_install_command(
 
 def test_a_gateway_that_cannot_serve_the_client_is_refused() -> None:
     with gateway("/v1/messages") as url:
-        require_served(url, "/v1/messages", "claude", "sk-slip-1")
+        require_key_accepted(url, "/v1/messages", "claude", "sk-slip-1")
         with pytest.raises(ConfigError, match="does not serve /v1/chat/completions, which aider speaks"):
-            require_served(url, "/v1/chat/completions", "aider", "sk-slip-1")
+            require_key_accepted(url, "/v1/chat/completions", "aider", "sk-slip-1")
         with pytest.raises(ConfigError, match="redirects to another address"):  # which would be given the key
-            require_served(f"{url}/moved", "/v1/messages", "claude", "sk-slip-1")
+            require_key_accepted(f"{url}/moved", "/v1/messages", "claude", "sk-slip-1")
     with pytest.raises(NoEngine, match=r"no gateway answers at http://127\.0\.0\.1:1"):
-        require_served("http://127.0.0.1:1", "/v1/messages", "claude", "sk-slip-1")
+        require_key_accepted("http://127.0.0.1:1", "/v1/messages", "claude", "sk-slip-1")
 
 
 @pytest.mark.parametrize("name", CLIENTS)

@@ -43,7 +43,7 @@ def _pool(option: str, url: str = "http://127.0.0.1:9") -> str:
 
 
 def _launched(launch: str, options: str = "", *, drafts: bool = False) -> str:
-    """The pool on one card an engine, by SGLang, started by somebody else."""
+    """The pool on one GPU an engine, by SGLang, started by somebody else."""
     pool = _pool(f"{options}\ntensor_parallel = 1\n").replace('"openai"', '"sglang"')
     pool = pool.replace('9" }', '9", speculation = true }') if drafts else pool
     return f"{pool}\n[pools.launch]\n{launch}\n"
@@ -176,13 +176,13 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         ),
         "pools.elsewhere.speculation.governed: the engines of 'elsewhere' draft nothing (engine.speculation.method is ",
     ),
-    "weights that do not fit their cards": (
+    "weights that do not fit their GPUs": (
         lambda at: _launched(
             'model = "/models/llama-70b"\nshape = "llama-70b"\ngpu = "h100"\ncontext_tokens = 131_072'
         ),
         "pools.elsewhere.launch: a context of 131,072 tokens × 163,840 bytes needs 21.5 GB of keys and values, but "
         "80.0 GB − 8.0 GB reserve − 70.6 GB weights leave 1.4 GB: at most 8,544 tokens; "
-        "2 cards would hold it\n",
+        "2 GPUs would hold it\n",
     ),
     "a launch without drafts that can be governed": (
         lambda at: _launched(

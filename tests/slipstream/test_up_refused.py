@@ -14,7 +14,7 @@ import pytest
 
 from contracts.errors import ConfigError
 from contracts.settings import is_given
-from infra.local.ports import Ports, hold
+from infra.local.ports import Ports, reserve_port
 from slipstream.gateway_settings import GatewaySettings
 from slipstream.progress import Progress
 from slipstream.settings import Settings
@@ -48,7 +48,7 @@ async def test_a_default_port_in_use_is_replaced_and_said_and_a_chosen_one_is_no
         with pytest.raises(ConfigError, match=f"port {taken} on 127.0.0.1 is in use .* choose another port"):
             await _with_port(settings, ports, Progress(quiet=False), True, kept)
         with pytest.raises(ConfigError, match="in use"):  # kept from other programs until it ends
-            hold("127.0.0.1", found.gateway.port)
+            reserve_port("127.0.0.1", found.gateway.port)
     assert found.gateway.port != taken
     assert f"the gateway listens on {found.gateway.port}; choose one with --port" in capsys.readouterr().err
     file.write_text("[gateway]\nport = 8000\n")

@@ -16,17 +16,17 @@ def adapters_in_batch(max_adapters: int) -> int:
     return min(ADAPTERS_IN_BATCH, max_adapters)
 
 
-def adapter_bytes(shape: ModelShape, rank: int, max_adapters: int, cards: int) -> float:
-    """On all cards together.
+def adapter_bytes(shape: ModelShape, rank: int, max_adapters: int, gpu_count: int) -> float:
+    """On all GPUs together.
 
-    Of each layer that is split by its outputs (q, k, v, gate, up) A is on every card and B is split; of o and down,
+    Of each layer that is split by its outputs (q, k, v, gate, up) A is on every GPU and B is split; of o and down,
     split by their inputs, it is the other way round.
     """
     queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     attention = shape.hidden * (2 * queries + 2 * keys)
     # a layer's parameters that are not attention's are the MLP's three matrices; embeddings, counted in, are few
     between = max(shape.parameters / shape.layers - attention, 0.0) / (3 * shape.hidden)
-    on_every_card = 7 * shape.hidden
+    on_every_gpu = 7 * shape.hidden
     split = 2 * queries + 2 * keys + 3 * between
-    per_rank = shape.layers * (cards * on_every_card + split)
+    per_rank = shape.layers * (gpu_count * on_every_gpu + split)
     return adapters_in_batch(max_adapters) * rank * per_rank * NUMBER_BYTES

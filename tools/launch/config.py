@@ -43,7 +43,7 @@ class LaunchSpeculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class LaunchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a pool is asked and what it promises, for the largest batch and the number of cards."""
+    """What a pool is asked and what it promises, for the largest batch and the number of GPUs."""
 
     prompt_tokens: Annotated[float, Meta(ge=1)]
     """Mean of the prompts."""
@@ -80,18 +80,18 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     readable here as well, its config.json tells its shape and what its weights are kept in."""
 
     gpu: Literal["", "a100", "h100", "h200", "b200"] = ""
-    """The card. Empty: another card, or none. Nothing is derived then: the engine chooses what depends on the card, and
-    what is set here is passed on. TensorRT-LLM and the embedded engine need a card."""
+    """The GPU. Empty: another GPU, or none. Nothing is derived then: the engine chooses what depends on the GPU, and
+    what is set here is passed on. TensorRT-LLM and the embedded engine need a GPU."""
 
     shape: str = ""
     """Where `model` cannot be read here: the name of a modelled shape (`llama-70b`), or a folder with its
     config.json."""
 
     gpus_per_node: Annotated[int, Meta(ge=0, le=16)] = 0
-    """Cards of one machine that NVLink joins; 0: as many as such machines have."""
+    """GPUs of one machine that NVLink joins; 0: as many as such machines have."""
 
     weights: Literal["auto", "bf16", "fp8", "nvfp4"] = "auto"
-    """Number format of the weights. auto: as the folder says; where it cannot be read, fp8 on cards that compute it."""
+    """Number format of the weights. auto: as the folder says; where it cannot be read, fp8 on GPUs that compute it."""
 
     kv_dtype: Literal["auto", "bf16", "fp8"] = "auto"
     """Number format of keys and values. auto: fp8 beside fp8 and nvfp4 weights."""
@@ -100,11 +100,11 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attention kernels. auto: fa3 on Hopper, else flashinfer; TensorRT-LLM's own there."""
 
     memory_fraction: Annotated[float, Meta(gt=0.1, le=0.98)] = MEMORY_FRACTION
-    """Part of the cards' memory for weights, draft weights, keys and values; the rest is for activations and the
+    """Part of the GPUs' memory for weights, draft weights, keys and values; the rest is for activations and the
     runtime."""
 
     chunk_tokens: Annotated[int, Meta(ge=0, le=262_144)] = 0
-    """Prompt tokens of one step; 0: as many as fill the card."""
+    """Prompt tokens of one step; 0: as many as fill the GPU."""
 
     max_running: Annotated[int, Meta(ge=0, le=4096)] = 0
     """Requests that run at once; 0: one notch under the knee that `workload` has, else what memory holds."""

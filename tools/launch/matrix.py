@@ -25,8 +25,8 @@ UNLIKELY_SHARE = 8
 CHAINS_ONLY = MappingProxyType({"vllm": "vLLM", "embedded": "the embedded engine"})
 """Drivers whose engines take a chain whatever tree is asked for. TensorRT-LLM's depends on its release."""
 
-NAMED_CARD = re.compile(rf"(?:^|[^a-z0-9]|[0-9]x)({'|'.join(GPUS)})(?![0-9])")
-"""A modelled card in a text for people, as `H100`, `8xH100` or `H200x2`; a GB200 is another."""
+NAMED_GPU = re.compile(rf"(?:^|[^a-z0-9]|[0-9]x)({'|'.join(GPUS)})(?![0-9])")
+"""A modelled GPU in a text for people, as `H100`, `8xH100` or `H200x2`; a GB200 is another."""
 
 
 class SettingsConflict(ConfigError):
@@ -71,17 +71,17 @@ def _value(target: Target, setting: str) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value) or "none"
 
 
-def _other_card(target: Target) -> str:
+def _other_gpu(target: Target) -> str:
     hardware, where = target.pool.hardware, f"pools.{target.pool.name}.hardware"
     if target.replica.hardware:
         hardware, where = target.replica.hardware, f"pools.{target.pool.name}.replicas.{target.replica.id}.hardware"
-    named = set(NAMED_CARD.findall(hardware.lower()))
+    named = set(NAMED_GPU.findall(hardware.lower()))
     if len(named) != 1 or target.launch.gpu in named:
         return ""
-    (card,) = named
+    (gpu,) = named
     return (
         f"{where} is {hardware!r}, and memory, batch and kernels are computed for {GPUS[target.launch.gpu].name}; set "
-        f'gpu = "{card}", or correct the other'
+        f'gpu = "{gpu}", or correct the other'
     )
 
 
@@ -102,7 +102,7 @@ def _small_chunks(target: Target) -> str:
     return (
         "no stream waits for a prompt on a prefill engine, and each chunk reads all earlier keys again: a prompt "
         f"of {context:,} tokens is {math.ceil(context / chunk)} chunks of {chunk:,} instead of "
-        f"{math.ceil(context / fills)} that fill the card; set at least {fills:,}, or 0"
+        f"{math.ceil(context / fills)} that fill the GPU; set at least {fills:,}, or 0"
     )
 
 
@@ -216,11 +216,11 @@ def _more_than_memory(target: Target) -> str:
 
 
 INTERACTIONS = (
-    Interaction("The card", "the hardware", "gpu", _other_card),
+    Interaction("The GPU", "the hardware", "gpu", _other_gpu),
     Interaction("Priorities", "the gateway's", "priorities", _unordered_priorities),
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _small_chunks),
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _chunk_of_decode),
-    Interaction("An FP8 cache", "the card", "kv_dtype", _fp8_cache_without_units),
+    Interaction("An FP8 cache", "the GPU", "kv_dtype", _fp8_cache_without_units),
     Interaction("A tree of drafts", "the engine", "speculation.topk", _tree_and_engine),
     Interaction("Speculation", "its table", "speculation.adaptive", _tree_and_table),
     Interaction("An adaptive table", "LoRA adapters", "speculation.adaptive", _table_and_adapters),

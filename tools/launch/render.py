@@ -42,7 +42,7 @@ class Served(msgspec.Struct, frozen=True):
     """The name that engines serve the model under."""
     context_tokens: Reasoned[int]
     tensor_parallel: Reasoned[int] | None
-    """None: the launch names no card."""
+    """None: the launch names no GPU."""
     max_running: Reasoned[int] | None
     """None: nothing but memory bounds it."""
     token_file: str
@@ -68,9 +68,9 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
             "or speculation = false for the replica",
             param=f"{field}.speculation",
         )
-    card = None
+    sizing = None
     if served.tensor_parallel is not None:
-        card = size(
+        sizing = size(
             launch,
             field,
             served.context_tokens,
@@ -79,12 +79,12 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
             speculation,
             pool.max_adapters,
         )
-    target = Target(pool, replica, launch, served.model_name, served.context_tokens, card, served.token_file)
+    target = Target(pool, replica, launch, served.model_name, served.context_tokens, sizing, served.token_file)
     notes = [] if pool.driver == LLAMA_CPP or longest_context(launch) else [CONTEXT_NOT_COMPARED]
     compared = True
-    if card is not None:
+    if sizing is not None:
         matrix.require_compatible(target)
-        compared = _require_head(target, card)
+        compared = _require_head(target, sizing)
         notes = [*matrix.notes(target), *notes]
     spec = dialect(target)
     notes += spec.notes
@@ -92,16 +92,16 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
         notes.append(NOT_COMPARED)
     if launch.speculation is not None and not speculation and not replica.speculation:
         notes.append(UNUSED_SPECULATION)
-    if card is not None and (pool.tensor_parallel or 1) != card.tensor_parallel.value:
-        cards = card.tensor_parallel.value
-        notes.append(f"reports count one card a replica: set pools.{pool.name}.tensor_parallel = {cards}")
+    if sizing is not None and (pool.tensor_parallel or 1) != sizing.tensor_parallel.value:
+        gpu_count = sizing.tensor_parallel.value
+        notes.append(f"reports count one GPU a replica: set pools.{pool.name}.tensor_parallel = {gpu_count}")
     program = (launch.program or spec.program[0], *spec.program[1:])
     own = tuple(Variable(name, value) for name, value in launch.environment.items())
     return msgspec.structs.replace(spec, notes=tuple(notes), program=program, environment=(*spec.environment, *own))
 
 
-def check_card(launch: LaunchConfig, driver: str, field: str) -> None:
-    """Raise ConfigError where settings need a card and none is named, or one is named for an engine without any."""
+def check_gpu(launch: LaunchConfig, driver: str, field: str) -> None:
+    """Raise ConfigError where settings need a GPU and none is named, or one is named for an engine without any."""
     if launch.gpu and driver == LLAMA_CPP:
         raise ConfigError(
             f"{field}.gpu: {launch.gpu}, and llama.cpp fits itself to the machine it starts on; leave it out",
@@ -109,24 +109,24 @@ def check_card(launch: LaunchConfig, driver: str, field: str) -> None:
         )
     if launch.gpu:
         return
-    if driver in NEED_CARD:
+    if driver in NEED_GPU:
         raise ConfigError(
-            f"{field}.gpu: empty, and the settings of {driver} are computed for a card; give one of {', '.join(GPUS)}",
+            f"{field}.gpu: empty, and the settings of {driver} are computed for a GPU; give one of {', '.join(GPUS)}",
             param=f"{field}.gpu",
         )
     usual = LaunchConfig(model=launch.model)
-    for name in OF_CARD:
+    for name in OF_GPU:
         if getattr(launch, name) != getattr(usual, name):
             raise ConfigError(
-                f"{field}.{name}: it is computed for a card, and {field}.gpu is empty; give gpu (one of "
+                f"{field}.{name}: it is computed for a GPU, and {field}.gpu is empty; give gpu (one of "
                 f"{', '.join(GPUS)}), or write the engine's own option into extra_arguments",
                 param=f"{field}.{name}",
             )
 
 
-NEED_CARD = ("tensorrt_llm", "embedded")
-OF_CARD = ("shape", "gpus_per_node", "weights", "kv_dtype", "attention", "chunk_tokens", "workload", "speculation")
-"""Settings of a launch that have a meaning for a modelled card only."""
+NEED_GPU = ("tensorrt_llm", "embedded")
+OF_GPU = ("shape", "gpus_per_node", "weights", "kv_dtype", "attention", "chunk_tokens", "workload", "speculation")
+"""Settings of a launch that have a meaning for a modelled GPU only."""
 UNUSED_SPECULATION = (
     "speculation is set up and this replica says that it does not draft: --speculation on prints how it would, and "
     "`speculation = true` in its entry tells the router that it does"

@@ -31,7 +31,7 @@ SET = "as set"
 ROUNDED = 0.01
 """Part that the parameters of a modelled shape, a rounded number, may be off those of a folder of it."""
 MOST_RUNNING = 256
-"""Without a promise: a step of more streams than this is bound by arithmetic on every card that is modelled."""
+"""Without a promise: a step of more streams than this is bound by arithmetic on every GPU that is modelled."""
 
 
 class Drafts(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Sizing(msgspec.Struct, frozen=True):
     """None: the folder is not on this machine."""
     tensor_parallel: Reasoned[int]
     memory: Reasoned[float]
-    """Part of the cards' memory for weights, keys and values."""
+    """Part of the GPUs' memory for weights, keys and values."""
     kv_dtype: Reasoned[str]
     attention: Reasoned[str]
     chunk_tokens: Reasoned[int]
@@ -166,7 +166,7 @@ def node_of(
 
 
 def gpu_of(launch: LaunchConfig) -> Gpu:
-    """The card, with as many in a machine as there are."""
+    """The GPU, with as many in a machine as there are."""
     gpu = GPUS[launch.gpu]
     return msgspec.structs.replace(gpu, per_node=launch.gpus_per_node or gpu.per_node)
 
@@ -235,7 +235,7 @@ def _all_that_fits(node: Node, context_tokens: int) -> Reasoned[int]:
 def _attention(launch: LaunchConfig, gpu: Gpu, field: str) -> Reasoned[str]:
     if launch.attention == "auto":
         if gpu.name in HOPPER:
-            return Reasoned("fa3", f"{gpu.name} is a Hopper card, for which FlashAttention-3 was written")
+            return Reasoned("fa3", f"{gpu.name} is a Hopper GPU, for which FlashAttention-3 was written")
         return Reasoned("flashinfer", f"FlashAttention-3 is for Hopper, and {gpu.name} is none")
     if launch.attention == "fa3" and gpu.name == "B200":
         raise ConfigError(
@@ -289,5 +289,5 @@ def _head_parameters(launch: LaunchConfig, shape: ModelShape) -> float:
     return head_parameters(Path(config.draft_model), shape)
 
 
-def _head_share(launch: LaunchConfig, shape: ModelShape, gpu: Gpu, cards: int) -> float:
-    return _head_parameters(launch, shape) * HEAD_BYTES / (gpu.memory_bytes * cards)
+def _head_share(launch: LaunchConfig, shape: ModelShape, gpu: Gpu, gpu_count: int) -> float:
+    return _head_parameters(launch, shape) * HEAD_BYTES / (gpu.memory_bytes * gpu_count)

@@ -25,21 +25,21 @@ class Target(msgspec.Struct, frozen=True):
     """The name it serves."""
     context_tokens: Reasoned[int]
     """Longest prompt and answer together."""
-    card: Sizing | None
-    """None: the launch names no card, so that nothing is derived."""
+    gpu_sizing: Sizing | None
+    """None: the launch names no GPU, so that nothing is derived."""
     token_file: str
     """Where the deployment's token is, for pools without a key of their own."""
 
     @property
     def sizing(self) -> Sizing:
-        """Of a launch that names a card."""
-        assert self.card is not None, "nothing is derived without a card"
-        return self.card
+        """Of a launch that names a GPU."""
+        assert self.gpu_sizing is not None, "nothing is derived without a GPU"
+        return self.gpu_sizing
 
     @property
     def drafts(self) -> Drafts | None:
         """How it drafts; None: it does not."""
-        return None if self.card is None else self.card.drafts
+        return None if self.gpu_sizing is None else self.gpu_sizing.drafts
 
     @property
     def field(self) -> str:

@@ -24,7 +24,7 @@ MOST_PROMPT_SHARE = 0.8
 PER_TOKEN, FIRST_TOKEN = "time per token", "time to first token"
 PROMISED = {PER_TOKEN: "promise.tpot_s", FIRST_TOKEN: "promise.ttft_s"}
 """What of the promise is broken, as a field of it."""
-PLATEAU = "a rate that rises no more"
+PLATEAU = "throughput that no longer rises"
 
 
 class OperatingPoint(msgspec.Struct, frozen=True):
@@ -166,12 +166,12 @@ def _out_of_reach(
     taken_s = {PER_TOKEN: (point.tpot_s, promise.tpot_s), FIRST_TOKEN: (first_token_s, promise.ttft_s)}
     missed = dict.fromkeys([broken, *(what for what, (taken, promised) in taken_s.items() if taken > promised)])
     node = roofline.node
-    more_cards = "more cards a replica, " if node.gpus < node.gpu.per_node else ""
+    more_gpus = "more GPUs a replica, " if node.gpus < node.gpu.per_node else ""
     return PromiseOutOfReach(
         f"no number of replicas keeps the promise: one stream alone breaks the {' and the '.join(missed)}. The prefill "
         f"of {workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms and its p99 "
         f"{first_token_s * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, a token "
-        f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; {more_cards}a smaller model or fewer "
+        f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; {more_gpus}a smaller model or fewer "
         "bytes per weight shorten both, a prefix cache or prompts of like lengths the first",
         param=PROMISED.get(broken, "promise"),
         least={PROMISED[what]: taken_s[what][0] for what in missed if what in taken_s},

@@ -17,7 +17,7 @@ from control.batches import api, asking, batches
 from control.batches.api import BatchApi
 from control.batches.folder_store import FolderStore
 from control.batches.line import Line
-from control.deferred.asking import NoAnswer, TokenRefused
+from control.deferred.gateway_client import GatewayUnreachable, TokenRefused
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.levels import Levels
 
@@ -67,9 +67,9 @@ def test_metadata_that_cannot_be_stored_is_the_clients_error(metadata: dict[str,
     ("body", "raised"),
     [
         (b'{"error": {"code": "invalid_api_key", "message": "m"}}', TokenRefused),
-        (b'{"detail": "Unauthorized"}', NoAnswer),
-        (b'"no"', NoAnswer),
-        (b'{"error": "no"}', NoAnswer),
+        (b'{"detail": "Unauthorized"}', GatewayUnreachable),
+        (b'"no"', GatewayUnreachable),
+        (b'{"error": "no"}', GatewayUnreachable),
     ],
 )
 async def test_another_servers_401_is_tried_again(body: bytes, raised: type[Exception]) -> None:

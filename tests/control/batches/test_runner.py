@@ -29,7 +29,7 @@ from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
 from control.deferred.leases import Claim, LeaseLost
-from control.deferred.runner import LeasedWork
+from control.deferred.runner import LeasedRowWorker
 from gateway.auth.keys import mint
 from gateway.desired import document
 from gateway.metering.ledger.ledger import Ledger
@@ -168,7 +168,7 @@ class Killable(BatchRunner):
         self.dead = asyncio.Event()
 
     async def _once(self, work: Any, *values: Any) -> Any:
-        if work in (claims.by_status, claims.keep, claims.others_wait):
+        if work in (claims.by_status, claims.renew, claims.has_waiting):
             return await super()._once(work, *values)
         self.steps += 1
         dying = self.steps >= self.last_step
@@ -189,7 +189,7 @@ def runner_of(world: World, served: Gateway) -> Killable:
 
 
 @contextlib.asynccontextmanager
-async def working(runner: LeasedWork) -> AsyncIterator[asyncio.Event]:
+async def working(runner: LeasedRowWorker) -> AsyncIterator[asyncio.Event]:
     """While it works; the event has it look again."""
     due, stop = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(runner.run(due, stop))

@@ -25,11 +25,11 @@ BF16_70B = Precision.BF16.of(LLAMA_70B)
 @pytest.mark.parametrize(
     ("node", "context_tokens", "kind", "said"),
     [
-        # dividing one card's bandwidth by these weights is a mistake for this reason
-        (Node("n", H100, 1, BF16_70B), 1, WeightsDoNotFit, "141.2 GB.*80.0 GB.*72.0 GB.*; 2 cards would hold them"),
+        # dividing one GPU's bandwidth by these weights is a mistake for this reason
+        (Node("n", H100, 1, BF16_70B), 1, WeightsDoNotFit, "141.2 GB.*80.0 GB.*72.0 GB.*; 2 GPUs would hold them"),
         (Node("n", H100, 1, LLAMA_70B), 10_000, ContextBeyondKv, "10,000 tokens × 163,840 bytes.*1.6 GB.*1.4 GB"),
         (Node("n", H100, 16, LLAMA_70B), 1, TensorParallelAcrossNodes, "at most 8"),
-        (Node("n", H100, 3, LLAMA_70B), 1, HeadsNotDivisible, "64 attention heads, which 3 cards"),
+        (Node("n", H100, 3, LLAMA_70B), 1, HeadsNotDivisible, "64 attention heads, which 3 GPUs"),
         (Node("n", A100, 4, LLAMA_70B), 1, PrecisionNotSupported, "A100 has no units for fp8: choose bf16, or"),
         (
             Node("n", H100, 4, Precision.NVFP4.of(LLAMA_70B)),
@@ -46,7 +46,7 @@ def test_an_impossible_launch_is_refused(node: Node, context_tokens: int, kind: 
 
 def test_a_model_that_no_machine_holds_is_told_so() -> None:
     small = Gpu("small", 1e12, 1e12, 8e9, 1e12, 1e11)
-    with pytest.raises(WeightsDoNotFit, match="not even 8 cards would"):
+    with pytest.raises(WeightsDoNotFit, match="not even 8 GPUs would"):
         require_fit(Node("n", small, 8, BF16_70B), 1)
 
 
@@ -57,7 +57,7 @@ def test_of_a_context_that_does_not_fit_the_cards_that_would_hold_it_are_told(
     gpus: int, context_tokens: int, enough: int
 ) -> None:
     node = Node("n", H100, gpus, LLAMA_70B)
-    with pytest.raises(ContextBeyondKv, match=f"; {enough} cards would hold it$"):
+    with pytest.raises(ContextBeyondKv, match=f"; {enough} GPUs would hold it$"):
         require_fit(node, context_tokens)
     require_fit(msgspec.structs.replace(node, gpus=enough), context_tokens)
     with pytest.raises(ContextBeyondKv):
@@ -65,16 +65,16 @@ def test_of_a_context_that_does_not_fit_the_cards_that_would_hold_it_are_told(
 
 
 def test_a_context_that_no_machine_holds_is_told_so() -> None:
-    with pytest.raises(ContextBeyondKv, match="; not even 8 cards would hold it: shorten the context, or"):
+    with pytest.raises(ContextBeyondKv, match="; not even 8 GPUs would hold it: shorten the context, or"):
         require_fit(Node("n", H100, 2, LLAMA_70B), 90_000_000)
     alone = msgspec.structs.replace(H100, per_node=1)
-    with pytest.raises(ContextBeyondKv, match="; not even 1 card would hold it"):
+    with pytest.raises(ContextBeyondKv, match="; not even 1 GPU would hold it"):
         require_fit(Node("n", alone, 1, LLAMA_70B), 90_000)
 
 
 def test_cards_that_would_hold_a_context_hold_the_adapters_beside_it() -> None:
     node = Node("n", H100, 1, LLAMA_70B, adapter_bytes=1e9)
-    with pytest.raises(ContextBeyondKv, match=r"; 4 cards would hold it$"):
+    with pytest.raises(ContextBeyondKv, match=r"; 4 GPUs would hold it$"):
         require_fit(node, 440_000)
     require_fit(msgspec.structs.replace(node, gpus=2, adapter_bytes=0), 440_000)
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from control.deferred import asking
+from control.deferred import gateway_client
 from control.deferred import runner as leased
 from control.responses import runner as module
-from control.responses import work
+from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
 from control.responses.runner import ResponseRunner
 from gateway.responses.background import MOST_UNFINISHED
@@ -73,7 +73,7 @@ class Killable(ResponseRunner):
     steps = 0
 
     async def _once(self, step: Any, *values: Any) -> Any:
-        if step in (self.leases.keep, work.by_status):
+        if step in (self.leases.renew, transitions.by_status):
             return await super()._once(step, *values)
         self.steps += 1
         if self.before and self.steps >= self.last_step:
@@ -203,7 +203,7 @@ async def test_what_fails_says_why_and_is_not_billed(
     async with working(runner_of(platform)):
         got = await finished(client, broken.id)
         assert (got.status, got.error.code, got.output, got.usage) == ("failed", "server_error", [], None)
-    runs = await bills(platform, broken.id, asking.MOST_TRIES)
+    runs = await bills(platform, broken.id, gateway_client.MOST_TRIES)
     assert not any(run["billed"] for run in runs)
     key = await platform.add_key(new_organization=True)
     theirs = client.with_options(api_key=key.secret)
@@ -216,7 +216,7 @@ async def test_what_fails_says_why_and_is_not_billed(
 
         assert await eventually(ended) == "This API key has been revoked."
     late = await create(client)
-    monkeypatch.setattr(work, "WINDOW_S", 0)
+    monkeypatch.setattr(transitions, "WINDOW_S", 0)
     async with working(runner_of(platform)):
         got = await finished(client, late.id)
     assert (got.status, got.error.to_dict()["type"]) == ("failed", "response_expired")

@@ -36,7 +36,7 @@ def test_its_options_and_settings_are_there() -> None:
 
 @pytest.mark.parametrize(
     ("changed", "cards", "told"),
-    [({}, 2, "runs on one card"), ({"weights": "fp8"}, 1, "BF16 only"), ({"kv_dtype": "fp8"}, 1, "BF16 only")],
+    [({}, 2, "runs on one GPU"), ({"weights": "fp8"}, 1, "BF16 only"), ({"kv_dtype": "fp8"}, 1, "BF16 only")],
 )
 def test_what_it_cannot_do_is_refused(changed: dict[str, Any], cards: int, told: str) -> None:
     with pytest.raises(ConfigError, match=told):

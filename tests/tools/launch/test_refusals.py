@@ -37,7 +37,7 @@ SGLANG = pool_of("sglang")
     ("launch", "cards", "context", "error", "told"),
     [
         ({"shape": "llama-70b"}, 1, 16_384, ContextBeyondKv, "at most"),
-        ({"shape": "llama-70b", "weights": "bf16"}, 1, 8_192, WeightsDoNotFit, "cards would hold them"),
+        ({"shape": "llama-70b", "weights": "bf16"}, 1, 8_192, WeightsDoNotFit, "GPUs would hold them"),
         ({"shape": "llama-70b"}, 16, 8_192, TensorParallelAcrossNodes, "spans machines"),
         ({"shape": "llama-70b", "gpus_per_node": 4}, 8, 8_192, TensorParallelAcrossNodes, "use at most 4"),
         ({"shape": "llama-70b"}, 2, 600_000, ContextBeyondKv, "at most"),

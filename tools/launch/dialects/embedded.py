@@ -71,7 +71,7 @@ def _require_possible(target: Target) -> None:
     field, sizing = target.field, target.sizing
     if sizing.tensor_parallel.value > 1:
         raise ConfigError(
-            f"{field}.tensor_parallel: the embedded engine runs on one card, not {sizing.tensor_parallel.value}; use a "
+            f"{field}.tensor_parallel: the embedded engine runs on one GPU, not {sizing.tensor_parallel.value}; use a "
             "smaller model, or another driver",
             param=f"{field}.tensor_parallel",
         )

@@ -66,7 +66,7 @@ def _arguments(target: Target) -> Iterator[Argument]:
         yield Argument(
             "--config", (target.path("key.yaml"),), "the API key; as an option every account would see it with ps"
         )
-    yield from _of_card(target) if target.card is not None else _as_set(target)
+    yield from _of_gpu(target) if target.gpu_sizing is not None else _as_set(target)
     yield from _order(target)
     yield Argument("--enable-metrics", (), "load and counters for router and worker")
     yield Argument("--enable-cache-report", (), "cached tokens in the usage, which are billed at their own price")
@@ -81,7 +81,7 @@ def _arguments(target: Target) -> Iterator[Argument]:
         yield from _speculation(target, target.drafts)
 
 
-def _of_card(target: Target) -> Iterator[Argument]:
+def _of_gpu(target: Target) -> Iterator[Argument]:
     sizing = target.sizing
     yield Argument("--tp-size", (str(sizing.tensor_parallel.value),), sizing.tensor_parallel.why)
     if (quantization := _quantization(target)) is not None:
@@ -96,7 +96,7 @@ def _of_card(target: Target) -> Iterator[Argument]:
 
 
 def _as_set(target: Target) -> Iterator[Argument]:
-    """Without a card: SGLang chooses the rest."""
+    """Without a GPU: SGLang chooses the rest."""
     launch = target.launch
     yield Argument("--context-length", (str(target.context_tokens.value),), target.context_tokens.why)
     if target.pool.tensor_parallel:
@@ -133,7 +133,7 @@ def _order(target: Target) -> Iterator[Argument]:
     yield Argument("--enable-priority-scheduling", (), "the gateway sends priorities; the higher is served first")
     yield Argument("--default-priority-value", ("0",), "of requests without one: the middle of ours")
     yield Argument(
-        "--schedule-policy", ("fcfs",), "within a priority; longest prefix first is not to be had with priorities"
+        "--schedule-policy", ("fcfs",), "within a priority; SGLang sorts by longest prefix only without priorities"
     )
 
 

@@ -58,7 +58,7 @@ def _arguments(target: Target) -> Iterator[Argument]:
     yield Argument("--served-model-name", (target.model_name,), "the name in requests")
     yield Argument("--host", (target.host,), f"of {replica.url}")
     yield Argument("--port", (str(target.port),))
-    yield from _of_card(target) if target.card is not None else _as_set(target)
+    yield from _of_gpu(target) if target.gpu_sizing is not None else _as_set(target)
     if target.launch.priorities:
         yield Argument("--scheduling-policy", ("priority",), "the gateway sends priorities")
     yield Argument("--enable-prefix-caching", (), "requests are salted by tenant")
@@ -82,7 +82,7 @@ def _arguments(target: Target) -> Iterator[Argument]:
         )
 
 
-def _of_card(target: Target) -> Iterator[Argument]:
+def _of_gpu(target: Target) -> Iterator[Argument]:
     sizing = target.sizing
     yield Argument("--tensor-parallel-size", (str(sizing.tensor_parallel.value),), sizing.tensor_parallel.why)
     if target.launch.weights == "fp8" and sizing.checkpoint is not None and not sizing.checkpoint.toolchain:
@@ -96,7 +96,7 @@ def _of_card(target: Target) -> Iterator[Argument]:
 
 
 def _as_set(target: Target) -> Iterator[Argument]:
-    """Without a card: vLLM chooses the rest."""
+    """Without a GPU: vLLM chooses the rest."""
     launch = target.launch
     yield Argument("--max-model-len", (str(target.context_tokens.value),), target.context_tokens.why)
     if target.pool.tensor_parallel:

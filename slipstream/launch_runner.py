@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from contracts.errors import ConfigError
 from infra.local.child import Child
 from infra.local.supervisor import Supervisor
-from slipstream.engine_log import newest
-from slipstream.local_launches import LocalLaunch
+from slipstream.engine_log import last_line
+from slipstream.launch_plan import LocalLaunch
 from slipstream.processes import Processes
 from slipstream.progress import Progress
 
-SAID_EVERY_S = 15.0
+PROGRESS_INTERVAL_S = 15.0
 
 
 class LaunchedEngines:
-    """The engines of one `up`. said_every_s: how often progress is printed."""
+    """The engines of one `up`. progress_interval_s: how often progress is printed."""
 
     def __init__(
         self,
@@ -27,13 +27,13 @@ class LaunchedEngines:
         supervisor: Supervisor,
         processes: Processes,
         progress: Progress,
-        said_every_s: float = SAID_EVERY_S,
+        progress_interval_s: float = PROGRESS_INTERVAL_S,
     ) -> None:
         self._engines = engines
         self._supervisor = supervisor
         self._processes = processes
         self._progress = progress
-        self._said_every_s = said_every_s
+        self._progress_interval_s = progress_interval_s
 
     async def start(self) -> None:
         """Start all. Returns once each serves or has been given up, which is said."""
@@ -41,18 +41,18 @@ class LaunchedEngines:
 
     async def _start(self, engine: LocalLaunch) -> None:
         child = self._supervisor.add(self._processes.launched(engine))
-        saying = asyncio.create_task(self._say(child), name=f"progress of {engine.name}")
+        saying = asyncio.create_task(self._report_progress(child), name=f"progress of {engine.name}")
         try:
             await self._progress.step(engine.name, "ready", child.ready(), lambda: child.cpu_s)
         except ConfigError as error:
-            if not engine.lack:  # the start began with that
+            if not engine.unavailable_reason:  # the start began with that
                 self._progress.say(f"warning: {error}; the rest serves without it")
         finally:
             saying.cancel()
 
-    async def _say(self, child: Child) -> None:
+    async def _report_progress(self, child: Child) -> None:
         started_at = time.monotonic()
         while True:
-            await asyncio.sleep(self._said_every_s)  # another process's state
-            line = newest(child.log)
+            await asyncio.sleep(self._progress_interval_s)  # another process's state
+            line = last_line(child.log)
             self._progress.say(f"{child.spec.name:<24}{'starting':<10}{time.monotonic() - started_at:6.1f} s: {line}")

@@ -16,8 +16,8 @@ from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from infra.local.ports import Ports
 from slipstream import model_folder
-from slipstream.engine_launch import launches
 from slipstream.hub_model import is_hub_name
+from slipstream.launch_rendering import launches
 from slipstream.pool_settings import PoolSettings
 from slipstream.settings import Settings, reachable
 from tools.launch.config import LaunchConfig
@@ -28,7 +28,7 @@ from tools.launch.spec import LaunchSpec, Variable
 HOST = "127.0.0.1"
 EXAMPLE_PORT = 30_000
 """Of an engine that no `up` has chosen one for."""
-CARDS = "CUDA_VISIBLE_DEVICES"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Program(NamedTuple):
@@ -49,11 +49,11 @@ PROGRAMS = {
 
 
 class LocalLaunch(msgspec.Struct, frozen=True):
-    """One engine to start. lack: the reason why it cannot be started here; empty: it can."""
+    """One engine to start. unavailable_reason: the reason why it cannot be started here; empty: it can."""
 
     replica: Replica
     spec: LaunchSpec
-    lack: str
+    unavailable_reason: str
 
     @property
     def name(self) -> str:
@@ -78,28 +78,28 @@ def with_replicas(settings: Settings, port_of: Callable[[str], int]) -> Settings
     return msgspec.structs.replace(settings, models=models, pools=pools)
 
 
-def at_kept_ports(settings: Settings) -> Settings:
+def with_saved_ports(settings: Settings) -> Settings:
     """The same with the ports that the last `up` chose, to look at. Raises ConfigError."""
     ports = Ports(settings.data.ports_file)
-    return with_replicas(settings, lambda name: ports.kept(name) or EXAMPLE_PORT)
+    return with_replicas(settings, lambda name: ports.saved(name) or EXAMPLE_PORT)
 
 
-def lacks(settings: Settings, local: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The pools whose engines cannot be started here, each with the reason. Arguments: as of `planned`."""
+def unavailable_pools(settings: Settings, local: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The pools whose engines cannot be started here, each with the reason. Arguments: as of `plan_launches`."""
     for pool in settings.pools:
-        if pool.name in local and (lack := _lack(pool)):
-            yield pool.name, lack
+        if pool.name in local and (reason := _unavailable_reason(pool)):
+            yield pool.name, reason
 
 
-def planned(settings: Settings, local: Sequence[str]) -> tuple[LocalLaunch, ...]:
+def plan_launches(settings: Settings, local: Sequence[str]) -> tuple[LocalLaunch, ...]:
     """The engines to start, in order. settings: with them as replicas. local: of these pools. Raises ConfigError."""
     engines = [
-        LocalLaunch(replica, spec, _lack(pool))
+        LocalLaunch(replica, spec, _unavailable_reason(pool))
         for pool in settings.pools
         if pool.name in local
         for replica, spec in zip(pool.replicas, launches(settings, pool.name, "", ""), strict=True)
     ]
-    return tuple(_with_cards({pool.name: pool for pool in settings.pools}, engines))
+    return tuple(_with_gpus({pool.name: pool for pool in settings.pools}, engines))
 
 
 def _with_replicas(settings: Settings, pool: PoolSettings, port_of: Callable[[str], int]) -> PoolSettings:
@@ -173,7 +173,7 @@ def _found(pool: PoolSettings, launch: LaunchConfig) -> str:
     return str(python) if python.exists() else ""
 
 
-def _lack(pool: PoolSettings) -> str:
+def _unavailable_reason(pool: PoolSettings) -> str:
     assert pool.launch is not None
     if _found(pool, pool.launch):
         return ""
@@ -192,28 +192,28 @@ def _with_tokenizer(model: Model, folder: str | None) -> Model:
     return msgspec.structs.replace(model, tokenizer=folder)
 
 
-def _with_cards(pools: dict[str, PoolSettings], engines: Sequence[LocalLaunch]) -> Iterator[LocalLaunch]:
-    """Where several engines compute on this machine's cards, each with cards of its own. Raises ConfigError."""
-    on_cards = [engine for engine in engines if _uses_cards(pools[engine.spec.pool])]
+def _with_gpus(pools: dict[str, PoolSettings], engines: Sequence[LocalLaunch]) -> Iterator[LocalLaunch]:
+    """Where several engines compute on this machine's GPUs, each with GPUs of its own. Raises ConfigError."""
+    on_gpus = [engine for engine in engines if _uses_gpus(pools[engine.spec.pool])]
     first = 0
     for engine in engines:
         pool = pools[engine.spec.pool]
-        if len(on_cards) < 2 or engine not in on_cards or (pool.launch and CARDS in pool.launch.environment):
+        if len(on_gpus) < 2 or engine not in on_gpus or (pool.launch and VISIBLE_GPUS in pool.launch.environment):
             yield engine
             continue
         if not pool.tensor_parallel:
             field = f"pools.{pool.name}.tensor_parallel"
             raise ConfigError(
-                f"{field}: 0, and {len(on_cards)} engines share this machine's cards; give the number of cards that "
-                f"each of this pool's takes, or {CARDS} in its launch.environment",
+                f"{field}: 0, and {len(on_gpus)} engines share this machine's GPUs; give the number of GPUs that "
+                f"each of this pool's takes, or {VISIBLE_GPUS} in its launch.environment",
                 param=field,
             )
         last = first + pool.tensor_parallel
-        cards = Variable(CARDS, ",".join(map(str, range(first, last))), "cards of its own")
+        gpus = Variable(VISIBLE_GPUS, ",".join(map(str, range(first, last))), "GPUs of its own")
         first = last
-        spec = msgspec.structs.replace(engine.spec, environment=(*engine.spec.environment, cards))
+        spec = msgspec.structs.replace(engine.spec, environment=(*engine.spec.environment, gpus))
         yield msgspec.structs.replace(engine, spec=spec)
 
 
-def _uses_cards(pool: PoolSettings) -> bool:
+def _uses_gpus(pool: PoolSettings) -> bool:
     return pool.launch is not None and bool(pool.launch.gpu or pool.tensor_parallel)

@@ -29,7 +29,7 @@ TOKEN_REFUSED = (
 _CLOSED = msgspec.json.Decoder(Closed)
 
 
-class Refused(msgspec.Struct, frozen=True):
+class ErrorBody(msgspec.Struct, frozen=True):
     """The error of a refusal."""
 
     code: str | None
@@ -38,7 +38,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    error: Refused
+    error: ErrorBody
 
 
 _REFUSAL = msgspec.json.Decoder(_Refusal)
@@ -53,11 +53,11 @@ class Answer(msgspec.Struct, frozen=True):
     closed: Closed | None
 
 
-class NoAnswer(Exception):
+class GatewayUnreachable(Exception):
     """The gateway could not be reached, or broke off."""
 
 
-class NoRoom(Exception):
+class RetryLater(Exception):
     """The request was refused for now. retry_after_s: 0: the gateway named none."""
 
     def __init__(self, retry_after_s: float) -> None:
@@ -77,36 +77,36 @@ async def ask(
     body: bytes,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Answer:
-    """The answer to this POST. Raises NoAnswer, NoRoom and TokenRefused."""
+    """The answer to this POST. Raises GatewayUnreachable, RetryLater and TokenRefused."""
     headers = {**headers, "authorization": f"Bearer {token}", "content-type": "application/json"}
     try:
         async with session.post(url, data=body, headers=headers) as response:
             answer = await response.read()
             msgspec.json.decode(answer, type=msgspec.Raw)
     except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
-        raise NoAnswer(f"{type(error).__name__}: {error}") from None
+        raise GatewayUnreachable(f"{type(error).__name__}: {error}") from None
     status = response.status
     if status in NO_ROOM and response.headers.get("x-should-retry") != "false":
-        raise NoRoom(_retry_after_s(response.headers.get("retry-after", "")))
+        raise RetryLater(_retry_after_s(response.headers.get("retry-after", "")))
     if status == 401 and (refused := refusal(answer)).code == InvalidKey.code:
         raise TokenRefused(refused.message)
     request_id = response.headers.get("x-request-id", "")
     return Answer(status, request_id, answer, _closed(response) if status == 200 else None)
 
 
-def refusal(body: bytes) -> Refused:
-    """The error in the body of a refusal. Raises NoAnswer for any other server's."""
+def refusal(body: bytes) -> ErrorBody:
+    """The error in the body of a refusal. Raises GatewayUnreachable for any other server's."""
     try:
         return _REFUSAL.decode(body).error
     except msgspec.ValidationError:
-        raise NoAnswer("the refusal is not the gateway's: another server answers on its URL") from None
+        raise GatewayUnreachable("the refusal is not the gateway's: another server answers on its URL") from None
 
 
 def _closed(response: aiohttp.ClientResponse) -> Closed:
     try:
         return _CLOSED.decode(b64decode(response.headers.get(LINE_CLOSED.decode(), ""), validate=True))
     except (binascii.Error, msgspec.DecodeError) as error:
-        raise NoAnswer(f"the response to the worker's request reports no usage: {error}") from None
+        raise GatewayUnreachable(f"the response to the worker's request reports no usage: {error}") from None
 
 
 def _retry_after_s(text: str) -> float:

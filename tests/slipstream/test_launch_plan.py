@@ -18,9 +18,9 @@ from contracts.errors import ConfigError
 from infra.local.child import State
 from infra.local.ports import Ports
 from infra.local.supervisor import Supervisor
-from slipstream import engine_log, local_launches, start_check
-from slipstream.launched_engines import LaunchedEngines
-from slipstream.local_launches import LocalLaunch
+from slipstream import engine_log, launch_plan, start_check
+from slipstream.launch_plan import LocalLaunch
+from slipstream.launch_runner import LaunchedEngines
 from slipstream.model_folder import SHIPPED
 from slipstream.processes import Processes
 from slipstream.progress import Progress
@@ -48,9 +48,9 @@ def _pool(name: str, driver: str, model: object, **given: Any) -> dict[str, Any]
 
 
 def _planned(settings: Settings) -> tuple[Settings, tuple[LocalLaunch, ...]]:
-    local = local_launches.local_pools(settings)
-    settings = local_launches.with_replicas(settings, Ports(settings.data.ports_file).pick)
-    return settings, local_launches.planned(settings, local)
+    local = launch_plan.local_pools(settings)
+    settings = launch_plan.with_replicas(settings, Ports(settings.data.ports_file).pick)
+    return settings, launch_plan.plan_launches(settings, local)
 
 
 def _fake(folder: Path) -> Path:
@@ -92,7 +92,9 @@ async def test_an_engine_is_started_kept_up_and_ended_and_two_that_cannot_start_
     said: list[str] = []
     monkeypatch.setattr(Progress, "say", lambda self, text: said.append(text))
     supervisor = Supervisor(settings.data, settings.local, said.append)
-    launched = LaunchedEngines(engines, supervisor, Processes(settings, []), Progress(quiet=False), said_every_s=0.05)
+    launched = LaunchedEngines(
+        engines, supervisor, Processes(settings, []), Progress(quiet=False), progress_interval_s=0.05
+    )
     try:
         await launched.start()
         states = {status.name: status.state for status in supervisor.status()}
@@ -151,10 +153,10 @@ def test_every_engine_is_a_replica_with_a_port_a_tokenizer_and_the_command_that_
     own = [{each.name: each.value for each in engine.spec.environment} for engine in engines]
     assert [each.get("CUDA_VISIBLE_DEVICES") for each in own] == ["0,1", "2,3", "4", None]
     assert own[2]["X"] == "a b"
-    assert [engine.lack.partition(":")[0] for engine in engines] == [
+    assert [engine.unavailable_reason.partition(":")[0] for engine in engines] == [
         "SGLang is not installed", "SGLang is not installed", "vLLM is not installed", "",
     ]  # fmt: skip
-    assert "set pools.b.launch.program" in engines[2].lack
+    assert "set pools.b.launch.program" in engines[2].unavailable_reason
     # a start is warned of them and not refused
     start_check.check(given)
     assert sum(" is not installed: no `" in warning for warning in start_check.warnings(given)) == 2
@@ -169,7 +171,7 @@ def test_sglang_is_run_by_the_python_next_to_its_script(tmp_path: Path, monkeypa
     (linked / "sglang").symlink_to(tmp_path / "sglang")
     monkeypatch.setenv("PATH", str(linked))
     _, [engine] = _planned(_settings(tmp_path / "data", _pool("a", "sglang", "slipstream-chat")))
-    assert (engine.spec.program[0], engine.lack) == (str(tmp_path / "python3"), "")
+    assert (engine.spec.program[0], engine.unavailable_reason) == (str(tmp_path / "python3"), "")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -178,10 +180,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two engines at one port": ({"local_replicas": 2, "port": 9}, "port 9 is one, for 2 engines"),
     "a folder that is not here": ({"model": "/nowhere/m"}, "/nowhere/m is not on this machine; give the folder"),
     "a folder for a file": ({"driver": "llama_cpp"}, "slipstream-chat is not a GGUF file"),
-    "a setting of a card": ({"kv_dtype": "fp8"}, "launch.kv_dtype: it is computed for a card"),
-    "an engine of cards": ({"driver": "tensorrt_llm", "api_key_required": False}, "launch.gpu: empty"),
-    "two that share cards": ({"local_replicas": 2, "gpu": "h100"}, "tensor_parallel: 0, and 2 engines share"),
-    "a card for llama.cpp": ({"driver": "llama_cpp", "gpu": "h100", "model": "ggml-org/m-GGUF"}, "launch.gpu: h100"),
+    "a setting of a GPU": ({"kv_dtype": "fp8"}, "launch.kv_dtype: it is computed for a GPU"),
+    "an engine of GPUs": ({"driver": "tensorrt_llm", "api_key_required": False}, "launch.gpu: empty"),
+    "two that share GPUs": ({"local_replicas": 2, "gpu": "h100"}, "tensor_parallel: 0, and 2 engines share"),
+    "a GPU for llama.cpp": ({"driver": "llama_cpp", "gpu": "h100", "model": "ggml-org/m-GGUF"}, "launch.gpu: h100"),
 }
 
 
@@ -222,4 +224,4 @@ def test_the_cause_of_an_end_is_found_before_the_lines_that_report_it(engine: st
     text, line = LOGS[engine]
     log = tmp_path / "log"
     log.write_text(text)
-    assert engine_log.cause(log) == line
+    assert engine_log.failure_line(log) == line

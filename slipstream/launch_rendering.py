@@ -1,4 +1,4 @@
-"""From settings to launch commands: which model a pool serves, on how many cards, and one notch under which knee.
+"""From settings to launch commands: which model a pool serves, on how many GPUs, and one notch under which knee.
 
 The knee is the planner's; everything else is `tools.launch`, which knows no planner.
 """
@@ -20,10 +20,10 @@ from tools.launch.config import LaunchConfig, LaunchWorkload
 from tools.launch.disaggregated import front_of, workers
 from tools.launch.model_context import require_context
 from tools.launch.pair import Half, require_alike
-from tools.launch.render import Served, check_card, render
+from tools.launch.render import Served, check_gpu, render
 from tools.launch.sizing import gpu_of, node_of
 from tools.launch.spec import LaunchSpec, Reasoned
-from tools.planning.operating_point import Knee, knee
+from tools.planning.operating_point import PLATEAU, Knee, knee
 from tools.planning.plan import TENSOR_PARALLEL
 from tools.planning.workload import Promise, PromiseOutOfReach, Workload
 
@@ -119,7 +119,7 @@ def _replicas(pool: PoolSettings, replica_id: str) -> Iterable[Replica]:
 
 
 def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Served:
-    check_card(launch, pool.driver, f"pools.{pool.name}.launch")
+    check_gpu(launch, pool.driver, f"pools.{pool.name}.launch")
     model, name = _model(settings, pool)
     context = (
         Reasoned(launch.context_tokens, "as set")
@@ -139,8 +139,8 @@ def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Ser
     token_file = str(settings.data.token_file.resolve())
     if not launch.gpu:
         return Served(name, context, None, None, token_file)
-    cards, found = _cards(launch, pool, context.value)
-    return Served(name, context, cards, _running(launch, found), token_file)
+    gpu_count, found = _gpu_count(launch, pool, context.value)
+    return Served(name, context, gpu_count, _running(launch, found), token_file)
 
 
 def _model(settings: Settings, pool: PoolSettings) -> tuple[Model, str]:
@@ -166,32 +166,32 @@ def _named_by_models(settings: Settings, pool: PoolSettings) -> Iterator[str]:
     yield from (each.name for each in settings.pools if each.split_pool == answering)
 
 
-def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:
-    """How many cards a replica has, and the knee there: as set, else the fewest that hold the model and the promise."""
+def _gpu_count(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:
+    """How many GPUs a replica has, and the knee there: as set, else the fewest that hold the model and the promise."""
     refused: ConfigError | None = None
     tried: list[int] = []
-    for cards in (pool.tensor_parallel,) if pool.tensor_parallel else TENSOR_PARALLEL:
+    for gpu_count in (pool.tensor_parallel,) if pool.tensor_parallel else TENSOR_PARALLEL:
         try:
-            found = _knee(launch, pool, cards, context_tokens)
+            found = _knee(launch, pool, gpu_count, context_tokens)
         except PromiseOutOfReach as error:
-            tried.append(cards)
+            tried.append(gpu_count)
             refused = error
             continue
         except ConfigError as error:
-            refused = refused if refused and (tried or cards > gpu_of(launch).per_node) else error
+            refused = refused if refused and (tried or gpu_count > gpu_of(launch).per_node) else error
             continue
         kept = "and the promise" if launch.workload else "and one request of this context"
         why = f"the fewest that hold the model {kept}, in one NVLink node"
-        return Reasoned(cards, "as set" if pool.tensor_parallel else why), found
-    assert refused is not None, "no number of cards was tried"
+        return Reasoned(gpu_count, "as set" if pool.tensor_parallel else why), found
+    assert refused is not None, "no number of GPUs was tried"
     if isinstance(refused, PromiseOutOfReach):
         raise _out_of_reach(launch, pool, refused, tried)
     raise refused
 
 
-def _knee(launch: LaunchConfig, pool: PoolSettings, cards: int, context_tokens: int) -> Knee | None:
+def _knee(launch: LaunchConfig, pool: PoolSettings, gpu_count: int, context_tokens: int) -> Knee | None:
     field = f"pools.{pool.name}.launch"
-    node = node_of(launch, cards, field, max_adapters=pool.max_adapters)
+    node = node_of(launch, gpu_count, field, max_adapters=pool.max_adapters)
     try:
         require_fit(node, context_tokens)
     except ConfigError as error:
@@ -205,17 +205,17 @@ def _knee(launch: LaunchConfig, pool: PoolSettings, cards: int, context_tokens: 
 def _out_of_reach(
     launch: LaunchConfig, pool: PoolSettings, refused: PromiseOutOfReach, tried: Sequence[int]
 ) -> PromiseOutOfReach:
-    """The planner's refusal under the launch's own settings. tried: numbers of cards, the last of which it is of."""
+    """The planner's refusal under the launch's own settings. tried: numbers of GPUs, the last of which it is of."""
     setting = PROMISES.get(refused.param or "", "workload")
     promised = getattr(launch.workload, setting.rpartition(".")[2], None)
     value = "" if promised is None else f"{promised:g}; "
     *fewer, last = tried
-    cards = f"{', '.join(map(str, fewer))} and {last}" if fewer else str(last)
+    counts = f"{', '.join(map(str, fewer))} and {last}" if fewer else str(last)
     least = " and ".join(f"{PROMISES[what]} = {math.ceil(each * 1e3)}" for what, each in refused.least.items())
     would_do = f"; with {last}, {least} or more would do, if nothing else is too much" if least else ""
     field = f"pools.{pool.name}.launch.{setting}"
     return PromiseOutOfReach(
-        f"{field}: {value}{refused.message}. Tried: {cards} x {gpu_of(launch).name} a replica{would_do}",
+        f"{field}: {value}{refused.message}. Tried: {counts} x {gpu_of(launch).name} a replica{would_do}",
         param=field,
     )
 
@@ -233,16 +233,15 @@ def _running(launch: LaunchConfig, found: Knee | None) -> Reasoned[int] | None:
     if launch.max_running:
         if found is None or launch.max_running <= found.point.batch or not found.broken_by:
             return Reasoned(launch.max_running, "as set")
-        return Reasoned(
-            launch.max_running, f"as set, beyond the knee at {found.point.batch}, where the {found.broken_by} breaks"
-        )
+        why = "throughput no longer rises" if found.broken_by == PLATEAU else f"the {found.broken_by} breaks"
+        return Reasoned(launch.max_running, f"as set, beyond the knee at {found.point.batch}, where {why}")
     if found is None:
         return None
     point, beyond = found.operated_at, found.point
     if point.batch == beyond.batch:
-        return Reasoned(
-            point.batch, f"the knee, beyond which lies {found.broken_by or 'no larger batch that is tried'}"
-        )
+        if found.broken_by == PLATEAU:
+            return Reasoned(point.batch, "the knee: a larger batch has no higher throughput")
+        return Reasoned(point.batch, f"the knee, set by {found.broken_by or 'the largest batch that is tried'}")
     return Reasoned(
         point.batch, f"one notch under the knee at {beyond.batch}, beyond which the {found.broken_by} would break"
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from contracts.generation import Caller
-from control.deferred.bills import billed, with_days
+from control.deferred.bills import billing_record, ensure_partitions_and_store
 from control.deferred.leases import Claim, Connection, LeaseLost, Leases
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
@@ -46,7 +46,7 @@ UPDATE gateway.responses SET status = $2, response = $3, size_bytes = length(inp
 """
 
 
-class Found(msgspec.Struct, frozen=True):
+class ClaimedResponse(msgspec.Struct, frozen=True):
     """A claimed response. response: its JSON, as it is now. failures: runs that failed by the platform's fault. left_s:
     seconds until its window ends."""
 
@@ -60,7 +60,7 @@ class Found(msgspec.Struct, frozen=True):
     left_s: float
 
 
-class End(msgspec.Struct, frozen=True):
+class FinishedResponse(msgspec.Struct, frozen=True):
     """The response as it ended. closed: the record of the run that made it; None: it failed."""
 
     response: bytes
@@ -72,7 +72,7 @@ async def by_status(connection: Connection) -> dict[str, int]:
     return {row["status"]: row["responses"] for row in await connection.fetch(_BY_STATUS)}
 
 
-async def begin(connection: Connection, held: Claim) -> Found:
+async def begin(connection: Connection, held: Claim) -> ClaimedResponse:
     """It is in progress from now on. Raises LeaseLost."""
     row = await connection.fetchrow(_READ, *held.key, WINDOW_S)
     if row is None:
@@ -81,7 +81,7 @@ async def begin(connection: Connection, held: Claim) -> Found:
     if row["status"] == "queued":
         response = with_fields(response, {"status": "in_progress"})
         await connection.execute(_BEGIN, held.id, response)
-    return Found(
+    return ClaimedResponse(
         owner=Caller(str(row["organization_id"]), str(row["project_id"]), str(row["key_id"])),
         key_hash=row["hash"] or b"",
         conversation_id=row["conversation_id"],
@@ -93,26 +93,30 @@ async def begin(connection: Connection, held: Claim) -> Found:
     )
 
 
-async def failed(connection: Connection, held: Claim) -> None:
+async def count_failure(connection: Connection, held: Claim) -> None:
     """A run failed, and may be repeated."""
     await connection.execute(_FAILED, *held.key)
 
 
-async def end(connection: Connection, ledger: Ledger, held: Claim, found: Found, ended: End) -> None:
+async def end(
+    connection: Connection, ledger: Ledger, held: Claim, found: ClaimedResponse, ended: FinishedResponse
+) -> None:
     """Store the response, bill it, and let its conversation grow, together. Raises LeaseLost, and a RequestError for a
     conversation that cannot grow."""
     runs = [] if ended.closed is None else [ended.closed]
-    await with_days(ledger, runs, lambda: _end(connection, ledger, held, found, ended))
+    await ensure_partitions_and_store(ledger, runs, lambda: _end(connection, ledger, held, found, ended))
 
 
-async def _end(connection: Connection, ledger: Ledger, held: Claim, found: Found, ended: End) -> None:
+async def _end(
+    connection: Connection, ledger: Ledger, held: Claim, found: ClaimedResponse, ended: FinishedResponse
+) -> None:
     async with connection.transaction():
         await connection.fetchrow(_HOLD, held.id)
         if await connection.fetchval(_FORGET, *held.key) is None:
             raise LeaseLost
         await connection.execute(_END, held.id, "failed" if ended.closed is None else None, ended.response)
         if ended.closed is not None:
-            await ledger.insert_within(connection, [billed(ended.closed)], GATEWAY_ID)
+            await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
             if found.conversation_id is not None:
                 items = [StoredItem(*item) for item in identified(found.input, ended.response)]
                 await grow(connection, found.owner, Grown(found.conversation_id, items))
