@@ -27,7 +27,7 @@ LEASES = Leases("gateway.background_responses", "true", "true")
 
 _READ = """
 SELECT response.organization_id, response.project_id, work.key_id, api_keys.hash, conversation_id, request, failures,
-       input, response, status,
+       response, status,
        extract(epoch FROM recorded_at - now())::float + $3 AS left_s
   FROM gateway.background_responses AS work JOIN gateway.responses AS response USING (id)
   LEFT JOIN gateway.api_keys ON api_keys.id = work.key_id
@@ -40,6 +40,7 @@ SELECT status, count(*)::integer AS responses
 _BEGIN = "UPDATE gateway.responses SET status = 'in_progress', response = $2 WHERE id = $1 AND status = 'queued'"
 _FAILED = "UPDATE gateway.background_responses SET failures = failures + 1 WHERE id = $1 AND lease_id = $2"
 _HOLD = "SELECT FROM gateway.responses WHERE id = $1 FOR UPDATE"
+_INPUT = "SELECT input FROM gateway.responses WHERE id = $1"
 _FORGET = "DELETE FROM gateway.background_responses WHERE id = $1 AND lease_id = $2 RETURNING id"
 _END = """
 UPDATE gateway.responses SET status = $2, response = $3, size_bytes = length(input) + length($3::bytea) WHERE id = $1
@@ -54,7 +55,6 @@ class ClaimedResponse(msgspec.Struct, frozen=True):
     key_hash: bytes
     conversation_id: str | None
     request: bytes
-    input: bytes
     response: bytes
     failures: int
     left_s: float
@@ -86,7 +86,6 @@ async def begin(connection: Connection, held: Claim) -> ClaimedResponse:
         key_hash=row["hash"] or b"",
         conversation_id=row["conversation_id"],
         request=row["request"],
-        input=row["input"],
         response=response,
         failures=row["failures"],
         left_s=row["left_s"],
@@ -118,5 +117,7 @@ async def _end(
         if ended.closed is not None:
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
             if found.conversation_id is not None:
-                items = [StoredItem(*item) for item in identified(found.input, ended.response)]
+                # read now: a long input of each running response would fill the worker's memory
+                given: bytes = await connection.fetchval(_INPUT, held.id)
+                items = [StoredItem(*item) for item in identified(given, ended.response)]
                 await grow(connection, found.owner, Grown(found.conversation_id, items))
