@@ -32,6 +32,15 @@ from tests.engines.embedded.tiny import SHIPPED
 CHAT = SHIPPED / "slipstream-chat"
 END_IDS = Tokenizer.load(CHAT).end_ids
 DEFINITION = KeptDefinition(CHAT)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    """Give the definition's file back at the end."""
+    yield
+    DEFINITION.close()
+
+
 CONFIG = GrammarConfig(compile_timeout_s=60)
 """No deadline ends what is cheap, on a machine however busy."""
 DEADLINE_S = 0.2
