@@ -65,7 +65,7 @@ async def key(owner: Console, project: str) -> str:
     shown = owner.page.locator(".secret code")
     await shown.wait_for()
     secret = await shown.inner_text()
-    curl = dialog.locator(".code-block")
+    curl = dialog.locator(".code-block").filter(has_text="curl")
     code, button = [await curl.locator(part).bounding_box() for part in ("code", "button")]
     assert code is not None
     assert button is not None

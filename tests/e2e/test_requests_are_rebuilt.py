@@ -68,7 +68,7 @@ async def test_what_arrives_is_ours(
     assert (body["seed"], body["max_tokens"], body["messages"]) == (7, 3, MESSAGES)
     assert body["rid"] == raw.headers["x-request-id"] != "mine"
     assert len(body["cache_salt"]) == 32
-    assert set(headers) == {"host", "authorization", "content-type", "content-length"}
+    assert set(headers) == {"host", "authorization", "x-slipstream-sender", "content-type", "content-length"}
     assert faked.key not in str(record)
     assert "(tenant)" not in str(headers)
 
