@@ -85,7 +85,7 @@ def with_saved_ports(settings: Settings) -> Settings:
 
 
 def unavailable_pools(settings: Settings, local: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The pools whose engines cannot be started here, each with the reason. Arguments: as of `plan_launches`."""
+    """The pools whose engines cannot be started here, each with the reason. Arguments: see `plan_launches`."""
     for pool in settings.pools:
         if pool.name in local and (reason := _unavailable_reason(pool)):
             yield pool.name, reason

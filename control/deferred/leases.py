@@ -4,6 +4,8 @@ lost it changes nothing more. The database's clock decides alone.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -79,3 +81,22 @@ UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => 
     async def has_waiting(self, connection: Connection) -> bool:
         """Whether a row waits for a worker."""
         return bool(await connection.fetchval(self._has_waiting))
+
+
+async def while_leased(
+    work: Coroutine[Any, Any, None], renewing: Coroutine[Any, Any, None], stop: asyncio.Event
+) -> tuple[bool, BaseException | None]:
+    """Run the work until it ends, its lease cannot be renewed, or the process stops.
+
+    Returns whether the work ended without an error, and the first error of the work and of the renewing.
+    """
+    working, keeping = asyncio.create_task(work), asyncio.create_task(renewing)
+    tasks: tuple[asyncio.Task[Any], ...] = (working, keeping, asyncio.create_task(stop.wait()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    errors = (each.exception() for each in (working, keeping) if not each.cancelled() and each.exception())
+    return not working.cancelled() and working.exception() is None, next(errors, None)

@@ -5,6 +5,7 @@ A kill at any time is safe if each step is a transaction that names the lease, o
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import logging
@@ -17,7 +18,7 @@ import asyncpg
 
 from contracts.backoff import Backoff
 from control.deferred import gateway_client
-from control.deferred.leases import Claim, LeaseLost, Leases
+from control.deferred.leases import Claim, LeaseLost, Leases, while_leased
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
 
@@ -33,7 +34,7 @@ ResultT = TypeVar("ResultT")
 _log = logging.getLogger(__name__)
 
 
-class LeasedRowWorker:
+class LeasedRowWorker(abc.ABC):
     """One per worker process and table.
 
     url: of the gateway. pepper: the deployment's, which tokens are made with; called once. trusted: for the gateway's
@@ -64,13 +65,14 @@ class LeasedRowWorker:
         self._ledger: Ledger
         self._session: aiohttp.ClientSession
 
+    @abc.abstractmethod
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
         """Work on a row until it needs no more, or gives way. ended: see `_on_renewed`. Raises LeaseLost."""
-        raise NotImplementedError
 
-    def _on_renewed(self, told: Any, ended: asyncio.Event) -> None:
+    def _on_renewed(self, told: Any, ended: asyncio.Event) -> None:  # noqa: B027  not all work can be asked to end
         """The lease was renewed. told: see `Leases`. May set `ended`."""
 
+    @abc.abstractmethod
     async def _on_idle(self) -> None:
         """No row waits, or no more can be taken. Raises what asyncpg raises."""
 
@@ -119,19 +121,7 @@ class LeasedRowWorker:
     async def _work(self, held: Claim, stop: asyncio.Event) -> None:
         """Work on it until it ends, is lost, gives way, or the process stops."""
         ended = asyncio.Event()
-        work = asyncio.create_task(self._steps(held, ended))
-        keeping = asyncio.create_task(self._renew(held, ended))
-        stopping = asyncio.create_task(stop.wait())
-        tasks: tuple[asyncio.Task[Any], ...] = (work, keeping, stopping)
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        failure = next(
-            (each.exception() for each in (work, keeping) if not each.cancelled() and each.exception()), None
-        )
+        _, failure = await while_leased(self._steps(held, ended), self._renew(held, ended), stop)
         match failure:
             case None:
                 await self._release(held)

@@ -22,6 +22,7 @@ import asyncpg
 
 from contracts.backoff import Backoff
 from contracts.errors import InvalidField, SlipstreamError
+from control.deferred.leases import while_leased
 from control.eval_runs import answers, claims
 from control.eval_runs.answers import Scored
 from control.eval_runs.asking import Answer, Asker, GatewayKeyRefused, Unanswerable
@@ -144,23 +145,14 @@ class Runner:
         """Work on it until it ends, is lost, or the process stops."""
         what = f"{held.table.removesuffix('s')} {held.id}"
         _log.info("evals: %s begins", what)
-        work = asyncio.create_task(self._run(held) if held.table == claims.RUNS else self._compare(held))
-        keeping = asyncio.create_task(self._keep(held))
-        stopping = asyncio.create_task(stop.wait())
-        tasks: tuple[asyncio.Task[Any], ...] = (work, keeping, stopping)
+        work = self._run(held) if held.table == claims.RUNS else self._compare(held)
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, failure = await while_leased(work, self._keep(held), stop)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
             self._waiting.clear()
-        if not work.cancelled() and work.exception() is None:
+        if done:
             _log.info("evals: %s is done", what)
             return
-        failure = next(
-            (each.exception() for each in (work, keeping) if not each.cancelled() and each.exception()), None
-        )
         await self._gave_up(held, what, failure)
 
     async def _gave_up(self, held: Claim, what: str, failure: BaseException | None) -> None:

@@ -239,7 +239,7 @@ class Child:
         await process.wait()
 
     def _note(self, text: str, *, loud: bool = True) -> None:
-        """Say something in the child's own log, where a person looks first. loud: also to whoever started it."""
+        """Write a line to the child's own log, where a person looks first. loud: pass it to `notice` too."""
         if loud:
             self._notice(f"{self.spec.name} {text}")
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -153,7 +153,8 @@ def bench(
     )  # fmt: skip
     with _target(deployment, url, key_file, (organization, project), model, endpoint) as target:
         course = asyncio.run(_measured(target, load))
-    promises = given or (_own_promises(deployment, target) if url is None else PROMISES)
+    own = _own_promises(deployment, target) if url is None else ()
+    promises = given or own or PROMISES
     result = summary(course.answers, warm_up_s, promises)
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(target, course, result, promises))
     if course.late_s > MOST_LATE_S:
@@ -247,12 +248,12 @@ def _say(text: str) -> None:
 
 
 def _own_promises(deployment: Deployment, target: Target) -> tuple[SloClass, ...]:
-    """Those of the deployment to the model's tier, as of chat, by which goodput is judged."""
+    """The deployment's objectives for the model's tier."""
     from contracts.generation import Tier
 
     tier = Tier.AUTOCOMPLETE if target.endpoint == "completions" else Tier.CHAT
     slos = running_settings(*deployment).router.slos
-    return tuple(msgspec.structs.replace(slo, tier=Tier.CHAT) for slo in slos if slo.tier is tier)
+    return tuple(slo for slo in slos if slo.tier is tier)
 
 
 def _promised(promises: Sequence[SloClass]) -> str:

@@ -65,8 +65,8 @@ def keeps(promise: SloClass, ttft_s: float | None, tpot_s: float) -> bool:
 
 
 def promise_to(arrival: Arrival, promises: Sequence[SloClass] = PROMISES) -> SloClass:
-    """Time to the first token, from the moment the router is asked, and mean time per token after it. promises: of the
-    chat tier, by rising length of the prompt."""
-    promise = slo_of(promises, Tier.CHAT, arrival.prompt_tokens)
+    """Time to the first token, from the moment the router is asked, and mean time per token after it. promises: of one
+    tier, by rising length of the prompt."""
+    promise = slo_of(promises, promises[0].tier, arrival.prompt_tokens)
     assert promise is not None
     return promise

@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,8 +21,8 @@ from control.responses.metrics import ResponseMetrics
 from control.responses.runner import ResponseRunner
 from gateway.responses.background import MOST_UNFINISHED
 from tests.control.batches.test_runner import working
-from tests.deployment import ROOT
 from tests.examples import examples
+from tests.gateway.responses.guide import run_example
 from tests.gateway.slow_platform import SlowPlatform
 from tests.waiting import eventually
 
@@ -265,19 +264,15 @@ async def test_a_conversation_grows_by_it_and_waits_for_it(platform: SlowPlatfor
 async def test_the_guides_example_runs(
     platform: SlowPlatform, client: openai.AsyncOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "guides" / "background-responses.md").read_text()
-    [example] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
-    for word, own in (
-        ("http://127.0.0.1:8000", platform.url),
-        ("sk-slip-…", client.api_key),
-        ("smollm2-135m-instruct", "wide"),
-        ("Write a long story.", HI.replace('"', '\\"')),
-        ("sleep(2)", "sleep(0.01)"),
-    ):
-        assert word in example
-        example = example.replace(word, own)
     async with working(runner_of(platform)):
-        await asyncio.to_thread(exec, example, {})
+        await run_example(
+            "background-responses.md",
+            ("http://127.0.0.1:8000", platform.url),
+            ("sk-slip-…", client.api_key),
+            ("smollm2-135m-instruct", "wide"),
+            ("Write a long story.", HI.replace('"', '\\"')),
+            ("sleep(2)", "sleep(0.01)"),
+        )
     assert "completed  t0 t1" in capsys.readouterr().out
 
 

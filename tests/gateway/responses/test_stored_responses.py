@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +12,7 @@ import openai
 import pytest
 
 from tests.database import as_owner
-from tests.deployment import ROOT
+from tests.gateway.responses.guide import run_example
 from tests.gateway.slow_platform import SlowPlatform
 
 HI = 'mock:{"tokens":2}'
@@ -219,15 +217,11 @@ async def test_a_response_is_metered_like_any_other(client: openai.AsyncOpenAI, 
 
 
 async def test_the_guides_example_runs(platform: SlowPlatform, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "guides" / "responses.md").read_text()
-    [example] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
-    for word, own in (
+    await run_example(
+        "responses.md",
         ("http://127.0.0.1:8000", platform.url),
         ("sk-slip-…", platform.key),
         ("smollm2-135m-instruct", "wide"),
         ("Count to three.", HI.replace('"', '\\"')),
-    ):
-        assert word in example
-        example = example.replace(word, own)
-    await asyncio.to_thread(exec, example, {})
+    )
     assert "t0 t1" in capsys.readouterr().out
