@@ -27,7 +27,7 @@ from benchmarks.needs import program
 from tests.console.conftest import ARGUMENTS, CHAT_TOKENIZER, EMAIL, LINK, PASSWORD, TOKEN
 from tests.console.pages import OPERATORS_HOME, Console, seen_by
 from tests.deployment import Deployment, deployment, fake_fleet
-from tests.fakes.process import fake_engine
+from tests.fakes.process import FakeEngineProcess, fake_engine
 
 GOAL_S = 5.0
 LONGEST_PAUSE_S = 4.0
@@ -42,7 +42,13 @@ async def main(requests: int) -> None:
     page_s, rolled_up_s = [], []
     pauses = random.Random(7)
     async with contextlib.AsyncExitStack() as stack:
-        running, console = await _opened(stack, chromium)
+        engine = await stack.enter_async_context(fake_engine(token=TOKEN))
+        running, console = await signed_in(stack, chromium, engine)
+        async with running.database() as database:
+            organization = await database.fetchval(
+                "SELECT organization_id FROM gateway.projects JOIN gateway.api_keys ON project_id = projects.id LIMIT 1"
+            )
+        await console.go(f"/org/{organization}/usage?figure=requests")
         http = await stack.enter_async_context(aiohttp.ClientSession())
         for number in range(1, requests + 1):
             await asyncio.sleep(pauses.uniform(0, LONGEST_PAUSE_S))
@@ -69,9 +75,10 @@ async def main(requests: int) -> None:
     print(json.dumps(line))
 
 
-async def _opened(stack: contextlib.AsyncExitStack, chromium: str) -> tuple[Deployment, Console]:
-    """A deployment, and its first account's window with the usage of the key's organization."""
-    engine = await stack.enter_async_context(fake_engine(token=TOKEN))
+async def signed_in(
+    stack: contextlib.AsyncExitStack, chromium: str, engine: FakeEngineProcess
+) -> tuple[Deployment, Console]:
+    """A deployment in front of this engine, and its first account's window on the console's first page."""
     fleet = fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000)
     running = await stack.enter_async_context(deployment(environment=fleet, token=TOKEN, on_disk=True))
     browser = await stack.enter_async_context(_chromium(chromium))
@@ -82,14 +89,9 @@ async def _opened(stack: contextlib.AsyncExitStack, chromium: str) -> tuple[Depl
     await page.goto(link.group())
     await page.get_by_label("Email").fill(EMAIL)
     await page.get_by_label("Password", exact=True).fill(PASSWORD)
-    await page.get_by_label("The password again").fill(PASSWORD)
+    await page.get_by_label("Repeat the password").fill(PASSWORD)
     await page.get_by_role("button", name="Begin").click()
     await page.wait_for_url(OPERATORS_HOME)
-    async with running.database() as database:
-        organization = await database.fetchval(
-            "SELECT organization_id FROM gateway.projects JOIN gateway.api_keys ON project_id = projects.id LIMIT 1"
-        )
-    await console.go(f"/org/{organization}/usage?figure=requests")
     return running, console
 
 

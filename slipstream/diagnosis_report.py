@@ -54,7 +54,7 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
     if found.numbers:
         yield ""
         yield from table(NUMBERS, [_numbers(each) for each in found.numbers])
-    if found.questions:
+    if found.questions and found.outcome is not Outcome.NOT_ENOUGH_EVIDENCE:
         yield ""
         yield "Not measured, and would add evidence:"
         for question in found.questions:
@@ -67,8 +67,8 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
 
 
 def _clear(found: DiagnosisOf) -> Iterator[str]:
-    """Causes below their thresholds; where nothing else is found, with the thresholds, one line for each."""
-    if found.primary is not None:
+    """Causes below their thresholds; with their thresholds where nothing was found."""
+    if found.primary is not None or found.outcome is Outcome.NOT_ENOUGH_EVIDENCE:
         if found.clear:
             yield from wrapped("below their thresholds: ", ", ".join(each.cause.value for each in found.clear))
         return
@@ -97,12 +97,13 @@ def missed(what: str) -> str:
 
 
 def _not_known(found: DiagnosisOf) -> Iterator[str]:
-    """One line for each reason: in a new deployment nearly all causes share one."""
+    """One line for each reason: in a new deployment nearly all causes share one, and their number says enough."""
     causes: dict[str, list[str]] = {}
     for unknown in found.unknown:
         causes.setdefault(unknown.why, []).append(unknown.cause.value)
     for why, names in causes.items():
-        yield from wrapped("not enough evidence: ", f"{why} ({', '.join(names)})")
+        which = f"{len(names)} causes" if found.outcome is Outcome.NOT_ENOUGH_EVIDENCE else ", ".join(names)
+        yield from wrapped("not enough evidence: ", f"{why} ({which})")
 
 
 def _cause(head: str, each: FoundCause) -> Iterator[str]:

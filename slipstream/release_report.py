@@ -126,12 +126,13 @@ class _Judged:
 
     def tests(self) -> Iterator[str]:
         """A line for each test, under what the columns mean."""
-        from control.releases.rollout.outlook import METRIC_NAMES, needed_log10, towards
+        from control.releases.judge.evidence import METRIC_NAMES
+        from control.releases.rollout.outlook import needed_log10, towards
 
         rows = [
             (
                 kind,
-                METRIC_NAMES.get(one.metric, one.metric),
+                METRIC_NAMES[one.metric],
                 self._counted(one),
                 f"{one.candidate:,}",
                 f"{one.control:,}",
@@ -150,12 +151,13 @@ class _Judged:
 
     def nearest(self) -> Iterator[str]:
         """Which test is nearest to rolling it back, or did."""
-        from control.releases.rollout.outlook import METRIC_NAMES, towards
+        from control.releases.judge.evidence import METRIC_NAMES
+        from control.releases.rollout.outlook import towards
 
         if not self.verdict.harms:
             return
         one = max(self.verdict.harms, key=towards)
-        name = f"{METRIC_NAMES.get(one.metric, one.metric)}, {self._counted(one)}"
+        name = f"{METRIC_NAMES[one.metric]}, {self._counted(one)}"
         if one.is_enough:
             text = f"{name}: it has what rolls the release back"
         elif towards(one) > 0:

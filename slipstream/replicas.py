@@ -28,6 +28,11 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     word: str
     reason: str
 
+    @property
+    def drained(self) -> bool:
+        """An operator took it out of service: it is drained, or about to be."""
+        return self.word.startswith("drain")
+
 
 def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaStatus] | None:
     """Every engine, those elsewhere too; None when no router of this deployment answers.

@@ -43,7 +43,7 @@ def _lines(
 ) -> Iterator[str]:
     wrong = [*_wrong(processes, replicas), *refusals]
     if wrong:
-        yield from textwrap.wrap(f"Not all is well: {'; '.join(wrong)}", WIDTH, subsequent_indent="  ")
+        yield from textwrap.wrap(f"Needs attention: {'; '.join(wrong)}", WIDTH, subsequent_indent="  ")
     else:
         yield f"All is well: {_right(processes, replicas or ())}"
     if url:
@@ -74,7 +74,9 @@ def _fits(url: str) -> bool:
 
 
 def _right(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus]) -> str:
-    engines = f"{_counted(len(replicas), 'engine')} usable"
+    usable = [each for each in replicas if each.usable]
+    drained = [each.id for each in replicas if not each.usable]
+    engines = f"{_counted(len(usable), 'engine')} usable" + (f", {', '.join(drained)} drained" if drained else "")
     return f"{_counted(len(processes), 'process')} ready, {engines}" if processes else engines
 
 
@@ -88,7 +90,7 @@ def _wrong(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus] |
     elif not replicas:
         yield "there is no engine"
     else:
-        lost = [each.id for each in replicas if not each.usable]
+        lost = [each.id for each in replicas if not each.usable and not each.drained]
         if lost:
             verb = "is" if len(lost) == 1 else "are"
             yield f"{len(lost)} of {_counted(len(replicas), 'engine')} {verb} not usable ({', '.join(lost)})"

@@ -171,7 +171,7 @@ async def _require_engines(before: DesiredState, after: DesiredState) -> None:
         await connections.close()
     if faults:
         told = "; ".join(fault.rstrip(".") for fault in faults)
-        raise InvalidField(f"{told}. Without `probe` the edit is made as it is.", param="probe")
+        raise InvalidField(f"{told}. To make the edit without this check, leave out `probe`.", param="probe")
 
 
 def _fits(state: DesiredState, model: Model | None) -> bool:

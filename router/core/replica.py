@@ -202,12 +202,12 @@ class Replica(msgspec.Struct, eq=False):
         """`max_concurrency` and `limited_by`, for callers that need both for many replicas."""
         learnt = self.learnt
         if learnt is not None:
-            return learnt.places, f"learnt: {learnt.move.sentence}"
+            return learnt.places, f"measured: {learnt.move.sentence}"
         if self.ceiling:
-            return self.ceiling, "the pool's max_concurrency"
+            return self.ceiling, "set by the pool's max_concurrency"
         if self.load.max_running:
-            return self.load.max_running, "the engine's report"
-        return self.unreported, "router.concurrency"
+            return self.load.max_running, "reported by the engine"
+        return self.unreported, "set by router.concurrency"
 
     @property
     def free(self) -> bool:

@@ -155,7 +155,7 @@ def _notes(replica: pb.Replica, explain: bool) -> Iterator[str]:
     """What does not fit into a row: why it is not usable, and on demand its address and the reason for its limit."""
     notes = [reason] if (reason := state_and_reason(replica)[1]) else []
     if explain:
-        notes += [f"at most {replica.max_concurrency} leases, by {replica.limited_by}", replica.url]
+        notes += [f"at most {replica.max_concurrency} requests ({replica.limited_by})", replica.url]
     for note in notes:
         yield from textwrap.wrap(
             printable(note), COLUMNS, initial_indent=f"    {replica.id}: ", subsequent_indent=" " * 6,

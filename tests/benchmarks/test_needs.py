@@ -12,6 +12,7 @@ import torch
 LACKING = {
     ("diagnosis",): "missing: nginx (apt-get install nginx)",
     ("usage_freshness",): "missing: chromium (apt-get install chromium)",
+    ("alert_freshness",): "missing: chromium (apt-get install chromium)",
     ("engine_transport",): "missing: SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set",
     ("placement_sglang",): "missing: SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set",
     ("engine_gpu",): "missing: a GPU and PyTorch for it; --device cpu --shape small runs on a processor",

@@ -119,7 +119,7 @@ async def first_owner(browser: Browser, running: Deployment) -> AsyncIterator[Co
         await page.goto(link.group())
         await page.get_by_label("Email").fill(EMAIL)
         await page.get_by_label("Password", exact=True).fill(PASSWORD)
-        await page.get_by_label("The password again").fill(PASSWORD)
+        await page.get_by_label("Repeat the password").fill(PASSWORD)
         await console.expect_no_faults("welcome")
         await page.get_by_role("button", name="Begin").click()
         await page.wait_for_url(OPERATORS_HOME)

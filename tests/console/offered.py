@@ -76,7 +76,7 @@ OFFERED: dict[str, dict[str, Needs]] = {
         "Left is better 1": VOTES, "Right is better 2": VOTES, "Both are good 3": VOTES, "Both are bad 4": VOTES,
         "Skip 5": VOTES,
     },
-    "/operations/changes": {"Note a change": CHANGES, "Forget…": CHANGES, "Measure and keep": CHANGES},
+    "/operations/changes": {"Note a change": CHANGES, "Forget…": CHANGES, "Measure and store": CHANGES},
     "/account": {"Leave the organization": ANYBODY},
     "/operations/fleet": {"Drain": FLEET, "Add a model": FLEET},
     "/operations/fleet/pools/$pool": {

@@ -54,7 +54,7 @@ async def kept(owner: Console, secret: re.Pattern[str]) -> str:
     shown = owner.page.get_by_text(secret)
     await shown.wait_for()
     told = await shown.inner_text()
-    await owner.page.get_by_role("button", name="I have kept it").click()
+    await owner.page.get_by_role("button", name="I have stored it").click()
     await shown.wait_for(state="detached")
     return told
 

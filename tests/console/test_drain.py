@@ -94,6 +94,6 @@ async def test_the_other_replica_answers_while_one_is_drained(
     await expect(row.get_by_text("drained", exact=True)).to_be_visible()
     await owner.expect_no_faults("fleet with a drained replica")
     await engines[0].control(hang_after_tokens=-1)
-    await weigh(row, "Give it requests")
+    await weigh(row, "Undrain")
     await expect(row.get_by_text("healthy", exact=True)).to_be_visible()
     assert await (await begun_on(deployed, engines, 0))

@@ -43,7 +43,7 @@ async def test_an_administrator_presses_once_to_make_a_project_and_sees_what_lim
     async with window_of(browser, people, await people.principal(name, Role.ADMIN)) as console:
         page = console.page
         await console.go(f"/org/{organization}/limits")
-        await page.get_by_text("Neither the organization nor a project or a key of it has a limit.").wait_for()
+        await page.get_by_text("Neither the organization nor any of its projects and keys has a limit.").wait_for()
         await page.get_by_role("heading", name="No limit at this level").wait_for()
 
         await console.go(f"/org/{organization}")
@@ -70,7 +70,7 @@ async def test_an_administrator_presses_once_to_make_a_project_and_sees_what_lim
             "all tiers",
             "Requests per minute: 60; Budget per month (UTC): 12.50 USD",
         ]
-        await expect(page.get_by_role("heading", name="Nothing is limited")).to_have_count(0)
+        await expect(page.get_by_role("heading", name="No limits")).to_have_count(0)
         await console.expect_no_faults("limits within an organization")
         await within.get_by_role("link", name="production").click()
         effective = page.get_by_role("table", name="Effective limits")
@@ -96,7 +96,7 @@ async def test_a_viewer_is_told_whose_key_it_was_and_nothing_to_make(browser: Br
     async with window_of(browser, people, await people.principal(empty, Role.VIEWER)) as console:
         page = console.page
         await console.go(f"/org/{organization}")
-        await page.get_by_role("link", name="To the projects").click()
+        await page.get_by_role("link", name="Open the projects").click()
         await page.get_by_text("An administrator of this organization makes projects").wait_for()
         await console.go(f"/org/{organization}/projects?make=true")
         await expect(page.get_by_role("dialog")).to_have_count(0)

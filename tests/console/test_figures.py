@@ -265,8 +265,8 @@ async def test_shares_of_prefixes_equal_each_sample(owner: Console, books: Books
     await owner.go(f"/org/{counted}/prefixes")
     assert await figure(page, "Requests").inner_text() == short(whole["requests"])
     assert await figure(page, "Prompt tokens").inner_text() == short(whole["prompt_tokens"])
-    assert await figure(page, "Could be reused").inner_text() == share(whole["reusable_tokens"], whole["prompt_tokens"])
-    assert await figure(page, "Was reused").inner_text() == share(whole["cached_tokens"], whole["prompt_tokens"])
+    assert await figure(page, "Reusable").inner_text() == share(whole["reusable_tokens"], whole["prompt_tokens"])
+    assert await figure(page, "Reused").inner_text() == share(whole["cached_tokens"], whole["prompt_tokens"])
     lines = page.get_by_role("table", name="Templates").locator("tbody tr")
     await expect(lines).to_have_count(len(rows))
     for line in await lines.all():
@@ -288,7 +288,7 @@ async def test_reconciliation_adds_up_its_windows(owner: Console, books: Books) 
     assert await figure(page, "Windows that differ").inner_text() == f"{whole['differ']} of {whole['windows']}"
     for name in ("prompt", "completion"):
         expected = apart(whole[f"{name}_plus"], whole[f"{name}_minus"])
-        assert await figure(page, f"{name.capitalize()} tokens apart").inner_text() == expected
+        assert await figure(page, f"Difference in {name} tokens").inner_text() == expected
     for name, of in zip(engines, each, strict=True):
         row = page.get_by_role("table", name="By engine").get_by_role("row", name=re.compile(f"^{name}"))
         cells = ["".join(cell.split()) for cell in await row.get_by_role("cell").all_inner_texts()]
@@ -432,7 +432,7 @@ async def expect_the_deployments_page(
         billed = await database.fetchval(BILLED, begin, past.replace(minute=0, second=0, microsecond=0))
     requests = became["requests"]
     await expect(figure(page, "Requests")).to_contain_text(short(requests))
-    assert await figure(page, "Billed").inner_text() == f"{cents(billed)} in whole hours"
+    assert await figure(page, "Billed").inner_text() == f"{cents(billed)} full hours only"
     goodput = share(became["good"], became["counted"], 2)
     assert await figure(page, "Goodput").inner_text() == f"{goodput} of {short(became['counted'])}"
     for name in ("shed", "failed", "limited"):

@@ -51,7 +51,7 @@ async def test_a_new_deployment_says_how_to_begin(owner: Console) -> None:
     await page.get_by_role("heading", name="Get started").wait_for()
     assert [await each.get_by_role("heading").inner_text() for each in await steps.all()] == list(STEPS)
     await owner.expect_no_faults("a new deployment")
-    await steps.nth(0).get_by_role("link", name="To the projects").click()
+    await steps.nth(0).get_by_role("link", name="Open the projects").click()
     await page.get_by_role("heading", name="Projects", level=1).wait_for()
     await owner.go("/operations?tier=autocomplete")
     await page.get_by_text("No requests in this period").wait_for()
@@ -115,7 +115,7 @@ async def test_a_projects_models_are_ticked(owner: Console, people: People) -> N
     await page.get_by_role("button", name="New project").first.click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Name").fill(f"narrow {uuid4().hex[:6]}")
-    await dialog.get_by_label("all models, later ones too").uncheck()
+    await dialog.get_by_label("all models, including later ones").uncheck()
     models = dialog.get_by_role("group", name="Models").get_by_role("checkbox")
     for each in (await models.all())[1:]:
         await each.uncheck()
@@ -143,6 +143,6 @@ async def test_the_deployments_own_organization_is_marked_and_each_has_its_month
     await people.database.execute(own)
     await owner.go("/organizations")
     table = owner.page.get_by_role("table", name="Organizations")
-    await expect(table.get_by_role("row", name=re.compile("^askers of evals internal, on no bill"))).to_be_visible()
+    await expect(table.get_by_role("row", name=re.compile("^askers of evals internal, not billed"))).to_be_visible()
     await expect(table.get_by_role("columnheader", name="Cost this month")).to_be_visible()
-    assert await table.get_by_text("internal, on no bill").count() == 1
+    assert await table.get_by_text("internal, not billed").count() == 1

@@ -119,7 +119,7 @@ async def test_an_adapter_is_added_found_and_deleted(owner: Console, deployed: D
 async def test_prompts_are_kept_by_the_organizations_own_owners_alone(owner: Console, beta: UUID) -> None:
     page = owner.page
     await owner.go(f"/org/{beta}/settings")
-    await page.get_by_text("Only the organization’s own owners can turn it on").wait_for()
+    await page.get_by_text("Only owners of the organization can turn this on").wait_for()
     assert await page.get_by_role("button", name="Turn on").count() == 0
     me = await page.evaluate("fetch('/admin/v1/me').then(answer => answer.json())")
     own = me["organization_id"]
@@ -188,7 +188,7 @@ async def test_a_viewer_sees_these_pages_and_changes_nothing(
         page = console.page
         await page.goto(await link.inner_text())
         await page.get_by_label("Password", exact=True).fill("another four words here")
-        await page.get_by_label("The password again").fill("another four words here")
+        await page.get_by_label("Repeat the password").fill("another four words here")
         await page.get_by_role("button", name="Begin").click()
         await page.get_by_role("heading", name="beta", level=1).wait_for()
         await page.get_by_text("More", exact=True).click()

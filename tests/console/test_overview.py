@@ -165,7 +165,7 @@ async def test_the_anatomy_of_a_request_equals_its_row(owner: Console, deployed:
     assert row is not None
     await owner.go(f"/operations/requests/{sent[0]}")
     await page.get_by_role("heading", name="Why that engine").wait_for()
-    engine = await figures(page, "Engines that were looked at", "chosen")
+    engine = await figures(page, "Engines considered", "chosen")
     assert engine["Engine"].split()[0] == row["replica_id"]
     first = await page.locator("dt:text-is('First token') + dd").inner_text()
     assert same(first, row["ttft_ms"])

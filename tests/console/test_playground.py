@@ -66,7 +66,7 @@ async def priced(owner: Console) -> Console:
 async def opened(console: Console, deployed: Deployment, name: str, model: str) -> None:
     """A playground, with the deployment's key and that model."""
     await console.go(f"/playground/{name}")
-    await console.page.get_by_text("Choose a key first: the call names one of its models.").wait_for()
+    await console.page.get_by_text("Choose a key first, because the call names one of its models.").wait_for()
     await console.page.get_by_label("Or use a key you have").fill(deployed.key)
     await console.page.get_by_role("button", name="Use it").click()
     await console.page.get_by_role("combobox", name="Model").select_option(model)
@@ -168,7 +168,7 @@ async def test_a_completion_is_taken_another_rejected_and_both_are_reported(
         await page.keyboard.press(key)
         await expect(ghost).to_have_count(0)
         await expect(editor.locator(".cm-line")).to_have_text([*lines[:-1], lines[-1] + added])
-        await expect(page.get_by_text(f"1 shown, {taken_count} taken in this page.")).to_be_visible()
+        await expect(page.get_by_text(f"1 shown, {taken_count} accepted on this page.")).to_be_visible()
         if key == "Tab":
             assert await page.get_by_role("region", name="As a curl command").inner_text() == shown, "the call as sent"
     taken, rejected = (rows := await reported(deployed, 4))[:2], rows[2:]
@@ -222,7 +222,7 @@ async def test_a_chat_shows_a_tools_call_and_an_answer_by_a_schema(
     assert "play-code" not in offered, "it is not for chat"
 
     await engine.control(tool="", texts=['{"city"', ': "Oslo"', "}"])
-    await page.get_by_role("button", name="Start anew").click()
+    await page.get_by_role("button", name="Start over").click()
     await page.get_by_label("Tools (JSON)").fill("")
     await page.get_by_label("JSON schema of the answer").fill(msgspec.json.encode(SCHEMA).decode())
     await page.get_by_label("Message", exact=True).fill("the capital of Norway")

@@ -60,7 +60,7 @@ async def started(owner: Console, model: str = "m") -> str:
     await dialog.get_by_label("Model", exact=True).select_option(model)
     await dialog.get_by_label("Candidate pool").select_option("new")
     await dialog.get_by_label("Stages, percent of the sessions").fill("25, 50, 40")
-    await dialog.get_by_text("Each is above the one before.").wait_for()
+    await dialog.get_by_text("Each stage must be above the one before.").wait_for()
     assert await dialog.get_by_role("button", name="Start").is_disabled()
     await dialog.get_by_label("Stages, percent of the sessions").fill("25, 50, 100")
     await dialog.get_by_label("Least sessions of each arm, by stage").fill("2000, 3000")
@@ -110,14 +110,14 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await expect(figure(owner, "State")).to_have_text("running")
     load = Load()
     await served(database, release, load, 120)
-    await page.get_by_role("heading", name="Candidate beside control").wait_for()
+    await page.get_by_role("heading", name="Candidate and control").wait_for()
     await page.get_by_role("row", name=re.compile("harm Failures sessions with a fault")).wait_for()
     await served(database, release, load, 200)
     track = page.get_by_role("list", name="Stages")
     await expect(track.get_by_role("listitem").first).to_contain_text(
         re.compile(r"candidate (2[5-9]|3[0-2])\d of 2,000")
     )
-    await expect(track.get_by_role("listitem").first).to_contain_text(re.compile("about .+ left at this pace"))
+    await expect(track.get_by_role("listitem").first).to_contain_text(re.compile("about .+ left at this rate"))
     latency = page.get_by_role("table", name="Latency of candidate and baseline")
     both = re.compile(r"^Time to first token, p50 [\d.]+ m?s [\d.]+ m?s [+−]?[\d.]+ %$")
     await expect(latency.get_by_role("row", name=both)).to_be_visible()
@@ -128,7 +128,7 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await owner.expect_no_faults("a running release")
 
     await by_hand(owner, "Hold", "the big customer has its demo")
-    await page.get_by_text("It is held in this stage").wait_for()
+    await page.get_by_text("The release is held in this stage").wait_for()
     await by_hand(owner, "Resume", "it is over")
     await expect(figure(owner, "State")).to_have_text("running")
     await by_hand(owner, "Promote to 50 %", "checked by hand")
@@ -154,7 +154,7 @@ async def test_a_release_whose_model_nobody_asks_waits_and_says_for_what(
     owner: Console, database: asyncpg.Connection
 ) -> None:
     release = await started(owner, "large")
-    await expect(owner.page.get_by_text("It waits to begin; nothing is split yet")).to_be_visible()
+    await expect(owner.page.get_by_text("The release waits to begin; no traffic is split yet")).to_be_visible()
     await expect(owner.page.get_by_text("answered nothing for 'large' in 7 days")).to_be_visible()
     assert await owner.page.get_by_role("button", name="Hold…").count() == 0
     await owner.expect_no_faults("a waiting release")
@@ -170,7 +170,7 @@ async def test_a_worse_candidate_is_seen_to_be_rolled_back_by_its_evidence(
     await expect(figure(owner, "State")).to_have_text("running")
     await served(database, release, Load(seed=3, failing=0.4), 150)
     told = owner.page.get_by_role("alert")
-    await expect(told).to_contain_text("errors is worse than tolerated")
+    await expect(told).to_contain_text("worse than tolerated: failures")
     row = owner.page.get_by_role("row", name=re.compile("harm Failures"))
     await expect(row).to_contain_text("reached")
     await owner.page.get_by_label("Check", exact=True).select_option(label="Failures: sessions with a fault")
@@ -226,7 +226,7 @@ async def test_two_pools_are_compared_until_somebody_cancels(
     await expect(figure(owner, "Status")).to_have_text("cancelled")
     for engine in pools:
         await engine.control(ttft_s=0.0)
-    await page.get_by_text("It ended without a decision").wait_for()
+    await page.get_by_text("The comparison ended without a decision").wait_for()
     assert await audited(database, found.group(1)) == ["eval_comparison.create", "eval_comparison.cancel"]
 
 
@@ -372,7 +372,7 @@ async def test_reconciliation_tells_which_engine_differs_and_what_to_do(
     await expect(engines.get_by_role("row", name=re.compile("^new-0"))).to_contain_text("+120−40")
     windows = page.get_by_role("table", name="Windows")
     await expect(windows.get_by_role("row", name=re.compile(r"new-0.*\+120"))).to_contain_text(
-        "Attempts whose length is not known exactly"
+        "Attempts of inexact length"
     )
     await owner.expect_no_faults("reconciliation")
     await page.get_by_label("Show").select_option("differ")

@@ -82,8 +82,8 @@ async def test_a_drained_replica_is_given_nothing_until_it_is_given_requests_aga
     await row.get_by_text("drained", exact=True).wait_for()
     assert await status_of(deployed) == 503
     await live.expect_no_faults("a drained fleet")
-    await row.get_by_role("button", name="Give it requests").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Give it requests").click()
+    await row.get_by_role("button", name="Undrain").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Undrain").click()
     await row.get_by_text("healthy", exact=True).wait_for()
     assert await status_of(deployed) == 200
 

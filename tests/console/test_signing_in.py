@@ -54,7 +54,7 @@ async def test_a_second_factor_is_asked_for_and_a_recovery_code_opens_once(brows
         page = console.page
         await page.goto(people.url + link["url"])
         await page.get_by_label("Password", exact=True).fill(PASSWORD)
-        await page.get_by_label("The password again").fill(PASSWORD)
+        await page.get_by_label("Repeat the password").fill(PASSWORD)
         await page.get_by_role("button", name="Begin").click()
         await page.wait_for_url(ANY_HOME)
         await console.go("/account")
@@ -73,7 +73,7 @@ async def test_a_second_factor_is_asked_for_and_a_recovery_code_opens_once(brows
     async with seen_by(browser, people.url) as console:
         page = console.page
         await fill_in(console, email)
-        code = page.get_by_label("Code of your second factor")
+        code = page.get_by_label("Code from your second factor")
         await expect(code).to_be_focused()
         await console.expect_no_faults("a second factor is asked for")
         await code.fill("000000" if pyotp.TOTP(key).now() != "000000" else "000001")
@@ -87,7 +87,7 @@ async def test_a_second_factor_is_asked_for_and_a_recovery_code_opens_once(brows
         async with seen_by(browser, people.url) as console:
             page = console.page
             await fill_in(console, email)
-            await page.get_by_label("Code of your second factor").fill(codes[0])
+            await page.get_by_label("Code from your second factor").fill(codes[0])
             await page.get_by_role("button", name="Sign in").click()
             if taken:
                 await page.wait_for_url(ANY_HOME)

@@ -70,7 +70,7 @@ async def key(owner: Console, project: str) -> str:
     assert code is not None
     assert button is not None
     assert code["y"] >= button["y"] + button["height"], "the button hides nothing of the line"
-    await owner.page.get_by_role("button", name="I have kept it").click()
+    await owner.page.get_by_role("button", name="I have stored it").click()
     assert not SECRET.search(await owner.page.content()), "it is shown once"
     return secret
 
@@ -110,7 +110,7 @@ async def test_a_limit_or_an_engine_refuses_and_the_request_tells_why(
     await owner.go(f"/org/{acme}/requests")
     await owner.until("id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", by_engine)
     await owner.go(f"/org/{acme}/requests/{by_engine}")
-    await owner.page.get_by_text("The engine refused it as the client sent it").wait_for()
+    await owner.page.get_by_text("The engine refused the request before the first token").wait_for()
     assert await owner.page.get_by_text("engine_error").count() == 0, "the engine is not at fault"
     await owner.go(project)
     await owner.page.get_by_role("link", name="staging").click()
@@ -118,7 +118,7 @@ async def test_a_limit_or_an_engine_refuses_and_the_request_tells_why(
     dialog = owner.page.get_by_role("dialog")
     await dialog.get_by_label("Requests per minute").fill("1")
     await dialog.get_by_role("button", name="Save").click()
-    await owner.page.get_by_text("It holds now").wait_for()
+    await owner.page.get_by_text("The rule is set").wait_for()
     statuses = [await asked(http, owner.url, key) for _ in range(3)]
     refused = next(request_id for status, request_id in statuses if status == 429)
     await owner.go(f"/org/{acme}/requests")
@@ -140,14 +140,14 @@ async def test_a_rotated_key_opens_with_both_secrets_and_a_revoked_one_with_none
     shown = owner.page.get_by_text(SECRET)
     await shown.wait_for()
     new = await shown.inner_text()
-    leave = owner.page.get_by_role("button", name="Close without it")
+    leave = owner.page.get_by_role("button", name="Close anyway")
     assert await leave.count() == 0
     for _ in range(3):  # browsers let a page prevent the first only
         await owner.page.keyboard.press("Escape")
         await leave.wait_for()
         assert await shown.is_visible()
     await owner.expect_no_faults("a secret that would be lost")
-    await owner.page.get_by_role("button", name="I have kept it").click()
+    await owner.page.get_by_role("button", name="I have stored it").click()
     await shown.wait_for(state="detached")
     assert new != key
     await owner.page.get_by_role("row", name=re.compile("staging.*old secret ends tomorrow")).wait_for()
@@ -266,7 +266,7 @@ async def welcomed(
         page = console.page
         await page.goto(await link.inner_text())
         await page.get_by_label("Password", exact=True).fill(MEMBERS_PASSWORD)
-        await page.get_by_label("The password again").fill(MEMBERS_PASSWORD)
+        await page.get_by_label("Repeat the password").fill(MEMBERS_PASSWORD)
         await page.get_by_role("button", name="Begin").click()
         await page.get_by_role("heading", name="acme", level=1).wait_for()
         yield console

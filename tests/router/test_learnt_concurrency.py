@@ -43,7 +43,7 @@ def test_whoever_waits_is_given_the_places_that_first_tokens_open() -> None:
         one.now += 0.05
         one.began(f"l{number}", 0.01)
     assert queued(one.core) == 0
-    assert limit(one) == (13, "learnt: first tokens came no later than usual")
+    assert limit(one) == (13, "measured: first tokens came no later than usual")
 
 
 def test_long_prompts_do_not_wait_for_each_other_before_an_upstream_of_which_nothing_is_said() -> None:
@@ -56,21 +56,21 @@ def test_a_refusal_takes_the_limit_below_what_was_refused() -> None:
     one = core(initial=20)
     fill(one, 12)
     refuse(one, "l11")
-    assert limit(one) == (11, "learnt: the upstream refused a request because it was full")
+    assert limit(one) == (11, "measured: the upstream refused a request because it was full")
     assert granted(one.ask("next")) == []
 
 
 def test_what_an_engine_reports_to_run_goes_before_what_is_learnt() -> None:
     one = core(initial=4)
     one.polled(max_running=9)
-    assert limit(one) == (9, "the engine's report")
+    assert limit(one) == (9, "reported by the engine")
     assert len(fill(one, 12)) == 9
 
 
 def test_an_engine_that_reports_its_memory_is_limited_by_that() -> None:
     one = core(initial=4, max_limit=500)
     one.polled(capacity_tokens=300)
-    assert limit(one) == (500, "router.concurrency")
+    assert limit(one) == (500, "set by router.concurrency")
     assert 0 < len(fill(one, 40)) < 40
 
 
@@ -81,14 +81,14 @@ def test_a_pools_own_figure_is_where_it_begins_and_ends() -> None:
         one.began(f"l{number}", 0.2)
     assert limit(one)[0] == 6
     one.do(StatePublished(fleet(2, replicas=("r1",), max_concurrency=8)))
-    assert limit(one) == (8, "learnt: the pool's max_concurrency was set")
+    assert limit(one) == (8, "measured: the pool's max_concurrency was set")
 
 
 def test_nothing_is_learnt_where_that_is_off() -> None:
     one = core(learn=False, initial=3)
     assert len(fill(one, 5)) == 3
     one.began("l0", 0.2)
-    assert limit(one) == (3, "router.concurrency")
+    assert limit(one) == (3, "set by router.concurrency")
 
 
 def test_another_engine_under_the_name_is_learnt_anew() -> None:
@@ -99,7 +99,7 @@ def test_another_engine_under_the_name_is_learnt_anew() -> None:
     (pool,) = state.pools
     moved = msgspec.structs.replace(pool.replicas[0], url="http://127.0.0.1/another")
     one.do(StatePublished(DesiredState(2, state.models, (Pool("pool", "fake", (moved,)),))))
-    assert limit(one) == (20, "learnt: no request has shown its limit yet")
+    assert limit(one) == (20, "measured: no request has shown its limit yet")
 
 
 def test_a_tenants_requests_are_served_as_they_came_even_when_all_are_late() -> None:
@@ -129,7 +129,7 @@ def test_the_explanation_says_what_the_limit_was_and_why() -> None:
     (candidate,) = record.candidates
     assert (candidate.max_concurrency, candidate.limited_by) == (
         4,
-        "learnt: no request has shown its limit yet",
+        "measured: no request has shown its limit yet",
     )
 
 

@@ -36,7 +36,7 @@ def test_what_is_wrong_stands_first_and_its_reason_on_lines_of_its_own() -> None
     processes = [process("engine-autocomplete-1", State.WAITING), process("gateway-1")]
     told = text_of(URL, None, processes, [replica("chat-1"), replica("chat-2", REASON)], {})
     lines = told.splitlines()
-    assert lines[0].startswith("Not all is well: 1 of 2 processes is not ready (engine-autocomplete-1); 1 of 2 engines")
+    assert lines[0].startswith("Needs attention: 1 of 2 processes is not ready (engine-autocomplete-1); 1 of 2 engines")
     assert "chat-2  chat  unhealthy  http://127.0.0.1:31000" in lines
     assert lines[-1].startswith("  ")
     assert " ".join(REASON.split()) in " ".join(told.split())
@@ -45,11 +45,17 @@ def test_what_is_wrong_stands_first_and_its_reason_on_lines_of_its_own() -> None
 
 def test_a_router_that_does_not_answer_is_named() -> None:
     assert text_of(URL, None, [process("gateway-1")], None, {}).startswith(
-        "Not all is well: engines are unknown, the router does not answer"
+        "Needs attention: engines are unknown, the router does not answer"
     )
+
+
+def test_a_drained_engine_is_no_fault() -> None:
+    drained = ReplicaStatus("chat-2", "chat", URL, "drained", False, True, "drained", "")
+    told = text_of(URL, None, [process("gateway-1")], [replica("chat-1"), drained], {})
+    assert told.startswith("All is well: 1 process ready, 1 engine usable, chat-2 drained\n")
 
 
 def test_a_gateway_that_refuses_the_fleet_is_the_first_line() -> None:
     refusal = "gateway-1 stays at version 9 of the fleet: the environment variable KEY is not set"
     said = text_of("", None, (), [replica("chat-1")], {}, [refusal])
-    assert " ".join(said.split()).startswith(f"Not all is well: {refusal}")
+    assert " ".join(said.split()).startswith(f"Needs attention: {refusal}")

@@ -181,7 +181,7 @@ async def test_a_running_deployment_answers_its_commands_and_keeps_what_they_did
     seen = deployment.run("status")  # every process is ready, and nothing could be served
     assert seen.returncode == 1
     assert seen.stdout.startswith(
-        "Not all is well: 1 of 1 engine is not usable (elsewhere-1)\nAPI      http://127.0.0.1:"
+        "Needs attention: 1 of 1 engine is not usable (elsewhere-1)\nAPI      http://127.0.0.1:"
     )
     assert max(map(len, seen.stdout.splitlines())) <= 100
     metrics = json.loads(deployment.run("status", "--json").stdout)["metrics"]

@@ -18,7 +18,7 @@ export class ApiError extends Error {
     )?.error;
     const retryAfter = Number(response.headers.get("retry-after"));
     return new ApiError(
-      detail?.message ?? `The gateway answered ${response.status} without saying why.`,
+      detail?.message ?? `The gateway answered ${response.status} without a reason.`,
       response.status,
       detail?.code ?? "unknown",
       detail?.param ?? null,

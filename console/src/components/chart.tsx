@@ -135,7 +135,7 @@ export function Chart({
   }, [data, kind]);
   return (
     <figure className="chart">
-      <div ref={frame} role="img" aria-label={`${label}. Its numbers are in the table under it.`} />
+      <div ref={frame} role="img" aria-label={`${label}. The table below has its numbers.`} />
       <output className="chart-readout small quiet" aria-hidden="true" />
       {series.length > 1 && (
         <ul className="legend">

@@ -34,7 +34,7 @@ async function copy(text: string): Promise<void> {
 export function Secret({
   secret,
   label,
-  about = "It is shown this once. Keep it where secrets are kept; it cannot be read again.",
+  about = "This secret is shown only once. Store it with your other secrets; it cannot be shown again.",
 }: {
   secret: string;
   label: string;

@@ -18,18 +18,18 @@ export function ShownOnce({ title, onClose, children }: ShownOnceProps) {
         {children}
         {leaving && (
           <Notice tone="bad" title="Close without keeping it?">
-            It is gone then, and cannot be shown again.
+            The secret is then lost: it cannot be shown again.
           </Notice>
         )}
       </div>
       <div className="dialog-foot">
         {leaving && (
           <Button kind="danger" onClick={onClose}>
-            Close without it
+            Close anyway
           </Button>
         )}
         <Button kind="primary" onClick={onClose}>
-          I have kept it
+          I have stored it
         </Button>
       </div>
     </Dialog>

@@ -17,7 +17,7 @@ export class Boundary extends Component<{ children: ReactNode }, { error: unknow
         <p>{this.state.error instanceof Error ? this.state.error.message : String(this.state.error)}</p>
         <p>
           <Button size="small" onClick={() => location.reload()}>
-            Load it again
+            Reload the page
           </Button>
         </p>
       </Notice>

@@ -5,14 +5,14 @@ export function NotFound() {
   return (
     <main className="entry">
       <Empty
-        title="There is no such page"
+        title="Page not found"
         action={
           <Link to="/" className="button">
-            To the overview
+            Open the overview
           </Link>
         }
       >
-        The address may have been copied in part, or the page may have moved.
+        The address may be incomplete, or the page may have moved.
       </Empty>
     </main>
   );

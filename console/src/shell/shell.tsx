@@ -57,7 +57,7 @@ export function Shell() {
   return (
     <>
       <a className="skip-link" href="#main">
-        Skip to the page
+        Skip to the content
       </a>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: a click beside the open menu closes it, as Escape does */}
       {/* biome-ignore lint/a11y/useKeyWithClickEvents: Escape is heard above */}

@@ -80,7 +80,7 @@ function Choices({ organizationId, onChosen }: { organizationId: string; onChose
           {project.name}
         </Link>
       ))}
-      {projects.data?.data.length === 0 && <p className="menu-label">None of that name.</p>}
+      {projects.data?.data.length === 0 && <p className="menu-label">No matches.</p>}
       {operator && (
         <>
           <p className="menu-label">Organizations</p>
@@ -96,7 +96,7 @@ function Choices({ organizationId, onChosen }: { organizationId: string; onChose
               {each.id === organizationId && <Icon name="check" />}
             </Link>
           ))}
-          {organizations.data?.data.length === 0 && <p className="menu-label">None of that name.</p>}
+          {organizations.data?.data.length === 0 && <p className="menu-label">No matches.</p>}
         </>
       )}
     </>

@@ -52,6 +52,29 @@ test("budgets that burn and failures of now are said, few failures are not", () 
   expect(troublesOf(undefined, [], figures(4))).toEqual([]);
 });
 
+test("a budget that burns names the most frequent kind of its bad requests once they are known", () => {
+  const burning = { tier: "chat", length: "short", burning: [{ long: "1h", short: "5m", threshold: 14.4 }] };
+  const burnt = {
+    organization: "Acme",
+    model: "small",
+    pool: "chat",
+    what: "engine_unavailable",
+    requests: 40,
+  };
+  const [trouble] = troublesOf(undefined, [burning as unknown as Schemas["ObjectiveStanding"]], undefined, [
+    {
+      tier: "chat",
+      length: "short",
+      looked_at: 50,
+      burnt: [burnt],
+    } as unknown as Schemas["BurningObjective"],
+  ]);
+  expect(trouble?.text).toMatch(
+    /\(40 of 50\): engine unavailable, model small, pool chat, organization Acme\.$/,
+  );
+  expect(trouble?.explained).toBe("/operations/diagnosis");
+});
+
 test("the navigation's mark is of the worst of a page", () => {
   const found = troublesOf(fleet(replica("a", DEAD), replica("b", DEAD)), [], undefined);
   expect(badgeOf(found, "/operations/fleet")).toEqual({ tone: "bad", many: 1 });

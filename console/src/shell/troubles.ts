@@ -2,12 +2,17 @@
 import type { Schemas } from "../api/client";
 import { count, percent } from "../format/number";
 
-export type Place = "/operations/fleet" | "/operations/slo" | "/operations/requests";
+export type Place =
+  | "/operations/fleet"
+  | "/operations/slo"
+  | "/operations/requests"
+  | "/operations/diagnosis";
 
 export const PLACES: Record<Place, string> = {
   "/operations/fleet": "Open the fleet",
   "/operations/slo": "Open the objectives",
   "/operations/requests": "Open the requests",
+  "/operations/diagnosis": "Find the cause",
 };
 
 export interface Trouble {
@@ -16,6 +21,8 @@ export interface Trouble {
   text: string;
   /** The page with details. */
   place: Place;
+  /** A second page, which explains it. */
+  explained?: Place;
 }
 
 /** Failed requests of the last minutes below this number or share are not listed. */
@@ -26,10 +33,11 @@ export function troublesOf(
   fleet: Schemas["LiveFleet"] | undefined,
   objectives: Schemas["ObjectiveStanding"][],
   recent: Schemas["ServingFigures"] | undefined,
+  explanations: Schemas["BurningObjective"][] = [],
 ): Trouble[] {
   const found = [
     ...(fleet?.pools ?? []).flatMap(poolTrouble),
-    ...objectives.flatMap(budgetTrouble),
+    ...objectives.flatMap((each) => budgetTrouble(each, explanations)),
     ...failureTrouble(recent),
   ];
   return found.sort((one, other) => Number(one.tone === "warn") - Number(other.tone === "warn"));
@@ -42,7 +50,7 @@ export function allWell(fleet: Schemas["LiveFleet"], recent: Schemas["ServingFig
   const failed = recent?.failed ?? 0;
   return [
     replicas.length === 0
-      ? "The fleet has no engine."
+      ? "The fleet has no engines."
       : `${count(usable)} of ${count(replicas.length)} engines can serve.`,
     "No error budget burns too fast.",
     `${failed === 0 ? "No request" : failed === 1 ? "1 request" : `${count(failed)} requests`} failed in the last five minutes.`,
@@ -76,11 +84,32 @@ function poolTrouble(pool: Schemas["LivePool"]): Trouble[] {
   ];
 }
 
-function budgetTrouble(objective: Schemas["ObjectiveStanding"]): Trouble[] {
+function budgetTrouble(
+  objective: Schemas["ObjectiveStanding"],
+  explanations: Schemas["BurningObjective"][],
+): Trouble[] {
   const [fastest] = objective.burning;
   if (!fastest) return [];
-  const text = `The error budget of ${objective.tier}, ${objective.length} prompts burns at more than ${fastest.threshold} times the allowed rate, over the last ${fastest.long} and the last ${fastest.short}.`;
-  return [{ tone: "bad", text, place: "/operations/slo" }];
+  const { tier, length } = objective;
+  const explained = explanations.find((each) => each.tier === tier && each.length === length);
+  const text = `The error budget of ${tier}, ${length} prompts burns at more than ${fastest.threshold} times the allowed rate, over the last ${fastest.long} and the last ${fastest.short}.`;
+  return [
+    {
+      tone: "bad",
+      text: explained ? `${text}${mostOf(explained)}` : text,
+      place: "/operations/slo",
+      explained: "/operations/diagnosis",
+    },
+  ];
+}
+
+/** The largest group of the bad requests, as a sentence. */
+function mostOf(burning: Schemas["BurningObjective"]): string {
+  const [most] = burning.burnt;
+  if (!most) return "";
+  const model = most.model && `, model ${most.model}`;
+  const pool = most.pool ? `, pool ${most.pool}` : "";
+  return ` Most frequent among the bad requests (${count(most.requests)} of ${count(burning.looked_at)}): ${most.what.replaceAll("_", " ")}${model}${pool}, organization ${most.organization}.`;
 }
 
 function failureTrouble(recent: Schemas["ServingFigures"] | undefined): Trouble[] {

@@ -41,8 +41,20 @@ export function useTroubleReport(): { troubles: Trouble[]; known: string | null 
       );
     },
   });
+  const diagnosis = useQuery({
+    queryKey: ["troubles", "diagnosis"],
+    enabled:
+      canOperate("requests.read") && (slo.data?.objectives ?? []).some((each) => each.burning.length > 0),
+    refetchInterval: MINUTE_MS,
+    queryFn: () => read(api.GET("/admin/v1/diagnosis")),
+  });
   return {
-    troubles: troublesOf(fleet.data, slo.data?.objectives ?? [], recent.data?.data[0]),
+    troubles: troublesOf(
+      fleet.data,
+      slo.data?.objectives ?? [],
+      recent.data?.data[0],
+      diagnosis.data?.burning,
+    ),
     known: fleet.data && slo.data && recent.data ? allWell(fleet.data, recent.data.data[0]) : null,
   };
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,6 +20,18 @@ from control.releases.judge.wealth import inverse, log10, wealth
 
 FIRST_SHARE = 0.5
 """Part of a latency's alpha for the first requests of sessions; the tail quantiles share the rest equally."""
+METRIC_NAMES = MappingProxyType(
+    {
+        "ttft": "time to first token",
+        "itl": "gaps between tokens",
+        "errors": "failures",
+        "goodput": "missed objectives",
+        "reviews": "reviewers' votes",
+        "shadow": "copies that failed",
+        "slices": "eval slices",
+    }
+)
+"""Of metrics, as people and the console call them."""
 _ONE = Decimal(1)
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from control.releases.judge.evidence import Evidence, harms, most_telling, proofs
+from control.releases.judge.evidence import METRIC_NAMES, Evidence, harms, most_telling, proofs
 from control.releases.judge.policy import Policy
 from control.releases.judge.state import Slices, State
 from control.releases.judge.wealth import DIGITS
@@ -91,7 +91,7 @@ def _missing(state: State, policy: Policy, proof: list[Evidence]) -> list[str]:
         return missing
     for one in proof:
         if not one.is_enough:
-            missing.append(f"proof that {one.metric} {one.test} ({_of(one)})")
+            missing.append(f"proof for {METRIC_NAMES[one.metric]}: {one.test} ({_of(one)})")
     if policy.needs_slices and state.slices is not Slices.PASS:
         missing.append(f"a pass of the slices (now: {state.slices})")
     votes = state.worse_votes + state.better_votes
@@ -105,7 +105,7 @@ def _harm_sentence(one: Evidence) -> str:
         return "the gate failed the candidate's slices"
     other = "customers' own engines" if one.metric == "shadow" else "control"
     counts = f"{one.candidate} candidate to {one.control} {other}"
-    return f"{one.metric} is worse than tolerated: {one.test}, {counts} ({_of(one)})"
+    return f"worse than tolerated: {METRIC_NAMES[one.metric]}, {one.test}, {counts} ({_of(one)})"
 
 
 def _of(one: Evidence) -> str:

@@ -8,24 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from types import MappingProxyType
 
 from control.releases.judge import Policy, Verdict
-from control.releases.judge.evidence import Evidence
+from control.releases.judge.evidence import METRIC_NAMES, Evidence
 from control.releases.judge.wealth import inverse, wealth
 
-METRIC_NAMES = MappingProxyType(
-    {
-        "ttft": "time to first token",
-        "itl": "gaps between tokens",
-        "errors": "failures",
-        "goodput": "missed objectives",
-        "reviews": "reviewers' votes",
-        "shadow": "copies that failed",
-        "slices": "eval slices",
-    }
-)
-"""The judge's metrics, as people and the console call them."""
 FIRST = "first requests"
 """The judge's test in which every session has thrown one coin."""
 _MOST_COINS = 1 << 20
@@ -48,7 +35,7 @@ def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
         if not one.is_enough:
             margin = policy.goodput_margin if one.metric == "goodput" else policy.error_margin
             lacking = _lacking(one, sessions, pace, margin)
-            yield f"proof of {METRIC_NAMES.get(one.metric, one.metric)} ({one.test}): {lacking}"
+            yield f"proof of {METRIC_NAMES[one.metric]} ({one.test}): {lacking}"
     if policy.needs_slices:
         yield from (each for each in found.missing if each.startswith("a pass of the slices"))
     votes = sum(one.candidate + one.control for one in found.harms if one.metric == "reviews")

@@ -81,7 +81,7 @@ async def test_engines_are_probed_before_an_edit_is_made(operator: Client, unuse
         url = str(engine.make_url("/")).rstrip("/")
         status, said = await put(f"{url}/broken")
         assert status == 400
-        assert f"{url}/broken: GET /v1/models returned status 404, so it is not ready. Without `probe`" in said
+        assert f"{url}/broken: GET /v1/models returned status 404, so it is not ready. To make the edit" in said
         status, said = await put(f"http://127.0.0.1:{unused_tcp_port}")
         assert status == 400
         assert "pools.probed.replicas.probed-0" in said

@@ -56,7 +56,7 @@ async def test_an_upstream_that_refuses_is_given_less_and_the_client_is_told_to_
         (replica,) = server.dispatcher.fleet.replicas.values()
         await eventually(lambda: replica.leases == len(clients))
         assert replica.max_concurrency == len(clients)
-        assert replica.limited_by == "learnt: the upstream refused a request because it was full"
+        assert replica.limited_by == "measured: the upstream refused a request because it was full"
         for client in clients:
             client.leave()
         await asyncio.gather(*serving)

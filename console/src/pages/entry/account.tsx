@@ -24,7 +24,7 @@ import { SecondFactor } from "./second-factor";
 export function AccountPage() {
   const { account, organization, role } = useMyself();
   return (
-    <Page title="Account" about="How you sign in, and where you are signed in.">
+    <Page title="Account" about="Your sign-in methods and your open sessions.">
       <div className="stack">
         <Card title="You">
           <Facts
@@ -52,7 +52,7 @@ function Password() {
   const keep = useKeepSession();
   const [form, setForm] = useState({ current_password: "", new_password: "" });
   const change = useAction(changePassword, {
-    done: "The password is changed. All other sessions are ended.",
+    done: "The password is changed. All other sessions have ended.",
     stale: ["sessions"],
     quiet: true,
     then: (session) => {
@@ -61,7 +61,7 @@ function Password() {
     },
   });
   return (
-    <Card title="Password" about="Changing it ends all other sessions.">
+    <Card title="Password" about="A new password ends all other sessions.">
       <form
         className="stack"
         onSubmit={(event) => {
@@ -105,7 +105,7 @@ function Leave() {
   return (
     <Card
       title={`Leave ${organization.name}`}
-      about="Your membership ends, and with it your admin keys and sessions there."
+      about="This ends your membership, and your admin keys and sessions in it."
     >
       <div>
         <Button kind="danger" onClick={() => setAsked(true)}>
@@ -131,9 +131,9 @@ function Leave() {
 
 function Sessions() {
   const sessions = useQuery({ queryKey: ["sessions"], queryFn: readSessions });
-  const end = useAction(endSession, { done: "The session is ended.", stale: ["sessions"] });
+  const end = useAction(endSession, { done: "The session has ended.", stale: ["sessions"] });
   const endOthers = useAction(endOtherSessions, {
-    done: ({ ended }) => (ended === 1 ? "One session is ended." : `${ended} sessions are ended.`),
+    done: ({ ended }) => (ended === 1 ? "One session has ended." : `${ended} sessions have ended.`),
     stale: ["sessions"],
   });
   if (sessions.error) return <ErrorNotice error={sessions.error} retry={() => void sessions.refetch()} />;
@@ -183,7 +183,7 @@ function Sessions() {
         <h2>Sessions</h2>
         {sessions.data.data.length > 1 && (
           <Button size="small" busy={endOthers.isPending} onClick={() => endOthers.mutate(undefined)}>
-            End all others
+            End all other sessions
           </Button>
         )}
       </div>

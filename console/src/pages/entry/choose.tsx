@@ -15,9 +15,7 @@ export function ChooseOrganization() {
   return (
     <EntryFrame title="Choose an organization">
       {choices.error && <ErrorNotice error={choices.error} />}
-      {choices.data && (
-        <p>You are a member of several organizations. You can leave one on its Account page.</p>
-      )}
+      {choices.data && <p>You are a member of several organizations. To leave one, open its Account page.</p>}
       {choices.data?.data.map(({ id, name }) => (
         <Button key={id} busy={choose.isPending && choose.variables === id} onClick={() => choose.mutate(id)}>
           {name}

@@ -3,7 +3,7 @@ import { refusalOf } from "./refusals";
 
 describe("why the provider opened nothing", () => {
   it("is told by the gateway's codes", () => {
-    expect(refusalOf("oidc_no_member")).toContain("no member");
+    expect(refusalOf("oidc_no_member")).toContain("not a member");
     expect(refusalOf("rate_limit_exceeded")).toContain("(rate_limit_exceeded)");
     expect(refusalOf(null)).toBeNull();
   });

@@ -21,7 +21,7 @@ export function SecondFactor() {
   return (
     <Card
       title="Second factor"
-      about="A code of an authenticator app, beside the password."
+      about="A code from an authenticator app, in addition to the password."
       actions={account.totp ? <Badge tone="good">on</Badge> : <Badge tone="warn">off</Badge>}
     >
       <div className="stack-tight">
@@ -48,7 +48,7 @@ export function SecondFactor() {
       {step === "codes" && <NewCodes onClose={() => setStep("none")} onCodes={setRecoveryCodes} />}
       {recoveryCodes && (
         <ShownOnce title="Recovery codes" onClose={() => setRecoveryCodes(null)}>
-          <p>Each opens once, without the authenticator. They are shown this once.</p>
+          <p>Each code works once and replaces the authenticator. The codes are shown only now.</p>
           <CodeBlock code={recoveryCodes.join("\n")} label="Recovery codes" />
         </ShownOnce>
       )}
@@ -107,8 +107,8 @@ function Begin({ onClose, onCodes }: Steps) {
       onClose={onClose}
     >
       <p>
-        Scan this with your authenticator, give it the key below (time-based, six digits), or open the address
-        on the device that has it.
+        Scan this code with your authenticator, enter the key below (time-based, six digits), or open the
+        address on the device with the authenticator.
       </p>
       <QRCodeSVG
         className="qr-code"
@@ -166,7 +166,7 @@ function Disable({ onClose }: { onClose: () => void }) {
         onChange={(event) => setForm({ ...form, password: event.currentTarget.value })}
       />
       <TextField
-        label="Code of the authenticator, or a recovery code"
+        label="Code from the authenticator, or a recovery code"
         autoComplete="one-time-code"
         value={form.code}
         onChange={(event) => setForm({ ...form, code: event.currentTarget.value })}
@@ -188,13 +188,13 @@ function NewCodes({ onClose, onCodes }: Steps) {
   return (
     <FormDialog
       title="New recovery codes"
-      submit="Make them"
+      submit="Make new codes"
       busy={make.isPending}
       error={make.error}
       onSubmit={() => make.mutate(password)}
       onClose={onClose}
     >
-      <p>The ones you have end.</p>
+      <p>The codes that you have now stop working.</p>
       <TextField
         label="Your password"
         type="password"

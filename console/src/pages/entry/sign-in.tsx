@@ -103,8 +103,8 @@ export function SignIn() {
           />
           {asks.totp && (
             <TextField
-              label="Code of your second factor"
-              hint="Six digits of your authenticator, or a recovery code."
+              label="Code from your second factor"
+              hint="Six digits from your authenticator, or a recovery code."
               name="totp"
               autoComplete="one-time-code"
               autoFocus
@@ -135,9 +135,9 @@ export function SignIn() {
         </a>
       )}
       <p className="quiet small">
-        No account yet? An administrator of your organization makes a link for you; the first of all is made
-        with <code>slipstream console open</code> on the gateway's machine. Locked out? There:{" "}
-        <code>slipstream console accounts reset EMAIL</code>
+        No account yet? Ask an administrator of your organization for a link. For the first account of a
+        deployment, run <code>slipstream console open</code> on the gateway’s machine. If you are locked out,
+        run <code>slipstream console accounts reset EMAIL</code> there.
       </p>
     </EntryFrame>
   );

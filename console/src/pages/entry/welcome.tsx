@@ -33,12 +33,12 @@ export function Welcome() {
 
   if (token === "" || preview.error) {
     return (
-      <EntryFrame title="This link does not open">
+      <EntryFrame title="This link does not work">
         <Notice tone="bad">
-          {preview.error ? sentenceOf(preview.error) : "The address holds no token: copy the whole link."}
+          {preview.error ? sentenceOf(preview.error) : "The address has no token. Copy the whole link."}
         </Notice>
         <Link to="/sign-in" className="button">
-          To the sign-in page
+          Open the sign-in page
         </Link>
       </EntryFrame>
     );
@@ -76,7 +76,7 @@ export function Welcome() {
       title={TITLES[kind]}
       about={
         <>
-          {organization && <>For {organization}. </>}This link opens once, until <FullTime at={expires_at} />.
+          {organization && <>For {organization}. </>}This link works once, until <FullTime at={expires_at} />.
         </>
       }
     >
@@ -104,16 +104,16 @@ export function Welcome() {
           type="password"
           required
           autoComplete="new-password"
-          hint="Long is better than complicated: at least 12 characters."
+          hint="At least 12 characters; length matters more than special characters."
           value={form.password}
           onChange={change("password")}
         />
         <TextField
-          label="The password again"
+          label="Repeat the password"
           type="password"
           required
           autoComplete="new-password"
-          error={different ? "The two are not the same." : null}
+          error={different ? "The passwords differ." : null}
           value={form.again}
           onChange={change("again")}
         />

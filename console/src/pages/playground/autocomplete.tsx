@@ -149,7 +149,7 @@ export function AutocompletePlayground() {
   return (
     <Page
       title="Autocomplete playground"
-      about="Type, and the model’s text appears in grey after the cursor. Tab accepts it, Escape dismisses it."
+      about="Type: the model’s suggestion appears in grey after the cursor. Tab accepts it, Escape dismisses it."
     >
       <div className="stack">
         <KeyCard />
@@ -157,7 +157,7 @@ export function AutocompletePlayground() {
           <div className="stack">
             <Card
               title="Editor"
-              about="Python, completed as in an editor: the text after the cursor is sent too, the suggestion ends with its line or block, and one that the model is not sure of is not shown."
+              about="Python, completed as in an editor: the text after the cursor is sent too, a suggestion ends with its line or block, and an unsure suggestion is hidden."
             >
               <div className="stack-tight">
                 <Editor
@@ -174,13 +174,13 @@ export function AutocompletePlayground() {
                 <p className="small quiet" role="status">
                   {key === null
                     ? "Choose a key first, then type."
-                    : `${counts.shown} shown, ${counts.taken} taken in this page.`}
+                    : `${counts.shown} shown, ${counts.taken} accepted on this page.`}
                   {generation !== null &&
                     !generation.running &&
                     generation.text.trimEnd() === "" &&
                     (unsure
                       ? " The model has nothing to add here."
-                      : " Nothing is suggested here: the model was not sure enough, or had nothing to add.")}
+                      : " No suggestion here: the model was not sure enough, or had nothing to add.")}
                 </p>
                 {error != null && <Refused error={error} />}
               </div>
@@ -211,7 +211,7 @@ export function AutocompletePlayground() {
               <CheckField
                 label={
                   <>
-                    Suggest where the model is unsure too (<code>min_confidence</code> 0)
+                    Show unsure suggestions too (<code>min_confidence</code> 0)
                   </>
                 }
                 checked={unsure}

@@ -108,10 +108,7 @@ export function ChatPlayground() {
   };
   const answering = generation !== null && running;
   return (
-    <Page
-      title="Chat playground"
-      about="Ask a model as an application would, and watch where the time and the money go."
-    >
+    <Page title="Chat playground" about="Send a request as an application would, and see its time and cost.">
       <div className="stack">
         <KeyCard />
         <div className="play">
@@ -129,7 +126,7 @@ export function ChatPlayground() {
                       setSent(null);
                     }}
                   >
-                    Start anew
+                    Start over
                   </Button>
                 )
               }
@@ -171,8 +168,8 @@ export function ChatPlayground() {
                   sent !== null &&
                   "tools" in sent && (
                     <p className="quiet small">
-                      It answered without calling a tool. Models that were not trained for tools never call
-                      one.
+                      The model answered without calling a tool. Models that were not trained for tools never
+                      call one.
                     </p>
                   )}
                 {error != null && <Refused error={error} />}
@@ -184,7 +181,7 @@ export function ChatPlayground() {
                     placeholder={
                       key === null
                         ? "Choose a key first"
-                        : "Ask something. Enter sends it, Shift+Enter begins a line."
+                        : "Ask something. Enter sends it, Shift+Enter starts a new line."
                     }
                     onChange={(event) => setQuestion(event.currentTarget.value)}
                     onKeyDown={(event) => {

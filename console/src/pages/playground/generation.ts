@@ -64,7 +64,7 @@ interface Chunk {
 /** What a chunk adds. at: milliseconds since the request was sent. Raises ApiError where the chunk is an error. */
 export function taken(before: Generation, chunk: Chunk, at: number): Generation {
   if (chunk.error) {
-    const { message = "The stream broke off with an error.", code = "unknown" } = chunk.error;
+    const { message = "The stream ended with an error.", code = "unknown" } = chunk.error;
     throw new ApiError(message, STREAMING, code, null, before.requestId, null);
   }
   const choice = chunk.choices?.[0];

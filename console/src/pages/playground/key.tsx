@@ -83,8 +83,8 @@ export function KeyCard() {
   }
   return (
     <Card
-      title="A key to play with"
-      about="It is kept in memory only: it is gone when this page is loaded again."
+      title="A key for the playground"
+      about="The key is kept in memory only: reloading the page forgets it."
     >
       <div className="grid-2">
         {can("keys.write", organizationId) && (
@@ -98,11 +98,11 @@ export function KeyCard() {
             {first ? (
               <p>
                 Keys belong to a project, and {organization.data?.name ?? "this organization"} has none. This
-                makes one, “playground”, with a key that expires in an hour.
+                makes the project “playground” and a key that expires in an hour.
               </p>
             ) : (
               <SelectField
-                label="Make one that expires in an hour, in"
+                label="Make a key that expires in an hour, in"
                 hint={projects.data && !chosen ? "Keys belong to a project, and none here is enabled." : null}
                 value={chosen ?? ""}
                 onChange={(event) => setProject(event.currentTarget.value)}

@@ -85,7 +85,7 @@ export function Measured({ generation, model }: { generation: Generation; model:
         generation.headMs !== null && (
           <Card
             title={generation.running ? "Where the time goes" : "Where the time went"}
-            about="Until the engine begins by the gateway’s clock, from there by this browser’s."
+            about="The gateway’s clock measures the time until the engine begins; this browser’s clock measures the rest."
           >
             <Waterfall phases={phasesSoFar(generation)} />
           </Card>

@@ -67,7 +67,7 @@ export function ModelField({ models, model, tier, about, onChange }: ModelFieldP
       onChange={onChange}
       hint={
         models?.length === 0
-          ? `The key opens no model for ${tier}. Use one of a project that does.`
+          ? `The key gives access to no model for ${tier}. Use a key of a project with access.`
           : (about ?? null)
       }
     >

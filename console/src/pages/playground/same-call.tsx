@@ -19,7 +19,7 @@ export function SameCall({
   if (body.model === "") {
     return (
       <Card title="The same call">
-        <p className="quiet">Choose a key first: the call names one of its models.</p>
+        <p className="quiet">Choose a key first, because the call names one of its models.</p>
       </Card>
     );
   }
@@ -32,7 +32,7 @@ export function SameCall({
       title="The same call"
       about={
         <>
-          With a key in the variable <code>SLIPSTREAM_API_KEY</code>: this page’s, or one of a project’s own.
+          With a key in the variable <code>SLIPSTREAM_API_KEY</code>: this page’s key, or a key of a project.
         </>
       }
     >

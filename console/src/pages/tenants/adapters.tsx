@@ -95,7 +95,7 @@ export function Adapters() {
   return (
     <Page
       title="Adapters"
-      about="LoRA adapters: what a model has learned for this organization alone. No other organization can ask for them."
+      about="LoRA adapters: fine-tuned models of this organization. No other organization can use them."
       actions={add}
     >
       <Filters>
@@ -121,8 +121,8 @@ export function Adapters() {
           ) : (
             <Empty title="No adapters" action={add}>
               {writes
-                ? "Put a trained adapter’s folder where the engines of its model reach it, and name it here."
-                : "The operator of this deployment adds them: send the model and the place of the trained adapter."}
+                ? "Put a trained adapter’s folder where the engines of its model can read it, then add it here."
+                : "The operator of this deployment adds adapters: send the model’s name and the trained adapter."}
             </Empty>
           )
         }
@@ -138,7 +138,8 @@ export function Adapters() {
           onConfirm={() => remove.mutate(open)}
           onClose={() => setOpen("none")}
         >
-          Requests for it are refused within a second; those that run end well. The folder {open.path} stays.
+          Requests for it are refused within a second; running requests end normally. The folder {open.path}{" "}
+          stays.
         </Confirm>
       )}
     </Page>
@@ -163,7 +164,7 @@ function AdapterForm({ organizationId, onClose }: { organizationId: string; onCl
     {
       quiet: true,
       stale: ["adapters"],
-      done: (made) => `Clients can ask for ${made.model}:${made.name} within a second.`,
+      done: (made) => `Clients can use ${made.model}:${made.name} within a second.`,
       then: onClose,
     },
   );
@@ -190,14 +191,14 @@ function AdapterForm({ organizationId, onClose }: { organizationId: string; onCl
       </SelectField>
       <TextField
         label="Name"
-        hint="Letters, digits, “.”, “_” and “-”. Clients write the model, a colon and this."
+        hint="Letters, digits, “.”, “_” and “-”. Clients write the model, a colon and this name."
         required
         value={name}
         onChange={(event) => setName(event.currentTarget.value)}
       />
       <TextField
         label="Folder"
-        hint="In PEFT’s format, as the engines of the model reach it. What lies there must not change."
+        hint="A folder in PEFT’s format that the engines of the model can read. Its contents must not change."
         required
         placeholder="/srv/adapters/support-2"
         value={path}

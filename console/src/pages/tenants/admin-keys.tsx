@@ -115,7 +115,7 @@ export function AdminKeys() {
   return (
     <Page
       title="Admin keys"
-      about="They open the admin API, with their owner's role. Inference refuses them."
+      about="Keys for the admin API, with their owner’s role. They do not work for inference."
       actions={add}
     >
       <Filters>
@@ -142,7 +142,7 @@ export function AdminKeys() {
         csvName="admin-keys"
         empty={
           <Empty title="No admin keys" action={add}>
-            Whatever this console does a program can do with one.
+            With an admin key, a program can do everything that this console does.
           </Empty>
         }
       />
@@ -169,7 +169,7 @@ export function AdminKeys() {
           onConfirm={() => revoke.mutate(open.key.id)}
           onClose={() => setOpen(null)}
         >
-          It is refused from now on, for good.
+          It is refused from now on. This cannot be undone.
         </Confirm>
       )}
     </Page>

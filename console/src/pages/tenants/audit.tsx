@@ -101,7 +101,7 @@ export function Audit() {
   return (
     <Page
       title="Audit log"
-      about="Every change, who made it, and what was before and after. Nothing in it can be altered unseen."
+      about="Every change, its author, and the values before and after. The log is tamper-evident."
     >
       <Filters>
         <TextFilter
@@ -172,7 +172,7 @@ function Change({ entry, onClose }: { entry: Entry; onClose: () => void }) {
           ]}
         />
         {changed.length === 0 ? (
-          <p className="quiet">Nothing of the subject itself changed.</p>
+          <p className="quiet">The subject itself did not change.</p>
         ) : (
           <div className="table-scroll">
             <table className="table">

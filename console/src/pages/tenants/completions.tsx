@@ -69,7 +69,7 @@ export function Completions() {
       series: [
         { label: "accepted of shown", values: rows.map((row) => row.acceptance_rate) },
         {
-          label: "characters kept of offered",
+          label: "kept of offered characters",
           values: rows.map((row) =>
             row.characters_offered > 0 ? row.characters_kept / row.characters_offered : null,
           ),
@@ -83,7 +83,7 @@ export function Completions() {
   return (
     <Page
       title="Completions"
-      about="What became of autocompletions in editors, as the editors report it: shown, accepted, kept. Added up every minute."
+      about="Autocompletions that editors reported as shown, accepted and kept. Updated every minute."
     >
       <div className="stack">
         <Filters>
@@ -141,8 +141,8 @@ export function Completions() {
                 csvName={`completions by ${by}`}
                 empty={
                   <Empty title="No completions in this period">
-                    They are here within a minute. Point an editor at this deployment with a key of a project,
-                    or try one in the playground.
+                    Completions appear within a minute. Connect an editor with a key of a project, or try one
+                    in the playground.
                   </Empty>
                 }
               />
@@ -285,17 +285,14 @@ function Texts({
       value: (row) => row.completion,
       cell: (row) =>
         row.completion === null ? (
-          <span className="quiet">passed on unread</span>
+          <span className="quiet">passed on unchanged</span>
         ) : (
           <code className="wrap">{row.completion.slice(0, 160)}</code>
         ),
     },
   ];
   return (
-    <Card
-      title="Texts"
-      about="Shown to people of this organization who may read prompts, and to nobody else."
-    >
+    <Card title="Texts" about="Only people of this organization with the right to read prompts see this.">
       <Table
         label="Completions’ texts"
         columns={columns}
@@ -303,7 +300,7 @@ function Texts({
         rowKey={(row) => row.request_id}
         empty={
           organization.data?.store_prompts ? (
-            <Empty title="No texts yet">They are here a few seconds after a completion.</Empty>
+            <Empty title="No texts yet">Texts appear a few seconds after a completion.</Empty>
           ) : (
             <Empty
               title="Texts are not kept"
@@ -313,7 +310,7 @@ function Texts({
                 </Link>
               }
             >
-              An owner of the organization can have them kept.
+              An owner of the organization can turn this on.
             </Empty>
           )
         }

@@ -23,7 +23,7 @@ export const LOOK_NAMES: Record<Look, string> = {
 };
 
 const OUTCOMES: Record<Diagnosis["outcome"], { title: string; tone: Tone; about: string }> = {
-  found: { title: "Something is wrong", tone: "bad", about: "The first cause, by what it costs." },
+  found: { title: "Something is wrong", tone: "bad", about: "The costliest cause comes first." },
   burning: {
     title: "An alert fires, no cause found above its threshold",
     tone: "bad",
@@ -32,12 +32,12 @@ const OUTCOMES: Record<Diagnosis["outcome"], { title: string; tone: Tone; about:
   nothing_found: {
     title: "No cause found above its threshold",
     tone: "good",
-    about: "Each cause that was looked for is listed with its threshold.",
+    about: "Each cause that was checked is listed with its threshold.",
   },
   not_enough_evidence: {
-    title: "Not enough is known",
+    title: "Not enough data",
     tone: "warn",
-    about: "Too little was measured to say what is wrong.",
+    about: "There are too few measurements for a diagnosis.",
   },
 };
 
@@ -54,7 +54,7 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
         {outcome.about} {count(found.requests)} requests from <FullTime at={found.start} /> to{" "}
         <FullTime at={found.end} />, compared with {count(found.requests_before)} of the window before.
         {found.sampled_share !== null &&
-          ` Times are those of a sample, ${percent(found.sampled_share)} of the answered requests drawn at random; counts are of all requests.`}
+          ` Times are from a random sample of ${percent(found.sampled_share)} of the answered requests; counts cover all requests.`}
       </Notice>
       {found.burning.map((each) => (
         <Alert key={`${each.tier}-${each.length}`} burning={each} />
@@ -64,7 +64,7 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
         <Cause key={each.cause} cause={each} title="Then" />
       ))}
       {found.explained.length > 0 && (
-        <Card title="What the first one makes look wrong" about="Probably gone once that is mended.">
+        <Card title="Consequences of the first cause" about="These probably disappear with the first cause.">
           <ul className="lines">
             {found.explained.map((each) => (
               <li key={each.cause}>
@@ -78,16 +78,16 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
       <div className="grid-2">
         <Lines
           title="Below their thresholds"
-          about="Looked for; from where on each is named."
+          about="Checked causes, and the thresholds that they did not reach."
           lines={byThreshold(found.clear)}
         />
         <Lines
           title="Not enough data"
-          about="What would have to be measured first."
+          about="Measurements that are missing."
           lines={found.unknown.map((each) => `${words(each.cause)}: ${each.why}`)}
         />
-        <Lines title="Questions" about="What numbers cannot answer." lines={found.questions} />
-        <Lines title="Too few requests" about="Classes that nothing is said of." lines={found.not_judged} />
+        <Lines title="Questions" about="Questions that numbers cannot answer." lines={found.questions} />
+        <Lines title="Too few requests" about="Classes without a judgment." lines={found.not_judged} />
       </div>
     </div>
   );
@@ -153,7 +153,7 @@ function Cause({ cause, title }: { cause: Found; title: string }) {
         </>
       }
       about={`In ${words(cause.phase).toLowerCase()}.`}
-      actions={<Badge tone={cause.new ? "bad" : "warn"}>{cause.new ? "new" : "was so before"}</Badge>}
+      actions={<Badge tone={cause.new ? "bad" : "warn"}>{cause.new ? "new" : "not new"}</Badge>}
     >
       <div className="stack-tight">
         <h3>Evidence</h3>
@@ -200,10 +200,7 @@ function NumbersOf({ rows }: { rows: Numbers[] }) {
     </span>
   );
   return (
-    <Card
-      title="TTFT and TPOT"
-      about="Time to first token, and time per output token behind it: never one without the other."
-    >
+    <Card title="TTFT and TPOT" about="Time to first token, and time per output token after it.">
       <Table
         label="TTFT and TPOT"
         columns={[

@@ -10,7 +10,7 @@ export function Diagnosis() {
   const path = { organization_id: organizationId };
   return (
     <DiagnosisPage
-      about="What makes your requests slow, from what was measured of them, and what you can change."
+      about="Why your requests are slow, from their measurements, and changes that you can make."
       name={organizationId}
       search={route.useSearch()}
       set={(part) => void navigate({ search: (old) => ({ ...old, ...part }), replace: true })}

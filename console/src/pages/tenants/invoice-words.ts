@@ -22,14 +22,21 @@ export function periodTold(begin: string, end: string): string {
 
 export const isOver = (end: string, now = Date.now()) => Date.parse(end) <= now;
 
-type Rates = Pick<Schemas["InvoiceLine"], "input_micro" | "output_micro" | "price_percent">;
+type Rates = Pick<
+  Schemas["InvoiceLine"],
+  "input_micro" | "cached_input_micro" | "output_micro" | "price_percent"
+>;
 
 /** The rates of a line; without any, why it costs nothing. */
-export function priceTold({ input_micro, output_micro, price_percent }: Rates, currency: string): string {
+export function priceTold(
+  { input_micro, cached_input_micro, output_micro, price_percent }: Rates,
+  currency: string,
+): string {
   if (input_micro === null) return "no price was set";
   if (input_micro === 0 && !output_micro) return "free";
-  const part = price_percent === 100 ? "" : `, ${price_percent} % of it`;
-  return `${amount(input_micro)} / ${money(output_micro ?? 0, currency)}${part}`;
+  const part = price_percent === 100 ? "" : `, ${price_percent} % of the price`;
+  const cached = cached_input_micro === null ? "" : `${amount(cached_input_micro)} / `;
+  return `${amount(input_micro)} / ${cached}${money(output_micro ?? 0, currency)}${part}`;
 }
 
 /** What rounding added to the total or took from it. */
@@ -39,9 +46,9 @@ export function roundingTold({
 }: Pick<Invoice, "rounding_micro" | "currency">): string {
   const micro = Number(rounding_micro);
   const rule = `Each request’s amount is rounded to a millionth of a ${currency}`;
-  if (micro === 0) return `${rule}; that changed the total by nothing.`;
+  if (micro === 0) return `${rule}; this did not change the total.`;
   const size = Math.abs(micro / 1_000_000)
     .toFixed(9)
     .replace(/0+$/, "");
-  return `${rule}; that ${micro > 0 ? "added" : "took"} ${size} ${currency} ${micro > 0 ? "to" : "from"} the total.`;
+  return `${rule}; this ${micro > 0 ? "added" : "took"} ${size} ${currency} ${micro > 0 ? "to" : "from"} the total.`;
 }

@@ -52,7 +52,7 @@ export function Invoices() {
     number("completion_tokens", "Output tokens"),
     {
       id: "price",
-      heading: "Price (in / out, a million)",
+      heading: "Price per million (in / cached / out)",
       right: true,
       value: (row) => row.price_version,
       cell: (row) =>
@@ -74,7 +74,7 @@ export function Invoices() {
   return (
     <Page
       title="Invoices"
-      about="A calendar month (UTC), added up from every single request by project, key, model and price."
+      about="A calendar month (UTC): the sum of all requests by project, key, model and price."
       actions={
         invoice.data && (
           <Button icon="invoice" onClick={() => print()}>

@@ -40,7 +40,7 @@ export function KeyActions({ apiKey, organizationId }: { apiKey: Schemas["Key"];
           onConfirm={() => revoke.mutate(undefined)}
           onClose={() => setOpen("none")}
         >
-          Every gateway refuses it within a second, and that cannot be undone. Its usage stays.
+          Every gateway refuses it within a second. This cannot be undone. Its usage records stay.
         </Confirm>
       )}
     </>

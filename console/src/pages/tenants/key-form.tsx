@@ -75,7 +75,7 @@ export function NewKey({
         {limit.error != null && (
           <>
             <Refused error={limit.error} />
-            <p>The key has no limits of its own yet: set them on its page.</p>
+            <p>The key has no limits of its own yet. Set them on its page.</p>
           </>
         )}
         <TryKey secret={make.data.secret} />
@@ -93,7 +93,7 @@ export function NewKey({
     >
       <TextField
         label="Name"
-        hint="Where it is used, such as “staging backend”."
+        hint="Its use, such as “staging backend”."
         required
         autoFocus
         value={name}
@@ -104,7 +104,7 @@ export function NewKey({
       {can("limits.write", organizationId) && (
         <fieldset className="plain stack-tight">
           <legend className="field-label">Limits of this key</legend>
-          <p className="quiet small">An empty field sets no limit; those of the levels above apply.</p>
+          <p className="quiet small">An empty field sets no limit; the limits of higher levels apply.</p>
           <LimitFields input={input} only={FIRST_LIMITS} />
         </fieldset>
       )}
@@ -177,10 +177,10 @@ export function Rotate({
       onClose={onClose}
     >
       <p>
-        Limits and usage stay the key’s.{" "}
+        The key keeps its limits and usage.{" "}
         {overlap === "now"
-          ? "Applications that have the old secret are refused until they are given the new one."
-          : "Change your applications over while both secrets open."}
+          ? "Applications with the old secret are refused until they have the new one."
+          : "Both secrets work until then: update your applications in the meantime."}
       </p>
       <SelectField
         label="The old secret ends"
@@ -192,7 +192,7 @@ export function Rotate({
         ))}
       </SelectField>
       <CheckField
-        label="If an earlier secret is still open, end that one now"
+        label="End a still valid earlier secret now"
         checked={ended}
         onChange={(event) => setEnded(event.currentTarget.checked)}
       />

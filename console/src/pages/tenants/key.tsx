@@ -22,7 +22,7 @@ export function KeyPage() {
 function LimitsOfKey() {
   const { organizationId, keyId } = route.useParams();
   return (
-    <Page title="Key" about="Your role sees its limits, not the key itself.">
+    <Page title="Key" about="Your role can see the key’s limits, not the key itself.">
       <LimitsOf level="key" subjectId={keyId} organizationId={organizationId} />
     </Page>
   );

@@ -68,15 +68,15 @@ export function LimitsOf({ level, subjectId, organizationId }: SubjectProps) {
         )
       }
       stale={STALE}
-      left="Requests are then limited by the other rules alone."
+      left="Only the other rules then limit requests."
       list={(rules, change, remove) =>
         rules.length === 0 ? (
           <Empty title="No limit at this level">
             {level === "organization" && !writes
               ? "The operator of this deployment sets an organization’s limits."
               : level === "organization"
-                ? "Set a limit to bound what the organization may use as a whole."
-                : "Only limits of the levels above apply."}
+                ? "Set a limit for the organization as a whole."
+                : "Only limits of higher levels apply."}
           </Empty>
         ) : (
           <div className="stack">
@@ -130,7 +130,7 @@ export function LimitsOf({ level, subjectId, organizationId }: SubjectProps) {
             ))}
             {counters.data && !counters.data.money_counted && (
               <p className="quiet small">
-                What the budget has spent is being counted; it may be shown too low.
+                The spend of this budget is still being counted; the shown value may be too low.
               </p>
             )}
           </div>
@@ -165,11 +165,7 @@ function LimitForm({
       all="all tiers together"
       wide
       disabled={Object.keys(problems).length > 0 || Object.keys(limits).length === 0}
-      about={
-        <p className="quiet">
-          What is empty is not limited by this rule. Of several rules the strictest holds.
-        </p>
-      }
+      about={<p className="quiet">An empty field sets no limit. Of several rules, the strictest applies.</p>}
       onClose={onClose}
     >
       <LimitFields input={input} />

@@ -49,8 +49,8 @@ export function LimitsWithin({
   ];
   return (
     <Card
-      title={project ? "All that is limited in the project" : "All that is limited in the organization"}
-      about="Each rule, and where it is set. A request has to pass every one that concerns it."
+      title={project ? "All limits within the project" : "All limits within the organization"}
+      about="Each rule and its level. A request must pass every rule that applies to it."
     >
       <Table
         label="Limits within"
@@ -59,10 +59,10 @@ export function LimitsWithin({
         rowKey={(row) => row.rule_name}
         csvName="limits"
         empty={
-          <Empty title="Nothing is limited">
+          <Empty title="No limits">
             {project
-              ? "Neither the project nor a key of it has a limit of its own; the organization’s hold."
-              : "Neither the organization nor a project or a key of it has a limit."}
+              ? "Neither the project nor any of its keys has a limit; the organization’s limits apply."
+              : "Neither the organization nor any of its projects and keys has a limit."}
           </Empty>
         }
       />

@@ -22,7 +22,7 @@ export function LimitsPage() {
   return (
     <Page
       title="Limits and budgets"
-      about="A request has to pass every rule that concerns it: of its key, its project and its organization, for its tier and for all tiers."
+      about="A request must pass every rule that applies to it: of its key, its project and its organization, for its tier and for all tiers."
     >
       <SubjectChoice
         organizationId={organizationId}

@@ -53,7 +53,7 @@ export function Members() {
   return (
     <Principals<Member>
       title="Members"
-      about="People who may look at this organization, and what each may change."
+      about="People with access to this organization, and their roles."
       csvName="members"
       list={list}
       writes={writes}
@@ -86,7 +86,7 @@ export function Members() {
         read(api.DELETE("/admin/v1/members/{member_id}", { params: { path: { member_id } } }))
       }
       removed="The member and all their admin keys are removed."
-      ends="All their admin keys and sessions end at once. What they did stays in the audit log."
+      ends="All their admin keys and sessions end at once. Their actions stay in the audit log."
       filter={{ label: "Email", value: search.email, set: (email) => set({ email }) }}
       chosenRole={search.role}
       setRole={(role) => set({ role })}
@@ -97,7 +97,7 @@ export function Members() {
           <Empty title="No members" action={add}>
             {add
               ? "Add a member, who gets a link to choose a password."
-              : "Members of another organization administer it."}
+              : "Members of another organization administer this one."}
           </Empty>
         )
       }
@@ -120,21 +120,21 @@ export function Members() {
           onClose={() => setOpen(null)}
         >
           <p>
-            The person who opens it chooses a password for {open.member.email} and is signed in. An earlier
-            link that nobody opened ends.
+            The person who opens it chooses a password for {open.member.email} and is signed in. Earlier
+            unused links stop working.
           </p>
         </FormDialog>
       )}
       {open?.what === "link" && (
         <ShownOnce title="Link to sign in" onClose={() => setOpen(null)}>
           <p>
-            Send it to the member alone: the person who opens it chooses the password. It opens once, until{" "}
-            <FullTime at={open.expires_at} />.
+            Send the link to the member alone: the person who opens it chooses the password. It works once,
+            until <FullTime at={open.expires_at} />.
           </p>
           <Secret
             secret={open.url}
             label="Link"
-            about="It is shown this once. A new link can be made at any time; the earlier one then opens nothing."
+            about="The link is shown only once. You can make a new one at any time; the earlier link then stops working."
           />
         </ShownOnce>
       )}

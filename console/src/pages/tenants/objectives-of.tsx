@@ -78,11 +78,11 @@ export function ObjectivesPage({
       title="Objectives"
       about={
         <>
-          What was promised and what was kept, {whose}.
+          Objectives and their attainment, {whose}.
           {until && (
             <>
               {" "}
-              Added up <Time at={notAhead(until)} />.
+              Updated <Time at={notAhead(until)} />.
             </>
           )}
         </>
@@ -168,7 +168,7 @@ function Objectives({ report, diagnosis }: { report: Schemas["SloReport"]; diagn
               {row.promised_since !== null && (
                 <>
                   {" "}
-                  since <Time at={row.promised_since} />, when this was promised
+                  since <Time at={row.promised_since} />, when this objective began
                 </>
               )}
             </small>
@@ -220,7 +220,7 @@ function Objectives({ report, diagnosis }: { report: Schemas["SloReport"]; diagn
   return (
     <Card
       title="Objectives"
-      about={`A burn of 1× spends the error budget exactly in 28 days. An alert is two windows that both burn too fast, the longer one with at least ${report.least_bad} bad requests.`}
+      about={`A burn rate of 1× spends the error budget in exactly 28 days. An alert fires when two windows both burn too fast and the longer one has at least ${report.least_bad} bad requests.`}
       actions={
         <Link className="button" to={diagnosis}>
           Diagnose
@@ -235,7 +235,7 @@ function Objectives({ report, diagnosis }: { report: Schemas["SloReport"]; diagn
         csvName="objectives"
         empty={
           <Empty title="No objectives in force">
-            The worker puts those of the settings in force when it starts.
+            The worker activates the objectives of the settings when it starts.
           </Empty>
         }
       />
@@ -307,7 +307,7 @@ function Goodput({
   const sum = (of: (row: Totals) => number) => rows.reduce((all, row) => all + of(row), 0);
   const counted = sum((row) => row.counted);
   return (
-    <Card title="Goodput" about="Of the requests that count, the part that kept what was promised.">
+    <Card title="Goodput" about="The share of counted requests that met the objective.">
       <div className="stack">
         <Stats
           figures={[

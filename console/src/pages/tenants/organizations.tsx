@@ -89,7 +89,7 @@ export function Organizations() {
             {row.name}
           </Link>
           {row.operator && <Badge tone="accent">operates</Badge>}
-          {row.internal && <Badge>internal, on no bill</Badge>}
+          {row.internal && <Badge>internal, not billed</Badge>}
         </span>
       ),
     },
@@ -153,7 +153,11 @@ export function Organizations() {
     </Button>
   );
   return (
-    <Page title="Organizations" about="Customers of this deployment. Each sees only itself." actions={add}>
+    <Page
+      title="Organizations"
+      about="Customers of this deployment. Each sees only its own data."
+      actions={add}
+    >
       <Filters>
         <TextFilter
           label="Name"
@@ -195,8 +199,7 @@ export function Organizations() {
           onConfirm={() => change.mutate({ id: asked.id, disabled: true })}
           onClose={() => setAsked(null)}
         >
-          All its inference keys are refused within a second, and all its admin keys at once. It can be
-          enabled again.
+          Its inference keys are refused within a second, and its admin keys at once. You can enable it again.
         </Confirm>
       )}
     </Page>
@@ -207,7 +210,7 @@ function NewOrganization({ onClose }: { onClose: () => void }) {
   const navigate = route.useNavigate();
   const [name, setName] = useState("");
   const make = useAction((body: { name: string }) => read(api.POST("/admin/v1/organizations", { body })), {
-    done: (made) => `${made.name} is made. Add its first member.`,
+    done: (made) => `${made.name} is created. Add its first member.`,
     quiet: true,
     then: (made) => {
       onClose();

@@ -90,7 +90,7 @@ function Traffic({ organizationId }: { organizationId: string }) {
       />
       <Card
         title="Requests by hour"
-        about="Billed ones, by model, in UTC."
+        about="Billed requests by model, in UTC."
         actions={
           <Link
             className="button"
@@ -156,7 +156,7 @@ function FirstSteps({ organizationId }: { organizationId: string }) {
   return (
     <Card>
       <Empty
-        title={none ? "Begin with a project" : "Nothing was billed in the last 24 hours"}
+        title={none ? "Start with a project" : "Nothing was billed in the last 24 hours"}
         action={
           <Link
             className="button"
@@ -165,15 +165,15 @@ function FirstSteps({ organizationId }: { organizationId: string }) {
             params={{ organizationId }}
             search={makes ? { make: true } : {}}
           >
-            {makes ? "Make a project" : "To the projects"}
+            {makes ? "Make a project" : "Open the projects"}
           </Link>
         }
       >
         {makes
-          ? "A project holds keys. A key opens the API, which speaks OpenAI’s: point any of its clients here."
+          ? "A project holds keys. A key gives access to the API, which works with any OpenAI client."
           : none
-            ? "There is none yet. A project holds keys, and a key opens the API: an administrator of this organization makes projects."
-            : "Send a request with a key of a project, or try a model in the playground. It shows here a few seconds later."}
+            ? "There is no project yet. A project holds keys, which give access to the API. An administrator of this organization makes projects."
+            : "Send a request with a key of a project, or try a model in the playground. It appears here a few seconds later."}
       </Empty>
     </Card>
   );

@@ -41,7 +41,7 @@ export function sharesByHour(rows: Share[]): { times: number[]; series: Series[]
   });
   return {
     times,
-    series: [line("Could be reused", (sum) => sum.reusable), line("Was reused", (sum) => sum.cached)],
+    series: [line("Reusable", (sum) => sum.reusable), line("Reused", (sum) => sum.cached)],
   };
 }
 

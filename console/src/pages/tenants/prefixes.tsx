@@ -65,7 +65,7 @@ export function Prefixes() {
   return (
     <Page
       title="Prefix contract"
-      about="How much of your prompts begins as earlier ones did, and so need not be computed again. The last seven days."
+      about="The share of your prompts that repeats the beginning of an earlier prompt and need not be computed again, over the last seven days."
     >
       <div className="stack">
         <Filters>
@@ -79,18 +79,18 @@ export function Prefixes() {
         {shares.data && rows.length > 0 && (
           <Card
             title="Reusable share by hour"
-            about="Of prompt tokens; what engines did reuse beside it. Prompts of fewer tokens than a block are not counted as reusable, though engines may reuse them."
+            about="Shares of prompt tokens: reusable, and reused by engines. Prompts shorter than a block do not count as reusable, though engines may reuse them."
           >
             <div className="stack">
               <Stats
                 figures={[
                   { name: "Prompt tokens", value: short(prompt) },
                   {
-                    name: "Could be reused",
+                    name: "Reusable",
                     value: prompt > 0 ? percent(sum((row) => row.reusable_tokens) / prompt) : "–",
                   },
                   {
-                    name: "Was reused",
+                    name: "Reused",
                     value: cached > 0 ? percent(cached / prompt) : "none reported",
                     note: cached > 0 ? undefined : "by the engines",
                   },
@@ -152,13 +152,13 @@ function Templates({ rows, onTemplate }: { rows: Template[]; onTemplate: (templa
       value: (row) => row.cached,
       cell: (row) => percent(row.cached),
     },
-    { id: "cause", heading: "Mostly ends by", value: (row) => words(row.cause) },
+    { id: "cause", heading: "Most often ended by", value: (row) => words(row.cause) },
     { id: "part", heading: "Where", value: (row) => row.part },
   ];
   return (
     <Card
       title="Templates"
-      about="Requests of one project, endpoint and model whose tools and system prompt open alike."
+      about="Requests of one project, endpoint and model with the same start of tools and system prompt."
     >
       <Table
         label="Templates"
@@ -168,7 +168,7 @@ function Templates({ rows, onTemplate }: { rows: Template[]; onTemplate: (templa
         csvName="prefix-templates"
         empty={
           <Empty title="No prompts in the last seven days">
-            They are added up within minutes of the first requests.
+            The figures appear within minutes of the first requests.
           </Empty>
         }
       />
@@ -222,7 +222,7 @@ function Drops({ organizationId }: { organizationId: string }) {
     { id: "model", heading: "Model", value: (row) => row.model },
   ];
   return (
-    <Card title="Drops" about="When the reusable share fell to half of what was usual, or less.">
+    <Card title="Drops" about="Times at which the reusable share fell to half of its usual value or less.">
       <Table
         label="Drops"
         columns={columns}
@@ -231,7 +231,7 @@ function Drops({ organizationId }: { organizationId: string }) {
         csvName="prefix-drops"
         empty={
           <Empty title="No drop">
-            A webhook for <code>prefix.share_dropped</code> tells you of the next.
+            A webhook for <code>prefix.share_dropped</code> reports the next drop.
           </Empty>
         }
       />
@@ -273,7 +273,7 @@ function Texts({ organizationId, template }: { organizationId: string; template:
     },
   ];
   return (
-    <Card title="Where they differ" about="Of projects that let prompts be kept.">
+    <Card title="Where they differ" about="From projects that allow prompts to be kept.">
       <Table
         label="Where prompts differ"
         columns={columns}

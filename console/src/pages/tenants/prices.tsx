@@ -121,7 +121,7 @@ export function Prices() {
   return (
     <Page
       title="Prices"
-      about="Of a million tokens, by model. A request costs what was valid when it arrived."
+      about="Per million tokens, by model. A request has the price that was valid at its arrival."
       actions={add}
     >
       <Filters>
@@ -140,7 +140,7 @@ export function Prices() {
         empty={
           <Empty title={search.model ? "No price matches" : "No prices"} action={add}>
             {search.model
-              ? "No model of this name has one. Clear the filter to see all."
+              ? "No model of this name has a price. Clear the filter to see all."
               : "Requests for a model without a price cost nothing."}
           </Empty>
         }
@@ -154,8 +154,7 @@ export function Prices() {
           onConfirm={() => remove.mutate(String(open.price.version))}
           onClose={() => setOpen(null)}
         >
-          It is not valid yet, so that no request has cost it. The price before it, if it would have ended it,
-          goes on.
+          The price is not valid yet, so no request has used it. The price before it stays valid.
         </Confirm>
       )}
       {open?.what === "end" && (
@@ -166,7 +165,7 @@ export function Prices() {
           onConfirm={() => end.mutate(String(open.price.version))}
           onClose={() => setOpen(null)}
         >
-          Requests that arrive in two minutes or later cost nothing, until another price begins.
+          Requests that arrive after two minutes cost nothing until another price begins.
           {open.price.valid_until !== null && (
             <>
               {" "}
@@ -236,7 +235,7 @@ function NewPrice({ onClose }: { onClose: () => void }) {
         value={model}
         onChange={(event) => setModel(event.currentTarget.value)}
         list={served}
-        hint="As requests name it; a price may stand before its model is served."
+        hint="The name that requests use. A price may exist before its model is served."
       />
       <datalist id={served}>
         {models.data?.map((each) => (
@@ -249,7 +248,7 @@ function NewPrice({ onClose }: { onClose: () => void }) {
           label={`${label}, of a million tokens`}
           inputMode="decimal"
           required={needed}
-          hint={`In ${currency}.${needed ? "" : " Empty: a tenth of the input for the cache, the input’s for writing it."}`}
+          hint={`In ${currency}.${needed ? "" : " If empty: a tenth of the input price for the cache, the input price for cache writes."}`}
           error={values[name] === null ? "An amount of at most six decimals." : null}
           value={texts[name] ?? ""}
           onChange={(event) => {

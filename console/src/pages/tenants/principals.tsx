@@ -26,9 +26,9 @@ interface Principal {
 }
 
 export const ROLE_ABOUT: Record<Role, string> = {
-  owner: "everything, prompts' storage included",
-  admin: "everything but renaming the organization, its budget and its prompts' storage",
-  developer: "reads all, makes and revokes keys",
+  owner: "everything, including the storage of prompts",
+  admin: "everything except the organization's name, its budget and the storage of prompts",
+  developer: "reads everything, makes and revokes keys",
   viewer: "reads",
   billing: "usage, invoices, limits and webhooks",
 };

@@ -60,7 +60,7 @@ export function PrioritiesOf({ level, subjectId, organizationId }: SubjectProps)
         )
       }
       stale={STALE}
-      left="What the other rules say holds then, within a second."
+      left="The other rules apply within a second."
       list={(rules, change, remove) => (
         <Table
           label={`Priorities ${title.toLowerCase()}`}
@@ -68,14 +68,14 @@ export function PrioritiesOf({ level, subjectId, organizationId }: SubjectProps)
           list={rules}
           rowKey={(row) => row.tier ?? "all"}
           empty={
-            <Empty title="Nothing is said here">
+            <Empty title="No priority at this level">
               {level === "organization"
                 ? writes
                   ? `It is standard, with a share of ${USUAL_SHARE}. Set another to let it go first, or to let it yield.`
                   : `It is standard, with a share of ${USUAL_SHARE}. The operator of this deployment can change that.`
                 : level === "project"
-                  ? "Its requests go as the organization’s do. Set offline for what can wait."
-                  : "Its requests go as its project’s do. Set offline for what can wait."}
+                  ? "Its requests have the organization’s priority. Set offline for requests that can wait."
+                  : "Its requests have its project’s priority. Set offline for requests that can wait."}
             </Empty>
           }
         />
@@ -181,7 +181,7 @@ function PriorityForm({
           label="Share"
           hint={
             level === "organization"
-              ? "A weight among organizations: 200 beside 100 is given twice the tokens while engines are busy."
+              ? "A weight among organizations: 200 gets twice the tokens of 100 while engines are busy."
               : "A weight among the projects of the organization."
           }
           inputMode="numeric"

@@ -20,7 +20,7 @@ export function Priorities() {
   return (
     <Page
       title="Priorities"
-      about="Who goes first while engines are busy. The class decides before the share; with room for everybody neither delays anybody."
+      about="The order of requests while engines are busy. The class decides first, then the share. Neither matters while there is room for all requests."
     >
       <SubjectChoice
         organizationId={organizationId}
@@ -73,9 +73,7 @@ function Holds({
       id: "from",
       heading: "Comes from",
       value: (row) =>
-        row.classFrom
-          ? `the ${row.classFrom.level}, ${row.classFrom.tier ?? "all tiers"}`
-          : "nothing said otherwise",
+        row.classFrom ? `the ${row.classFrom.level}, ${row.classFrom.tier ?? "all tiers"}` : "the default",
     },
     {
       id: "share",
@@ -104,7 +102,7 @@ function Holds({
           ? "For requests of this key."
           : project
             ? "For requests of this project."
-            : "For requests of the organization, where no project or key says less."
+            : "For requests of the organization, unless a project or key lowers it."
       }
     >
       <Table

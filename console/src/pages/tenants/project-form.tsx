@@ -46,7 +46,7 @@ export function ProjectForm({
           ),
     {
       quiet: true,
-      done: (made) => (project ? `${made.name} is changed.` : `${made.name} is made. Make its first key.`),
+      done: (made) => (project ? `${made.name} is changed.` : `${made.name} is created. Make its first key.`),
       then: (made) => {
         onClose();
         if (!project) {
@@ -77,7 +77,7 @@ export function ProjectForm({
       />
       <ChoiceField
         legend="Models"
-        all="all models, later ones too"
+        all="all models, including later ones"
         options={options}
         chosen={models}
         onChange={setModels}
@@ -85,7 +85,7 @@ export function ProjectForm({
       <ChoiceField legend="Tiers" all="all tiers" options={TIERS} chosen={tiers} onChange={setTiers} />
       {project && organizationId === organization.id && (
         <CheckField
-          label="Its requests may be reviewed: people compare a candidate's answers with the served ones."
+          label="People may review its requests: they compare a candidate's answers with the served ones."
           checked={reviews}
           onChange={(event) => setReviews(event.currentTarget.checked)}
         />

@@ -192,16 +192,16 @@ export function ProjectPage() {
         empty={
           !sees ? (
             <Empty title="Your role does not see keys">
-              Owners, administrators, developers and viewers of this organization do.
+              Owners, administrators, developers and viewers of this organization see them.
             </Empty>
           ) : filtered ? (
             <Empty title="No key matches">Clear the filters to see all.</Empty>
           ) : (
             <Empty title="No keys yet" action={add}>
               {add
-                ? "Make one. Its secret is shown once; an application sends it with every request."
+                ? "Make a key. Its secret is shown once; an application sends it with every request."
                 : project.data.disabled_at
-                  ? "The project is disabled: no key of it would open anything."
+                  ? "The project is disabled, so its keys do not work."
                   : "An administrator or a developer of this organization makes keys."}
             </Empty>
           )

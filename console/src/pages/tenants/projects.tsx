@@ -105,8 +105,8 @@ export function Projects() {
           ) : (
             <Empty title="No projects yet" action={add}>
               {add
-                ? "Make a project, then a key in it: with that key the API answers."
-                : "An administrator of this organization makes projects; keys of a project open the API."}
+                ? "Make a project, then a key in it. The key gives access to the API."
+                : "An administrator of this organization makes projects. A project’s keys give access to the API."}
             </Empty>
           )
         }

@@ -132,7 +132,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                   ),
                 ],
                 ["Key’s id", found.key_id && <code key="id">{found.key_id}</code>],
-                ["Shares the answer of request", found.served_from],
+                ["Shares the response of request", found.served_from],
               ]}
             />
           </Card>
@@ -144,10 +144,10 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                   ["Time per output token", measured(latency.tpot_ms, milliseconds)],
                   ["Longest gap", measured(latency.itl_max_ms, milliseconds)],
                   ["Gaps over 100 ms", measured(latency.gaps_over_100ms, count)],
-                  ["Client read nothing for", measured(latency.client_stall_ms, milliseconds)],
+                  ["Client did not read for", measured(latency.client_stall_ms, milliseconds)],
                   ["Engine’s queue", measured(latency.engine_queue_ms, milliseconds)],
                   ["Engine’s prefill", measured(latency.engine_prefill_ms, milliseconds)],
-                  ["Compiling its schema", measured(latency.engine_grammar_ms, milliseconds)],
+                  ["Schema compilation", measured(latency.engine_grammar_ms, milliseconds)],
                   [
                     "Input",
                     latency.prompt_tokens !== null &&
@@ -162,10 +162,10 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
             ) : (
               <p className="quiet">
                 {found.decision !== "refused"
-                  ? "No record was kept of it."
+                  ? "There is no record of it."
                   : found.attempts.some((each) => each.finish !== "not_placed")
-                    ? "The engine refused it as the client sent it, before any token came. Its reason is in the client’s response."
-                    : "It was refused before an engine had it: no token came."}
+                    ? "The engine refused the request before the first token. The client’s response has the reason."
+                    : "The request was refused before an engine got it."}
               </p>
             )}
           </Card>
@@ -205,10 +205,10 @@ function Why({ rule }: { rule: RefusingRule }) {
         and the request needed {shownLimit(counter, rule.requested, money)}.{" "}
         {rule.frees_at ? (
           <>
-            There is room again at <FullTime at={rule.frees_at} />.
+            Room again at <FullTime at={rule.frees_at} />.
           </>
         ) : rule.frees_in_ms != null ? (
-          `There was room again ${milliseconds(rule.frees_in_ms)} later.`
+          `Room again ${milliseconds(rule.frees_in_ms)} later.`
         ) : (
           ""
         )}
@@ -228,7 +228,7 @@ interface CounterState {
 function Counters({ counters }: { counters: CounterState[] }) {
   const money = useMoney();
   return (
-    <Card title="Where the counters stood">
+    <Card title="Counters at that time">
       <Table
         label="Counters"
         list={counters.map((each, place) => ({ ...each, place }))}

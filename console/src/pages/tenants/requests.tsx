@@ -17,8 +17,8 @@ export function Requests() {
   return (
     <RequestList
       title="Requests"
-      about="What happened to each request, refused ones included. Never what was in it."
-      byId="By its x-request-id, or the id of its answer."
+      about="The outcome and times of each request, including refused ones. Never its contents."
+      byId="By x-request-id or response id."
       search={search}
       set={set}
       anyTime="Any time"
@@ -51,7 +51,7 @@ export function Requests() {
           params: { organizationId, requestId },
         })
       }
-      empty="Clear the filters. The first request with a key of a project shows here at once."
+      empty="Clear the filters. The first request with a key of a project appears here at once."
     />
   );
 }

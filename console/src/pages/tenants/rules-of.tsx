@@ -100,7 +100,7 @@ export function RuleForm({ rule, put, stale, all, about, children, ...dialog }: 
   const save = useAction(() => put(tier), {
     quiet: true,
     stale,
-    done: "It holds now: gateways follow within a second.",
+    done: "The rule is set. Gateways apply it within a second.",
     then: dialog.onClose,
   });
   return (

@@ -27,7 +27,7 @@ export function ServiceAccounts() {
   return (
     <Principals<ServiceAccount>
       title="Service accounts"
-      about="Programs that administer: scripts, pipelines. Their admin keys have their role."
+      about="Scripts and pipelines that use the admin API. Their admin keys have their role."
       csvName="service-accounts"
       list={list}
       writes={can("members.write", organizationId)}

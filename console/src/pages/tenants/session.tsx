@@ -47,13 +47,13 @@ export function SessionPage() {
   return (
     <Page
       title={found.session}
-      about="The turns of one session as its client names it, the earliest first. Never what was in them."
+      about="The turns of one session, named by its client, earliest first. Never their contents."
       crumbs={crumbs}
       actions={<CopyButton text={found.session} label="Copy the id" />}
     >
       <div className="stack">
         {found.has_more && (
-          <Notice title="Earlier turns are left out">The sums are of the turns that are shown.</Notice>
+          <Notice title="Earlier turns are left out">The sums cover only the turns shown.</Notice>
         )}
         <Stats
           figures={[

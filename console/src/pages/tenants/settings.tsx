@@ -28,7 +28,7 @@ export function OrganizationSettings() {
           body,
         }),
       ),
-    { quiet: true, done: "It is saved.", then: () => setOpen("none") },
+    { quiet: true, done: "Saved.", then: () => setOpen("none") },
   );
   if (organization.error)
     return (
@@ -46,7 +46,7 @@ export function OrganizationSettings() {
   const writes = myself.can("organization.write", organizationId);
   const own = myself.organization.id === organizationId;
   return (
-    <Page title="Settings" about="Of the organization as a whole.">
+    <Page title="Settings" about="Settings of the whole organization.">
       <div className="stack">
         <Card
           title="Organization"
@@ -79,7 +79,7 @@ export function OrganizationSettings() {
         </Card>
         <Card
           title="Kept prompts"
-          about="What is asked and answered is not kept, unless an owner of the organization turns it on."
+          about="Prompts and responses are not kept unless an owner of the organization turns this on."
           actions={
             writes &&
             (found.store_prompts ? (
@@ -103,10 +103,10 @@ export function OrganizationSettings() {
             </p>
             <p className="quiet">
               {found.store_prompts
-                ? "Texts around completions, and the places where prompts first differ, are kept for people of this organization who may read prompts; not for others, the operator of the deployment included."
+                ? "Texts around completions, and the places where prompts first differ, are kept for people of this organization with the right to read prompts. No one else sees them, including the operator of the deployment."
                 : own
-                  ? "Turned on, completions’ texts and the places where prompts first differ can be read here by those of you who may read prompts."
-                  : "Only the organization’s own owners can turn it on."}
+                  ? "If turned on, members with the right to read prompts can read completions’ texts and the places where prompts first differ."
+                  : "Only owners of the organization can turn this on."}
             </p>
           </div>
         </Card>
@@ -122,7 +122,7 @@ export function OrganizationSettings() {
       )}
       {open === "store" && (
         <Confirm
-          title="Keep what is asked and answered?"
+          title="Keep prompts and responses?"
           action="Keep prompts"
           busy={change.isPending}
           error={change.error}
@@ -135,14 +135,14 @@ export function OrganizationSettings() {
       )}
       {open === "forget" && (
         <Confirm
-          title="Delete what was kept?"
+          title="Delete the kept texts?"
           action="Turn off and delete"
           busy={change.isPending}
           error={change.error}
           onConfirm={() => change.mutate({ store_prompts: false })}
           onClose={() => setOpen("none")}
         >
-          Everything that was kept is deleted at once, and nothing is kept from now on.
+          All kept texts are deleted at once, and nothing is kept from now on.
         </Confirm>
       )}
     </Page>

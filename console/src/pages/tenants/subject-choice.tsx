@@ -66,7 +66,7 @@ export function SubjectChoice({
           ))}
           {keys.data?.length === MOST_CHOICES && (
             <option disabled>
-              These are the first {MOST_CHOICES}; others have their limits on their page
+              These are the first {MOST_CHOICES}; other keys show their limits on their own pages
             </option>
           )}
         </SelectField>

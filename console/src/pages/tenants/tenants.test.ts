@@ -185,10 +185,15 @@ describe("ending a price", () => {
 });
 
 it("says why a line of an invoice costs nothing", () => {
-  const told = (input_micro: number | null, output_micro: number | null, price_percent = 100) =>
-    priceTold({ input_micro, output_micro, price_percent }, "USD");
+  const told = (
+    input_micro: number | null,
+    output_micro: number | null,
+    price_percent = 100,
+    cached_input_micro: number | null = null,
+  ) => priceTold({ input_micro, cached_input_micro, output_micro, price_percent }, "USD");
   expect(told(null, null)).toBe("no price was set");
   expect(told(0, 0)).toBe("free");
   expect(told(0, 2_000_000)).toBe("0.00 / 2.00\u00a0USD");
-  expect(told(1_000_000, 2_000_000, 50)).toBe("1.00 / 2.00\u00a0USD, 50 % of it");
+  expect(told(1_000_000, 2_000_000, 50)).toBe("1.00 / 2.00\u00a0USD, 50 % of the price");
+  expect(told(1_000_000, 2_000_000, 100, 100_000)).toBe("1.00 / 0.10 / 2.00\u00a0USD");
 });

@@ -153,7 +153,7 @@ export function Usage() {
   return (
     <Page
       title="Usage"
-      about="What was billed, from the ledger’s totals. A request is here a few seconds after it ends."
+      about="Billed usage, from the ledger’s totals. A request appears a few seconds after its end."
     >
       <Filters>
         <SelectFilter
@@ -223,7 +223,7 @@ export function Usage() {
           {now.groups.length === 0 ? (
             <Card>
               <Empty title="No usage in this period">
-                Choose a longer period or fewer filters. What is billed shows here seconds after a request
+                Choose a longer period or fewer filters. Usage appears seconds after a request
                 {can("keys.write", organizationId) ? ": make a key in a project and send one." : "."}
               </Empty>
             </Card>

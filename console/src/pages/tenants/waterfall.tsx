@@ -8,12 +8,12 @@ const ORDER = ["auth", "limit", "queue", "route", "engine", "first_token", "deco
 export const PHASES: Record<string, string> = {
   auth: "The request was read, and its key looked up.",
   limit: "Tokens and money were reserved in every rule, or refused.",
-  queue: "It waited for a place in its pool.",
-  route: "The way to the router and back.",
+  queue: "The request waited for a slot in its pool.",
+  route: "The round trip to the router.",
   engine: "The engine queued it and computed its prompt.",
   first_token: "From the engine’s first event to its first text.",
-  decode: "The engine made the other tokens.",
-  stream: "The rest: the journal, and the last byte to the client.",
+  decode: "The engine generated the other tokens.",
+  stream: "The rest: the journal and the last byte to the client.",
 };
 
 export function inOrder(names: string[]): string[] {

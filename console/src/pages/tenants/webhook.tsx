@@ -50,7 +50,7 @@ export function WebhookPage() {
     { refetchEveryMs: FRESH_EVERY_MS },
   );
   const test = useAction(() => read(api.POST("/admin/v1/webhooks/{webhook_id}/test", { params: { path } })), {
-    done: "A test event is on its way; it shows below.",
+    done: "A test event is on its way and appears below.",
   });
   const toggle = useAction(
     (disabled: boolean) =>
@@ -68,7 +68,7 @@ export function WebhookPage() {
   const replay = useAction(
     (delivery_id: string) =>
       read(api.POST("/admin/v1/deliveries/{delivery_id}/retry", { params: { path: { delivery_id } } })),
-    { done: "It is sent again." },
+    { done: "The event is sent again." },
   );
   if (!webhook.data) return <Pending title="Webhook" query={webhook} />;
   const writes = can("webhooks.write", organizationId);
@@ -174,9 +174,7 @@ export function WebhookPage() {
             list={deliveries}
             rowKey={(row) => row.id}
             csvName="deliveries"
-            empty={
-              <Empty title="Nothing was sent yet">Send a test to see whether your address answers.</Empty>
-            }
+            empty={<Empty title="No deliveries yet">Send a test to check that your address responds.</Empty>}
           />
         </section>
       </div>
@@ -191,7 +189,7 @@ export function WebhookPage() {
           onConfirm={() => remove.mutate(undefined)}
           onClose={() => setOpen("none")}
         >
-          What waits for it is not sent any more.
+          Waiting events are not sent any more.
         </Confirm>
       )}
       {open === "rotate" && !rotate.data && (
@@ -202,7 +200,7 @@ export function WebhookPage() {
           onConfirm={() => rotate.mutate(undefined)}
           onClose={() => setOpen("none")}
         >
-          The one in use goes on signing beside it for a while, so that your receiver can change over.
+          The current secret stays valid for a while, so that you can update your receiver.
         </Confirm>
       )}
       {open === "rotate" && rotate.data && (

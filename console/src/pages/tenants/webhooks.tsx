@@ -73,7 +73,7 @@ export function Webhooks() {
   return (
     <Page
       title="Webhooks"
-      about="Signed calls to your own address when something happens: budgets, caches. Tried again for about a day."
+      about="Signed calls to your own address about budgets and caches. Failed calls are retried for about a day."
       actions={add}
     >
       <Table
@@ -84,7 +84,7 @@ export function Webhooks() {
         csvName="webhooks"
         empty={
           <Empty title="No webhooks" action={add}>
-            Add an address to hear of budgets before they are spent.
+            Add an address to learn about budgets before they are spent.
           </Empty>
         }
       />
@@ -154,7 +154,7 @@ export function WebhookForm({
       />
       <ChoiceField
         legend="Events"
-        all="all, those that come later too"
+        all="all, including later ones"
         options={EVENTS}
         chosen={events as never}
         onChange={setEvents}

@@ -109,7 +109,7 @@ async def test_a_worse_candidate_is_rolled_back_and_leaves_no_split(
     release = await begun(database, Controller(ReleasesConfig()))
     release = await rolled_out(database, release, Load(**fault))
     assert release.state is State.ROLLED_BACK, release.reason
-    assert "is worse than tolerated" in release.reason
+    assert "worse than tolerated" in release.reason
     model = (await store.fleet(database)).model("m")
     assert model is not None
     assert (model.pool, model.canary) == ("old", None)
@@ -227,7 +227,9 @@ async def test_a_candidate_that_answers_few_copies_never_serves_a_customer(datab
     await controller.tick(database)
     release = await standing(database, release)
     assert (release.state, release.stage) == (State.ROLLED_BACK, 0)
-    assert release.reason.startswith("shadow is worse than tolerated: sessions with a copy at which one side alone")
+    assert release.reason.startswith(
+        "worse than tolerated: copies that failed, sessions with a copy at which one side alone"
+    )
     assert "20 candidate to 0 customers' own engines" in release.reason
     await database.execute("DELETE FROM gateway.shadow_pairs")
     _, [step] = replay(release, await store.steps_of(database, release.id))
@@ -314,7 +316,9 @@ async def test_copies_of_a_stage_with_customers_roll_back_and_none_are_demanded(
     await controller.tick(database)
     release = await standing(database, release)
     assert (release.state, release.stage) == (State.ROLLED_BACK, 2)
-    assert release.reason.startswith("shadow is worse than tolerated: sessions with a copy at which one side alone")
+    assert release.reason.startswith(
+        "worse than tolerated: copies that failed, sessions with a copy at which one side alone"
+    )
     assert await require_replayed(database, release) > 2
     assert await split(database) is None
 
@@ -347,7 +351,7 @@ async def test_votes_of_reviewers_are_counted_once_and_can_roll_back(database: a
         if (release := await standing(database, release)).state.ended:
             break
     assert release.state is State.ROLLED_BACK
-    assert release.reason.startswith("reviews is worse than tolerated")
+    assert release.reason.startswith("worse than tolerated: reviewers' votes")
     votes = sum(evidence.unpacked(row["evidence"]).worse for row in await store.steps_of(database, release.id))
     assert votes == await database.fetchval("SELECT count(*) FROM gateway.review_coins")
     assert await require_replayed(database, release) > 5

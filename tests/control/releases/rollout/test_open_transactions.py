@@ -51,7 +51,7 @@ async def test_harm_is_seen_behind_an_open_transaction(
     assert await controller.tick(database) == 1
     release = await standing(database, release)
     assert (release.state, await split(database)) == (State.ROLLED_BACK, None)
-    assert "is worse than tolerated" in release.reason
+    assert "worse than tolerated" in release.reason
     assert await require_replayed(database, release) > 0
 
 

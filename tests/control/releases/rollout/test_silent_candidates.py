@@ -42,7 +42,7 @@ async def test_a_candidate_that_answers_nothing_is_rolled_back(
     release = await begun(database, Controller(ReleasesConfig()))
     release = await rolled_out(database, release, Load(instead=instead, part=part), looks=60)
     assert release.state is State.ROLLED_BACK, release.told
-    assert "is worse than tolerated" in release.reason
+    assert "worse than tolerated" in release.reason
     assert await require_replayed(database, release) > 0
 
 
@@ -72,7 +72,7 @@ async def test_a_slow_candidate_is_judged_by_those_who_type_on_before_its_text(
     release = await standing(database, release)
     release = await rolled_out(database, release, Load(slower=5.0, typed_on=code), looks=60)
     assert release.state is State.ROLLED_BACK, release.told
-    assert release.reason.startswith("ttft is worse than tolerated")
+    assert release.reason.startswith("worse than tolerated: time to first token")
 
 
 async def test_sessions_whose_clients_all_leave_at_once_end_no_stage(database: asyncpg.Connection) -> None:

@@ -10,33 +10,32 @@ export function GetStarted() {
   const { organization, canOperate } = useMyself();
   const params = { organizationId: organization.id };
   return (
-    <Card title="Get started" about="No request has come yet. Four steps lead to the first one and beyond.">
+    <Card title="Get started" about="No requests yet. These four steps lead to the first one.">
       <ol className="steps">
         <Step
           action={
             <Link className="button" to="/org/$organizationId/projects" params={params}>
-              To the projects
+              Open the projects
             </Link>
           }
           title="Make a key"
         >
-          A project holds keys. A key’s secret and a first request to paste are shown when it is made.
+          A project holds keys. A new key is shown with its secret and a first request to paste.
         </Step>
         <Step
           action={
             <Link className="button" to="/playground/chat">
-              To the playground
+              Open the playground
             </Link>
           }
           title="Ask a model"
         >
-          In the playground, or with any client of OpenAI’s API: its base URL is{" "}
-          <code>{location.origin}/v1</code>.
+          Use the playground, or any OpenAI client with the base URL <code>{location.origin}/v1</code>.
         </Step>
         <Step
           action={
             <Link className="button" to="/operations/fleet">
-              To the fleet
+              Open the fleet
             </Link>
           }
           title="Add an engine"
@@ -47,13 +46,13 @@ export function GetStarted() {
         <Step
           action={
             <Link className="button" to="/org/$organizationId/members" params={params}>
-              To the members
+              Open the members
             </Link>
           }
           title="Invite people"
         >
-          Members get a link to choose a password. Customers get an{" "}
-          <Link to="/organizations">organization</Link> each, with its own keys, limits and invoices.
+          Each member gets a link to choose a password. Each customer gets an{" "}
+          <Link to="/organizations">organization</Link> with its own keys, limits and invoices.
         </Step>
       </ol>
     </Card>

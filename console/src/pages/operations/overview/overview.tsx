@@ -36,7 +36,7 @@ interface Which {
 }
 
 export function DeploymentOverview() {
-  useLive(["slo", "usage"], [["serving"], ["slo"], ["usage", "deployment"]]);
+  useLive(["slo", "usage"], [["serving"], ["slo"], ["usage", "deployment"], ["troubles", "slo"]]);
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
@@ -55,11 +55,11 @@ export function DeploymentOverview() {
       title="Deployment"
       about={
         <>
-          What all organizations’ requests got.
+          Requests of all organizations.
           {until && (
             <>
               {" "}
-              Added up <Time at={notAhead(until)} />.
+              Updated <Time at={notAhead(until)} />.
             </>
           )}
         </>
@@ -109,7 +109,13 @@ function Troubles() {
       <ul className="lines">
         {troubles.map((each) => (
           <li key={each.text}>
-            {each.text} <Link to={each.place}>{PLACES[each.place]}</Link>
+            {each.text}{" "}
+            {each.explained && (
+              <>
+                <Link to={each.explained}>{PLACES[each.explained]}</Link>{" "}
+              </>
+            )}
+            <Link to={each.place}>{PLACES[each.place]}</Link>
           </li>
         ))}
       </ul>
@@ -184,7 +190,7 @@ function Sums({ series, span, which }: { series: Series; span: OverviewSpan; whi
           {
             name: "Billed",
             value: <Cents micro={spend.data} />,
-            note: "in whole hours",
+            note: "full hours only",
           },
         ]}
       />
@@ -245,11 +251,11 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
     }));
   const how =
     series.data.percentiles === "exact"
-      ? "Values that requests had."
-      : `Of histograms: within ${percent(series.data.percentiles_within)} of a value that a request had.`;
+      ? "Each value is that of a real request."
+      : `From histograms: each value is within ${percent(series.data.percentiles_within)} of that of a real request.`;
   return (
     <div className="grid-2">
-      <Card title={`Requests by ${every}`} about="By what became of them, in UTC.">
+      <Card title={`Requests by ${every}`} about="By outcome, in UTC.">
         <Chart
           label={`Requests by ${every}`}
           kind="bars"
@@ -277,7 +283,7 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
       </Card>
       <Card
         title="Time per output token"
-        about={`Of each request the mean behind its first token (TPOT); percentiles are over requests. ${how}`}
+        about={`The mean time of a request’s tokens after the first (TPOT); percentiles over requests. ${how}`}
       >
         <Chart
           label="Time per output token"
@@ -286,7 +292,7 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
           series={latency("tpot_ms")}
         />
       </Card>
-      <Card title="Longest gap between tokens" about={`The worst moment of each request. ${how}`}>
+      <Card title="Longest gap between tokens" about={`The longest gap of each request. ${how}`}>
         <Chart
           label="Longest gap between tokens"
           times={times}
@@ -296,7 +302,7 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
       </Card>
       <Card
         title="Goodput and cache"
-        about="Requests that kept their objective; input tokens from the cache."
+        about="Goodput: requests that met their objective. Cache: input tokens from the cache."
       >
         <Chart
           label="Goodput and cache hits"
@@ -504,7 +510,7 @@ function Budgets({ which }: { which: Which }) {
         rowKey={(row) => `${row.tier} ${row.length}`}
         empty={
           <Empty title="No objectives yet">
-            A worker puts those of the settings (slo.objectives) in force when it starts.
+            A worker activates the objectives of the settings (slo.objectives) when it starts.
           </Empty>
         }
       />

@@ -63,7 +63,7 @@ function Whereabouts({ found }: { found: Detail }) {
           ]}
         />
       </Card>
-      <Card title="What was cached" about="Of its input, what the engine had computed before.">
+      <Card title="What was cached" about="Input tokens that the engine had already computed.">
         <Facts
           facts={[
             ["Input", `${count(latency.prompt_tokens)} tokens`],
@@ -99,9 +99,9 @@ function Placements({ requestId }: { requestId: string }) {
     return (
       <Card title="Why that engine">
         <p className="quiet">
-          The router has no decision about it on record. It keeps the newest ones until it is started again:
-          as many as router.explain_records says, of the share that router.explain_share says. A request that
-          a gateway refuses is never placed.
+          The router has no record of its decision. It keeps the newest decisions until it restarts:
+          router.explain_records sets their number, and router.explain_share the recorded share of requests. A
+          request that a gateway refuses is never placed.
         </p>
       </Card>
     );
@@ -115,40 +115,40 @@ function Why({ placement }: { placement: Placement }) {
     ["Pool", placement.pool],
     ["Policy", placement.policy],
     [
-      "Waited for a place",
+      "Waited for a slot",
       `${milliseconds(placement.queued_ms)}${placement.queued_ms > 0 && placement.waited_for ? `: ${placement.waited_for}` : ""}`,
     ],
-    ["First token, predicted", milliseconds(placement.predicted_ms)],
-    ["First token, came", milliseconds(placement.actual_ms)],
-    ["Later than the best other, as predicted", milliseconds(placement.regret_ms)],
+    ["First token (predicted)", milliseconds(placement.predicted_ms)],
+    ["First token (measured)", milliseconds(placement.actual_ms)],
+    ["Predicted delay compared with the best other engine", milliseconds(placement.regret_ms)],
     [
       "From the cache",
-      `${count(placement.predicted_cached_tokens)} tokens predicted, ${count(placement.actual_cached_tokens)} as the engine says`,
+      `${count(placement.predicted_cached_tokens)} tokens predicted, ${count(placement.actual_cached_tokens)} reported by the engine`,
     ],
   ];
-  if (placement.prefill) facts.push(["Its prompt was computed by", placement.prefill]);
+  if (placement.prefill) facts.push(["Prompt computed by", placement.prefill]);
   if (placement.split) facts.push(["Whole or by a pair", placement.split]);
   if (placement.speculation) facts.push(["Drafts", placement.speculation]);
   if (placement.adapter) facts.push(["Adapter", placement.adapter]);
   const limited = placement.candidates.find((each) => each.chosen)?.limited_by;
-  if (limited) facts.push(["Why it takes no more at once", limited]);
+  if (limited) facts.push(["Why its concurrency is not higher", limited]);
   return (
     <Card
       title={`Why that engine${attempt}`}
       about={
         placement.refused
-          ? `None was given: ${placement.refused}.`
-          : `${placement.chosen} was given it, for it cost the least of these.`
+          ? `No engine was chosen: ${placement.refused}.`
+          : `${placement.chosen} was chosen: it had the lowest cost.`
       }
     >
       <div className="stack">
         <Facts facts={facts} />
         <Table
-          label={`Engines that were looked at${attempt}`}
+          label={`Engines considered${attempt}`}
           columns={CANDIDATES}
           list={placement.candidates}
           rowKey={(row) => row.replica_id}
-          empty={<p className="quiet">No engine was looked at.</p>}
+          empty={<p className="quiet">No engine was considered.</p>}
         />
       </div>
     </Card>

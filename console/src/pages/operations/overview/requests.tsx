@@ -34,8 +34,8 @@ export function DeploymentRequests() {
   return (
     <RequestList
       title="All requests"
-      about="Of all organizations. What happened to each, never what was in it."
-      byId="By its x-request-id, or the id of its answer, however old it is."
+      about="Requests of all organizations: outcomes and times, never contents."
+      byId="By x-request-id or response id, of any age."
       search={search}
       set={set}
       anyTime="Last 24 hours"
@@ -77,7 +77,7 @@ export function DeploymentRequests() {
           </Link>
         ),
       }}
-      empty="Clear the filters, or look for an older one by its id. If there never was one: make a key in a project and send a request with it."
+      empty="Clear the filters, or look for an older request by its id. To send a first request, make a key in a project."
     />
   );
 }

@@ -97,7 +97,7 @@ export function Cascades() {
   return (
     <Page
       title="Cascades"
-      about="A small model answers first; what it is not sure of the large one answers. Customers get it once a comparison has passed."
+      about="A small model answers first, and the large model answers the requests that the small one is unsure of. A cascade serves customers after a comparison has passed."
     >
       {models.error ? (
         <ErrorNotice error={models.error} retry={() => void models.refetch()} />
@@ -112,8 +112,8 @@ export function Cascades() {
           csvName="cascades"
           empty={
             <Empty title="No model has a cascade">
-              Give a chat model one, <code>slipstream fleet models set MODEL --file</code>, and compare it
-              with the large model’s own pool.
+              Give a chat model one, <code>slipstream fleet models set MODEL --file</code>, and compare the
+              cascade with the large model’s own pool.
             </Empty>
           }
         />
@@ -149,11 +149,11 @@ function Approve({ model, models, onClose }: { model: Model; models: Model[]; on
           body: { comparison },
         }),
       ),
-    { quiet: true, done: `The cascade of ${model.name} answers customers.`, then: onClose },
+    { quiet: true, done: `The cascade of ${model.name} now serves customers.`, then: onClose },
   );
   return (
     <FormDialog
-      title={`Let the cascade of ${model.name} answer customers?`}
+      title={`Let the cascade of ${model.name} serve customers?`}
       submit="Approve"
       busy={approve.isPending}
       error={approve.error ?? found.error}
@@ -162,8 +162,8 @@ function Approve({ model, models, onClose }: { model: Model; models: Model[]; on
       onClose={onClose}
     >
       <p>
-        {model.cascade?.first} answers {model.name}’s customers first from then on. Whatever changes what was
-        compared (the cascade, its models, their pools) ends the approval by itself.
+        {model.cascade?.first} answers {model.name}’s customers first from then on. Any change of the cascade,
+        its models or their pools ends the approval.
       </p>
       {found.data && passed.length === 0 ? (
         <Notice tone="warn" title="No comparison has passed">

@@ -42,12 +42,12 @@ export function Changes() {
   const measure = useAction(
     (change_id: string) =>
       read(api.POST("/admin/v1/changes/{change_id}/measure", { params: { path: { change_id } } })),
-    { done: (made) => `What ${made.name} did is kept.` },
+    { done: (made) => `The measurement of ${made.name} is stored.` },
   );
   const forget = useAction(
     (change_id: string) =>
       read(api.DELETE("/admin/v1/changes/{change_id}", { params: { path: { change_id } } })),
-    { done: "The change is forgotten.", then: () => setForgetting(null) },
+    { done: "The change is deleted.", then: () => setForgetting(null) },
   );
   const writes = canOperate("changes.write");
   const columns: Column<Change>[] = [
@@ -119,7 +119,7 @@ export function Changes() {
             label={`Actions for ${row.name}`}
             actions={[
               ...(row.measured_at === null
-                ? [{ label: "Measure and keep", onSelect: () => measure.mutate(row.id) }]
+                ? [{ label: "Measure and store", onSelect: () => measure.mutate(row.id) }]
                 : []),
               { label: "Forget…", tone: "bad" as const, onSelect: () => setForgetting(row) },
             ]}
@@ -135,7 +135,7 @@ export function Changes() {
   return (
     <Page
       title="Changes"
-      about="What each change was expected to do to latency, beside what requests measured before and after it."
+      about="The effect on latency that each change was expected to have, and the effect measured before and after it."
       actions={add}
     >
       <Table
@@ -146,7 +146,8 @@ export function Changes() {
         csvName="changes"
         empty={
           <Empty title="No changes noted" action={add}>
-            Note what you expect of a change before you make it: then it shows whether it did that.
+            Note the expected effect of a change before you make it. This page then compares it with the
+            measured effect.
           </Empty>
         }
       />
@@ -160,7 +161,7 @@ export function Changes() {
           onConfirm={() => forget.mutate(forgetting.id)}
           onClose={() => setForgetting(null)}
         >
-          What was expected and what was measured are gone; the audit log keeps both.
+          This deletes the expected and the measured effect; the audit log keeps both.
         </Confirm>
       )}
     </Page>
@@ -272,10 +273,10 @@ function NoteChange({ onClose }: { onClose: () => void }) {
         />
       </div>
       <SelectField
-        label="Measured before and after it for"
+        label="Measured before and after for"
         value={windowS}
         onChange={(event) => setWindowS(Number(event.currentTarget.value))}
-        hint="It is made now."
+        hint="The change is made now."
       >
         {WINDOWS_S.map((seconds) => (
           <option key={seconds} value={seconds}>

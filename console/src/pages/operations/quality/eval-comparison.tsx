@@ -46,7 +46,7 @@ export function EvalComparison() {
   });
   const cancel = useAction(
     () => read(api.POST("/admin/v1/evals/comparisons/{comparison_id}/cancel", { params: { path } })),
-    { done: "The comparison is asked to end without a decision.", then: () => setCancelling(false) },
+    { done: "The comparison will end without a decision.", then: () => setCancelling(false) },
   );
   const under = comparison.data === undefined || isUnder(comparison.data.status);
   useLive(["evals"], under ? [["eval-comparison", comparisonId]] : []);
@@ -122,9 +122,8 @@ export function EvalComparison() {
           csvName="comparison by slice"
           columns={SLICES}
           empty={
-            <Empty title="Not looked at yet">
-              The gate looks once {count(found.rule.first_look ?? 200)} items of a slice were answered by
-              both.
+            <Empty title="No look yet">
+              The gate looks once {count(found.rule.first_look ?? 200)} items of a slice have answers of both.
             </Empty>
           }
         />
@@ -173,9 +172,8 @@ export function EvalComparison() {
           onConfirm={() => cancel.mutate(undefined)}
           onClose={() => setCancelling(false)}
         >
-          It ends without a decision
-          {found.release_id && ", and the release that waits for it goes no further"}. What was answered is
-          kept.
+          The comparison ends without a decision
+          {found.release_id && ", and the release that waits for it stops advancing"}. Its answers are kept.
         </Confirm>
       )}
     </Page>
@@ -192,16 +190,16 @@ function Decided({ comparison }: { comparison: Comparison }) {
     );
   if (comparison.decision === null)
     return isUnder(comparison.status) ? (
-      <Notice title={comparison.status === "queued" ? "It waits for a worker" : "Both pools are being asked"}>
-        {gate ? gate.reason : "The first look comes when both have answered the first items."}
+      <Notice title={comparison.status === "queued" ? "It waits for a worker" : "Both pools are answering"}>
+        {gate ? gate.reason : "The first look follows when both have answered the first items."}
       </Notice>
     ) : (
-      <Notice tone="warn" title="It ended without a decision" />
+      <Notice tone="warn" title="The comparison ended without a decision" />
     );
   const said = {
     pass: ["good", "The candidate is not worse by the margin in any slice"],
     fail: ["bad", "The candidate is worse"],
-    inconclusive: ["warn", "Its items did not decide; that is no pass"],
+    inconclusive: ["warn", "The items did not decide: this is not a pass"],
   } as const;
   const [tone, title] = said[comparison.decision];
   return (
@@ -209,7 +207,7 @@ function Decided({ comparison }: { comparison: Comparison }) {
       {gate?.reason}
       {comparison.decision === "inconclusive" && (
         <p className="quiet">
-          Compare again with a larger budget, or with a wider margin if that can be borne.
+          Compare again with a larger budget, or with a wider margin if that is acceptable.
         </p>
       )}
     </Notice>
@@ -339,7 +337,7 @@ function WhatMoved({ comparison, slices }: { comparison: Comparison; slices: Sli
     <section>
       <h2>What moved</h2>
       <p className="quiet small under-heading">
-        Items that both pools answered, with other scores; the losses first.
+        Items that both pools answered with different scores, losses first.
       </p>
       <Filters>
         <SelectFilter
@@ -367,7 +365,9 @@ function WhatMoved({ comparison, slices }: { comparison: Comparison; slices: Sli
           rowKey={(row) => row.key}
           csvName={`what moved in ${slice}`}
           columns={columns}
-          empty={<Empty title="Nothing moved">Both scored alike on every item of this slice.</Empty>}
+          empty={
+            <Empty title="Nothing moved">Both pools had the same score on every item of this slice.</Empty>
+          }
         />
       )}
       {shown && (

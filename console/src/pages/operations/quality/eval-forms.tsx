@@ -37,7 +37,7 @@ export function RunForm({ onClose }: { onClose: () => void }) {
       ),
     {
       quiet: true,
-      done: "The run is queued; a worker begins it within seconds.",
+      done: "The run is queued; a worker starts it within seconds.",
       then: (made) => {
         onClose();
         void navigate({ to: "/operations/evals/runs/$runId", params: { runId: made.id } });
@@ -119,7 +119,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
       ),
     {
       quiet: true,
-      done: "The comparison is queued; a worker begins it within seconds.",
+      done: "The comparison is queued; a worker starts it within seconds.",
       then: (made) => {
         onClose();
         void navigate({
@@ -187,7 +187,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
           value={margin}
           onChange={(event) => setMargin(event.currentTarget.value)}
           error={sentence(share)}
-          hint="By how much lower a slice may be."
+          hint="The largest loss of score that a slice may have."
         />
       </div>
     </FormDialog>

@@ -50,7 +50,7 @@ export function EvalRun() {
   const cancel = useAction(
     () => read(api.POST("/admin/v1/evals/runs/{run_id}/cancel", { params: { path } })),
     {
-      done: "The run is asked to end; what was answered is kept.",
+      done: "The run will end; its answers are kept.",
       then: () => setCancelling(false),
     },
   );
@@ -95,7 +95,7 @@ export function EvalRun() {
           </Notice>
         )}
         {found.comparison_id && (
-          <Notice title={`It is the ${found.arm} of a comparison`}>
+          <Notice title={`This run is the ${found.arm} of a comparison`}>
             <Link
               to="/operations/evals/comparisons/$comparisonId"
               params={{ comparisonId: found.comparison_id }}
@@ -156,11 +156,11 @@ export function EvalRun() {
                 <Empty title="No such item">Clear the filters, or choose another slice.</Empty>
               ) : found.status === "queued" ? (
                 <Empty title="It waits for a worker">
-                  A worker of the queue “evals” begins it within seconds. If none does, see that one runs:{" "}
-                  <code>slipstream status</code>.
+                  A worker of the queue “evals” starts it within seconds. If none does, check that one is
+                  running: <code>slipstream status</code>.
                 </Empty>
               ) : (
-                <Empty title="No items">Nothing was answered, or the items were forgotten with time.</Empty>
+                <Empty title="No items">No item was answered, or the items were deleted with age.</Empty>
               )
             }
           />
@@ -186,7 +186,7 @@ export function EvalRun() {
           onConfirm={() => cancel.mutate(undefined)}
           onClose={() => setCancelling(false)}
         >
-          No further item is asked; what was answered is kept. It cannot be taken up again.
+          No further items run; the answers are kept. A cancelled run cannot be resumed.
         </Confirm>
       )}
       {shown && <Item item={shown} onClose={() => setShown(null)} />}

@@ -34,7 +34,7 @@ export function Evals() {
   return (
     <Page
       title="Evals"
-      about="What models answer to items whose right answer is known, and whether a candidate may take a baseline’s place."
+      about="Scores of models on items with known answers, and comparisons of a candidate with a baseline."
       actions={
         writes && (
           <>
@@ -172,7 +172,7 @@ function Runs({ filters, writes }: { filters: Asked; writes: boolean }) {
       empty={
         <Empty title={asked.model || asked.status ? "No such run" : "No runs yet"}>
           {writes
-            ? "Start one: choose a model and slices. A worker begins it within seconds; it costs nobody’s budget."
+            ? "Start one: choose a model and slices. A worker starts it within seconds, and it counts against no budget."
             : "Clear the filters. A member with the right to write evals can start one."}
         </Empty>
       }
@@ -258,8 +258,8 @@ function Comparisons({ filters }: { filters: Asked }) {
       csvName="eval comparisons"
       empty={
         <Empty title="No comparisons">
-          Compare two pools of a model: both are asked the same items, and each slice passes, fails, or stays
-          undecided. A release with slices makes one by itself.
+          Compare two pools of a model: both answer the same items, and each slice passes, fails or stays
+          undecided. A release with slices starts a comparison by itself.
         </Empty>
       }
     />

@@ -76,7 +76,7 @@ export function IntervalChart({ label, points, bounds, format, domain }: Interva
         width={width}
         height={HEIGHT}
         role="img"
-        aria-label={`${label}. Its numbers are in the table under it.`}
+        aria-label={`${label}. The table below has its numbers.`}
       >
         {[low, (low + high) / 2, high].map((value) => (
           <g key={value}>

@@ -29,7 +29,7 @@ export function NightStatusCard() {
   return (
     <Card
       title="Nights"
-      about="Every model is asked the same items again every fourth night, after everybody else."
+      about="Every model answers the same items again every fourth night, at the lowest priority."
     >
       <div className="stack-tight">
         <dl className="facts">
@@ -134,7 +134,9 @@ export function Nights({ list }: { list: List<Night> }) {
         list={list}
         rowKey={(row) => row.run_id}
         csvName="nights of evals"
-        empty={<Empty title="No night has been judged">The card above says when the next one is.</Empty>}
+        empty={
+          <Empty title="No night has been judged">The card above shows the time of the next night.</Empty>
+        }
       />
       {undoing && <Undo night={undoing} onClose={() => setUndoing(null)} />}
     </>
@@ -154,7 +156,7 @@ function Why({ night }: { night: Night }) {
 function Undo({ night, onClose }: { night: Night; onClose: () => void }) {
   return (
     <ReasonForm
-      title={`Put the previous version of ${night.model} back?`}
+      title={`Roll ${night.model} back to its previous version?`}
       submit="Roll back"
       danger
       suggested={`the night of ${night.night}: ${night.reason}`}
@@ -163,8 +165,8 @@ function Undo({ night, onClose }: { night: Night; onClose: () => void }) {
       onClose={onClose}
     >
       <p>
-        The pool that served {night.model} before the release serves it again, within a second. Running
-        requests end where they are.
+        The pool that served {night.model} before the release serves it again within a second. Running
+        requests end on their current engines.
       </p>
     </ReasonForm>
   );

@@ -93,15 +93,15 @@ describe("a release’s form", () => {
   it.each([
     ["5, 1, 100", /above the one before/],
     ["shadow, 100", /At least one stage/],
-    ["1, 60, 100", /50 at most/],
-    ["1, 5", /last is 100/],
+    ["1, 60, 100", /at most 50/],
+    ["1, 5", /last stage must be 100/],
     ["1, all", /Percents/],
   ])("says what is wrong with %s", (text, said) => expect(stagesOf(text)).toMatch(said));
   it("wants a least number for each stage between, or none", () => {
     expect(leastOf("", [0, 0.01, 1])).toBeNull();
     expect(leastOf("200, 500", [0, 0.01, 0.05, 1])).toEqual([200, 500]);
     expect(leastOf("200", [0, 0.01, 0.05, 1])).toMatch(/2, not 1/);
-    expect(leastOf("0", [0, 0.01, 1])).toMatch(/from 1 on/);
+    expect(leastOf("0", [0, 0.01, 1])).toMatch(/at least 1/);
   });
   it("reads the rest", () => {
     expect(shareOf("10", 0, 0.5)).toBe(0.1);
@@ -172,7 +172,7 @@ describe("a release", () => {
     expect(stepsByHand({ ...RELEASE, state }).map((step) => step.action)).toEqual(actions);
   });
   it("says what the last promotion does", () => {
-    expect(stepsByHand({ ...RELEASE, stage: 2 })[0]?.says).toMatch(/the pool of m becomes new at once/);
+    expect(stepsByHand({ ...RELEASE, stage: 2 })[0]?.says).toMatch(/new becomes the pool of m at once/);
     expect(stepsByHand(RELEASE)[0]?.label).toBe("Promote to 50 %");
   });
   it("draws the strongest harm and the weakest proof of each metric", () => {
@@ -269,10 +269,10 @@ describe("drift", () => {
   });
   it("says what to do", () => {
     expect(adviceOn(window(0), now)).toBe("agrees");
-    expect(adviceOn(window(-1), now)).toMatch(/counted less/);
-    expect(adviceOn(window(1, { uncertain_attempts: 2 }), now)).toMatch(/not known exactly/);
+    expect(adviceOn(window(-1), now)).toMatch(/counted fewer/);
+    expect(adviceOn(window(1, { uncertain_attempts: 2 }), now)).toMatch(/inexact length/);
     expect(adviceOn(window(1), now)).toMatch(/rows to send/);
-    expect(adviceOn(window(1, { window_until: "2026-11-21T00:00:00Z" }), now)).toMatch(/past the gateways/);
+    expect(adviceOn(window(1, { window_until: "2026-11-21T00:00:00Z" }), now)).toMatch(/without a gateway/);
   });
 });
 

@@ -52,18 +52,18 @@ export function Reconciliation() {
   return (
     <Page
       title="Reconciliation"
-      about="Engines count their tokens themselves. Each window’s count is held against the bounds that the ledger sets for it."
+      about="Engines count their own tokens. Each window’s count is compared with the bounds from the ledger."
     >
       <div className="stack">
         <Stats
           figures={[
             { name: "Windows that differ", value: count(drifting), note: loaded },
             {
-              name: "Prompt tokens apart",
+              name: "Difference in prompt tokens",
               value: apartTold(windows.rows.reduce((sum, each) => added(sum, each.prompt_drift), ALIKE)),
             },
             {
-              name: "Completion tokens apart",
+              name: "Difference in completion tokens",
               value: apartTold(windows.rows.reduce((sum, each) => added(sum, each.completion_drift), ALIKE)),
             },
             { name: "Last compared", value: <Time at={windows.rows[0]?.checked_at} none="not yet" /> },
@@ -78,7 +78,7 @@ export function Reconciliation() {
           <Notice tone="bad" title="Totals differ from their events">
             {count(newest.wrong_hours)} hours, {count(newest.wrong_days)} days and{" "}
             {count(newest.wrong_amounts)} amounts from {newest.from_day} to {newest.until_day}. The events are
-            right: find out who wrote to the totals, then have them computed again (docs/runbooks/drift.md).
+            right. Find out who wrote to the totals, then recompute them (docs/runbooks/drift.md).
           </Notice>
         )}
         {windows.rows.length > 0 && (
@@ -127,22 +127,22 @@ export function Reconciliation() {
             empty={
               search.replica || search.drift !== undefined ? (
                 <Empty title={search.drift ? "Everything agrees" : "No such window"}>
-                  {search.drift ? "No window of these differs from the ledger." : "Clear the filters."}
+                  {search.drift ? "None of these windows differs from the ledger." : "Clear the filters."}
                 </Empty>
               ) : (
-                <Empty title="Nothing was compared yet">
+                <Empty title="No comparison yet">
                   The worker samples engines’ counters every five minutes (
-                  <code>worker.ledger.reconcile_every_s</code>) and compares an hour at least (
-                  <code>worker.ledger.window_s</code>), ten minutes after it is over (
-                  <code>worker.ledger.settle_s</code>): the first one some 75 minutes after the start. Engines
-                  without token counters are not compared.
+                  <code>worker.ledger.reconcile_every_s</code>) and compares at least an hour (
+                  <code>worker.ledger.window_s</code>), ten minutes after its end (
+                  <code>worker.ledger.settle_s</code>). The first comparison comes about 75 minutes after the
+                  start. Engines without token counters are not compared.
                 </Empty>
               )
             }
           />
         </section>
         <section className="stack-tight">
-          <h2>Totals beside their events</h2>
+          <h2>Totals compared with their events</h2>
           <Table
             label="Verifications"
             columns={VERIFICATIONS}
@@ -150,8 +150,8 @@ export function Reconciliation() {
             rowKey={(row) => row.checked_at}
             csvName="usage verifications"
             empty={
-              <Empty title="Totals were not verified yet">
-                The worker verifies them once a day; <code>slipstream usage verify</code> does it now.
+              <Empty title="Totals are not verified yet">
+                The worker verifies totals once a day; <code>slipstream usage verify</code> verifies them now.
               </Empty>
             }
           />
@@ -220,14 +220,14 @@ function engineColumns(choose: (replica: string) => void): Column<EngineDrift>[]
     },
     {
       id: "prompt_drift",
-      heading: "Prompt apart",
+      heading: "Prompt difference",
       right: true,
       value: (row) => apartTold(row.prompt),
       cell: (row) => <ApartBadge apart={row.prompt} />,
     },
     {
       id: "completion_drift",
-      heading: "Completion apart",
+      heading: "Completion difference",
       right: true,
       value: (row) => apartTold(row.completion),
       cell: (row) => <ApartBadge apart={row.completion} />,

@@ -9,9 +9,9 @@ import { wholeOf } from "./release-input";
 import { type Release, type Step, stepsByHand, verdictOf } from "./release-words";
 
 const DONE: Record<Step["action"], string> = {
-  promote: "The release is a stage further.",
+  promote: "The release is in its next stage.",
   hold: "The release is held.",
-  resume: "The release goes on by itself.",
+  resume: "The release advances by itself again.",
   roll_back: "The release is rolled back.",
 };
 const MOST_UNITS = 10_000_000;
@@ -77,7 +77,7 @@ function ByHand({ release, step, onClose }: { release: Release; step: Step; onCl
       {spent && (
         <>
           <Notice tone="warn" title="Its budget of evidence is spent">
-            It would be held again at once. Grant it sessions, promote it by hand, or roll it back.
+            The release would be held again at once. Grant it sessions, promote it by hand, or roll it back.
           </Notice>
           <TextField
             label="Sessions granted"

@@ -25,12 +25,13 @@ const KINDS = {
   harm: {
     title: "Harm: is the candidate worse?",
     about:
-      "The strongest test of each, as a part of what decides. One that reaches 100 % rolls the release back.",
+      "The strongest test of each metric, as a share of its decision threshold. A test that reaches 100 % rolls the release back.",
     bound: "rolls back",
   },
   proof: {
     title: "Proof: is it as good?",
-    about: "The weakest test of each, as a part of what decides. All must reach 100 % before all traffic.",
+    about:
+      "The weakest test of each metric, as a share of its decision threshold. All must reach 100 % before the candidate gets all traffic.",
     bound: "proven",
   },
 } as const;
@@ -56,9 +57,9 @@ export function ReleaseEvidence({
   if (evidence.looks.length === 0)
     return (
       <Card title="Evidence">
-        <Empty title="Nothing was counted yet">
-          The first look comes once both arms have answered requests in a stage that serves customers, or a
-          slice or a vote has come in.
+        <Empty title="No counts yet">
+          The first look follows when both arms have answered requests in a stage that serves customers, or
+          when a slice or a vote is in.
         </Empty>
       </Card>
     );
@@ -67,8 +68,8 @@ export function ReleaseEvidence({
     <>
       {chosen && (
         <Card
-          title="Candidate beside control"
-          about="Sessions that count against each, added up over the release. Lines that stay together are arms that behave alike."
+          title="Candidate and control"
+          about="Sessions that count against each arm, summed over the release. Lines that stay together show arms that behave alike."
           actions={
             <SelectField
               label={<span className="visually-hidden">Check</span>}
@@ -109,7 +110,7 @@ export function ReleaseEvidence({
         empty={null}
         foot={
           evidence.looks.length < evidence.looks_in_all
-            ? `${count(evidence.looks.length)} of ${count(evidence.looks_in_all)} looks are drawn`
+            ? `${count(evidence.looks.length)} of ${count(evidence.looks_in_all)} looks shown`
             : evidence.looks.length === 1
               ? "1 look"
               : `${count(evidence.looks.length)} looks`
@@ -135,7 +136,7 @@ function Towards({ kind, evidence, times }: { kind: Test["kind"]; evidence: Evid
       {series.length > 1 ? (
         <Chart label={KINDS[kind].title} times={times} series={series} format={whole} height={200} />
       ) : (
-        <p className="quiet">No such test yet.</p>
+        <p className="quiet">No test of this kind yet.</p>
       )}
     </Card>
   );

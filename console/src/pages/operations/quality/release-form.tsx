@@ -93,7 +93,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
     >
       {known && !model && (
         <Notice tone="warn" title="Every model is being released">
-          A model has one release at a time. Wait for its end, or roll it back.
+          A model has one release at a time. Wait for the release to end, or roll it back.
         </Notice>
       )}
       {model && candidate && owner && (
@@ -130,7 +130,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           value={candidate?.name ?? ""}
           onChange={set("candidate")}
           required
-          hint="Has the new version."
+          hint="The pool with the new version."
         >
           {!candidate && <option value="">Choose a pool</option>}
           {others.map((pool) => (
@@ -143,7 +143,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           label="Control arm"
           value={texts.control}
           onChange={set("control")}
-          hint="Serves the old version with caches as empty as the candidate’s."
+          hint="The pool that serves the old version with caches as empty as the candidate’s."
         >
           <option value="">
             the same pool ({model?.pool ?? "the model’s"}), with separate cache entries
@@ -161,7 +161,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           value={texts.engineModel}
           onChange={set("engineModel")}
           placeholder={model?.engine_model ?? model?.name ?? ""}
-          hint="Where the candidate’s engines have another."
+          hint="If the candidate’s engines use another name."
         />
       </div>
       <TextField
@@ -170,7 +170,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
         onChange={set("stages")}
         required
         error={sentence(stages)}
-        hint="“shadow” serves nobody: requests are copied to the candidate and both answers compared."
+        hint="“shadow” serves no customer: requests are copied to the candidate, and both responses are compared."
       />
       <div className="grid-2">
         <TextField
@@ -179,7 +179,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           onChange={set("shadowShare")}
           inputMode="decimal"
           error={sentence(shadowShare)}
-          hint="In every stage before all traffic."
+          hint="In every stage before 100 %."
         />
         {shadows && (
           <TextField
@@ -191,7 +191,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           />
         )}
         <TextField
-          label="Latency may be longer by, percent"
+          label="Allowed increase of latency, percent"
           value={texts.tolerance}
           onChange={set("tolerance")}
           inputMode="decimal"
@@ -208,7 +208,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
       </div>
       <SlicesField
         legend="Slices that must pass"
-        hint="Compared with the old version. None: none is asked."
+        hint="Each chosen slice is compared with the old version. Without a choice, no items run."
         tier={model?.tier}
         chosen={slices}
         onChange={setSlices}

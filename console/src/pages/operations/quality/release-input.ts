@@ -9,12 +9,12 @@ export function stagesOf(text: string): number[] | string {
   if (parts.some((share) => !Number.isFinite(share) || share < 0 || share > 1))
     return "Percents from 0 to 100, “shadow” for 0: shadow, 1, 5, 25, 100.";
   if (parts.some((share, at) => at > 0 && share <= (parts[at - 1] ?? 0)))
-    return "Each is above the one before.";
+    return "Each stage must be above the one before.";
   const serving = parts.filter((share) => share > 0 && share < 1);
-  if (parts.at(-1) !== 1) return "The last is 100: all traffic.";
-  if (serving.length === 0) return "At least one stage stands between shadow and 100.";
+  if (parts.at(-1) !== 1) return "The last stage must be 100: all traffic.";
+  if (serving.length === 0) return "At least one stage between shadow and 100 is needed.";
   if ((serving.at(-1) ?? 0) > 0.5)
-    return "The last before 100 is 50 at most: the control arm has as many sessions.";
+    return "The last stage before 100 is at most 50, because the control arm gets as many sessions.";
   return parts;
 }
 
@@ -25,13 +25,13 @@ export function leastOf(text: string, stages: number[] | string): number[] | nul
     .split(/[,\s]+/)
     .filter((part) => part !== "")
     .map(Number);
-  if (parts.some((units) => !Number.isInteger(units) || units < 1)) return "Whole numbers from 1 on.";
+  if (parts.some((units) => !Number.isInteger(units) || units < 1)) return "Whole numbers, at least 1.";
   const serving = Array.isArray(stages)
     ? stages.filter((share) => share > 0 && share < 1).length
     : parts.length;
   return parts.length === serving
     ? parts
-    : `One for each stage between shadow and 100: ${serving}, not ${parts.length}.`;
+    : `One number for each stage between shadow and 100: ${serving}, not ${parts.length}.`;
 }
 
 /** Percents as a share between two bounds; "" → undefined. A sentence where it is none. */

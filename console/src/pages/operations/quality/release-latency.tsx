@@ -32,7 +32,7 @@ export function ReleaseLatency({ release, began }: { release: Release; began: st
   return (
     <Card
       title="Latency of candidate and baseline"
-      about={`All answers of both pools since it began: ${requests}.`}
+      about={`All responses of both pools since the release began: ${requests}.`}
     >
       {figures.error ? (
         <ErrorNotice error={figures.error} retry={() => void figures.refetch()} />
@@ -45,8 +45,10 @@ export function ReleaseLatency({ release, began }: { release: Release; began: st
           list={latenciesOf(candidate, baseline)}
           rowKey={(row) => row.name}
           csvName={`latency of ${release.id}`}
-          empty={<Empty title="No request was answered yet">The figures come with the first answers.</Empty>}
-          foot="No verdict: sessions of one arm may be longer. The tests below decide."
+          empty={
+            <Empty title="No request was answered yet">The figures appear with the first responses.</Empty>
+          }
+          foot="These figures decide nothing, because the sessions of one arm may be longer. The tests below decide."
         />
       )}
     </Card>

@@ -213,7 +213,7 @@ export function stepsByHand(release: Release): Step[] {
         action: "roll_back",
         label: "Roll back",
         title: `Undo the promotion of ${candidate}?`,
-        says: `${baseline} serves all of ${model} again, within a second; ${candidate} ends what it has begun. It is refused where the model was changed since.`,
+        says: `${baseline} serves all of ${model} again within a second, and ${candidate} finishes its running requests. This is refused if the model has changed since.`,
       },
     ];
   if (hasEnded(release.state)) return [];
@@ -224,10 +224,10 @@ export function stepsByHand(release: Release): Step[] {
     found.push({
       action: "promote",
       label: all ? "Promote to all traffic" : `Promote to ${stageName(next)}`,
-      title: all ? `Give all of ${model} to ${candidate}?` : `Take the release on to ${stageName(next)}?`,
+      title: all ? `Give all of ${model} to ${candidate}?` : `Promote the release to ${stageName(next)}?`,
       says: all
-        ? `Whatever the evidence says: the pool of ${model} becomes ${candidate} at once, and the release ends. ${baseline} stays as it is, without requests for ${model}.`
-        : `Whatever the evidence says: ${stageName(next)} of the sessions go to ${candidate}, as many to the control arm. It is judged on, and still rolled back by itself when it is worse.`,
+        ? `Regardless of the evidence, ${candidate} becomes the pool of ${model} at once, and the release ends. ${baseline} stays, without requests for ${model}.`
+        : `Regardless of the evidence, ${stageName(next)} of the sessions go to ${candidate}, and as many to the control arm. The tests go on, and still roll the release back if the candidate is worse.`,
     });
   }
   if (release.state === "running")
@@ -235,14 +235,14 @@ export function stepsByHand(release: Release): Step[] {
       action: "hold",
       label: "Hold",
       title: "Hold the release in this stage?",
-      says: `${sharePercent(release.share)} of the sessions stay with ${candidate}. It goes no further until it is resumed or promoted; it is judged on, and still rolled back by itself when it is worse.`,
+      says: `${sharePercent(release.share)} of the sessions stay with ${candidate}. The release does not advance until you resume or promote it. The tests go on, and still roll it back if the candidate is worse.`,
     });
   if (release.state === "held")
     found.push({
       action: "resume",
       label: "Resume",
-      title: "Let the release go on by itself?",
-      says: "It goes to the next stage as soon as its evidence lets it.",
+      title: "Let the release advance by itself?",
+      says: "The release advances as soon as its evidence allows it.",
     });
   found.push({
     action: "roll_back",
@@ -250,8 +250,8 @@ export function stepsByHand(release: Release): Step[] {
     title: `Roll back ${candidate}?`,
     says:
       release.state === "waiting"
-        ? `It has not begun: nothing was given to ${candidate}. The release ends, and another may be started.`
-        : `${candidate} is given no session of ${model} any more, within a second, and ends what it has begun; ${baseline} serves them all. The release ends and cannot be taken up again.`,
+        ? `The release has not begun, and ${candidate} got no requests. The release ends, and you may start another.`
+        : `Within a second, ${candidate} gets no more sessions of ${model} and ${baseline} serves them all; ${candidate} finishes its running requests. The release ends and cannot be resumed.`,
   });
   return found;
 }

@@ -69,7 +69,7 @@ export function ReleasePage() {
       <div className="stack">
         <Standing release={found} />
         {found.warnings.length > 0 && (
-          <Notice tone="warn" title="Before its evidence is believed">
+          <Notice tone="warn" title="Before its evidence counts">
             {found.warnings.map((each) => (
               <p key={each}>{each}</p>
             ))}
@@ -135,7 +135,7 @@ function FoldedSteps({ release }: { release: Release }) {
   const looks = release.consumed.reduce((sum, each) => sum + each.steps, 0);
   return (
     <details className="folded" onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>Every step, looks at the evidence included ({count(looks)})</summary>
+      <summary>All steps, with looks at the evidence ({count(looks)})</summary>
       {open && <EveryStep release={release} />}
     </details>
   );
@@ -169,17 +169,17 @@ function Standing({ release }: { release: Release }) {
   switch (release.state) {
     case "waiting":
       return (
-        <Notice tone="warn" title="It waits to begin; nothing is split yet">
-          <p>{release.waits_for || "The worker looks at the baseline’s requests within a minute."}</p>
+        <Notice tone="warn" title="The release waits to begin; no traffic is split yet">
+          <p>{release.waits_for || "The worker checks the baseline’s requests within a minute."}</p>
           <p className="quiet">
-            Its thresholds are fixed by the latencies of about a thousand requests that{" "}
-            {release.baseline_pool} answered. Let customers ask on; it begins by itself.
+            Its thresholds come from the latencies of about a thousand requests that {release.baseline_pool}{" "}
+            answered. The release begins by itself once there are enough.
           </p>
         </Notice>
       );
     case "running":
       return (
-        <Notice title={release.waits_for ? "It goes on when" : "It is judged at every look"}>
+        <Notice title={release.waits_for ? "It advances when" : "Every look judges the release"}>
           {release.waits_for && (
             <p>
               <Reason text={release.waits_for} />
@@ -197,28 +197,28 @@ function Standing({ release }: { release: Release }) {
           {beyond && (
             <p>
               One organization sends nearly all of the traffic: {count(beyond.sessions)} of its sessions were
-              left out, because no more than {beyond.share} of what decides may be one’s. The release goes at
-              the pace of the others. Promote it by hand, or set{" "}
-              <code>worker.releases.organization_share</code> higher and start another: of this one it was
-              fixed when it began.
+              left out, because at most {beyond.share} of the evidence may come from one organization. The
+              other organizations set the pace of the release. Promote it by hand, or set{" "}
+              <code>worker.releases.organization_share</code> higher and start another release: a running
+              release keeps the value from its start.
             </p>
           )}
           <p className="quiet">
-            With little traffic a stage takes longer; none ends after a time. It is rolled back by itself as
-            soon as one test of harm has decided.
+            With little traffic a stage takes longer; no stage ends by time. The release is rolled back as
+            soon as one test of harm decides.
           </p>
         </Notice>
       );
     case "held":
       return (
-        <Notice tone="warn" title="It is held in this stage">
+        <Notice tone="warn" title="The release is held in this stage">
           <p>
             <Reason text={release.waits_for || release.reason} />
           </p>
           <p className="quiet">
             {verdict?.decision === "inconclusive"
               ? "Its budget of evidence is spent. Resume it with more sessions, promote it by hand, or roll it back."
-              : "Resume it, promote it by hand, or roll it back. Until then it is judged on, and rolled back by itself when it is worse."}
+              : "Resume it, promote it by hand, or roll it back. The tests go on meanwhile, and roll it back if the candidate is worse."}
           </p>
         </Notice>
       );
@@ -229,7 +229,7 @@ function Standing({ release }: { release: Release }) {
             <Reason text={release.reason} />
           </p>
           <p className="quiet">
-            {release.baseline_pool} serves {release.model} no more; remove the pool when nothing else uses it.
+            {release.baseline_pool} serves {release.model} no more. Remove the pool when nothing else uses it.
           </p>
         </Notice>
       );
@@ -240,8 +240,8 @@ function Standing({ release }: { release: Release }) {
             <Reason text={release.reason} />
           </p>
           <p className="quiet">
-            What its steps consumed is kept: <code>slipstream releases replay {release.id}</code> judges them
-            again. Mend the candidate and start another release.
+            The data of its steps is kept: <code>slipstream releases replay {release.id}</code> judges it
+            again. Fix the candidate and start another release.
           </p>
         </Notice>
       );
@@ -250,14 +250,14 @@ function Standing({ release }: { release: Release }) {
 
 /** What may be asked for beyond the judge's defaults; the others are shown by their own names. */
 const MARGINS: Record<string, { name: string; share: boolean }> = {
-  tolerance: { name: "Latency may be longer by", share: true },
-  error_margin: { name: "Failures may be more by", share: true },
-  goodput_margin: { name: "Missed objectives may be more by", share: true },
-  alpha: { name: "A good one is rolled back, at most", share: true },
-  promotion_alpha: { name: "A worse one gets all traffic, at most", share: true },
-  promoted_quantile: { name: "Latency is proven at the quantile", share: true },
-  cold_requests: { name: "A stage’s first requests left out", share: false },
-  least_votes: { name: "Reviewers’ votes it needs", share: false },
+  tolerance: { name: "Allowed increase of latency", share: true },
+  error_margin: { name: "Allowed increase of failures", share: true },
+  goodput_margin: { name: "Allowed increase of missed objectives", share: true },
+  alpha: { name: "A good candidate is rolled back, at most", share: true },
+  promotion_alpha: { name: "A worse candidate gets all traffic, at most", share: true },
+  promoted_quantile: { name: "Latency is tested at the quantile", share: true },
+  cold_requests: { name: "First requests of a stage left out", share: false },
+  least_votes: { name: "Required votes of reviewers", share: false },
 };
 
 /** What it is judged by. */
@@ -277,7 +277,7 @@ function Judged({ release }: { release: Release }) {
     },
   );
   return (
-    <Card title="What it is judged by" about="Fixed when it begins, so that no arm’s data moves it.">
+    <Card title="How it is judged" about="Fixed at its start, so that no arm’s data changes it.">
       <Facts
         facts={[
           [
@@ -298,20 +298,20 @@ function Judged({ release }: { release: Release }) {
               "none"
             ) : (
               <>
-                {percent(release.shadow_share)} of the sessions, in every stage before all traffic
+                {percent(release.shadow_share)} of the sessions, in every stage before 100 %
                 {release.stages[0] === 0 &&
-                  `; ${count(release.shadow_least)} answered by both before the second`}
+                  `; both pools answer ${count(release.shadow_least)} before the second stage`}
                 ;{" "}
                 <Link to="/operations/shadow" search={{ release: release.id }}>
-                  what they say, by stage
+                  results by stage
                 </Link>
               </>
             ),
           ],
           ...(thresholds
             ? ([
-                ["First token, of the baseline", placed(thresholds.ttft_ms)],
-                ["Longest gap, of the baseline", placed(thresholds.itl_ms)],
+                ["First token of the baseline", placed(thresholds.ttft_ms)],
+                ["Longest gap of the baseline", placed(thresholds.itl_ms)],
               ] as [string, React.ReactNode][])
             : []),
           ...(policy

@@ -98,7 +98,7 @@ export function Releases() {
   return (
     <Page
       title="Releases"
-      about="A candidate pool takes a model’s sessions over by stages, as far as what is measured of it lets it."
+      about="A release moves a model’s sessions to a candidate pool in stages, as far as its measurements allow."
       actions={start}
     >
       <Filters>
@@ -126,8 +126,8 @@ export function Releases() {
             <Empty title="No such release">Clear the filters, or choose another state.</Empty>
           ) : (
             <Empty title="No releases yet" action={start}>
-              Put the new version in a pool of its own beside the one that serves the model. A release then
-              moves sessions to it by stages and rolls it back by itself when it is worse.
+              Put the new version in a pool of its own. A release then moves the model’s sessions to it in
+              stages, and rolls it back if it is worse.
             </Empty>
           )
         }

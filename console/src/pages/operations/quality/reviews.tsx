@@ -73,7 +73,7 @@ export function Reviews() {
   return (
     <Page
       title="Reviews"
-      about="Which of two answers is better? One is a candidate’s, and which is told only after the vote. A vote stands."
+      about="Which of two answers is better? One is the candidate’s; the vote reveals which. A vote is final."
     >
       <Filters>
         <TextFilter
@@ -109,8 +109,8 @@ export function Reviews() {
         ) : review === null ? (
           <div className="table-frame">
             <Empty title={cast.length > 0 ? "All voted on" : "Nothing to review"}>
-              Pairs come from releases that have not ended, of projects with <code>allow_reviews</code>, once{" "}
-              <code>gateway.shadow.review_share</code> is above 0. New ones show here by themselves.
+              Pairs come from running releases and projects with <code>allow_reviews</code>, once{" "}
+              <code>gateway.shadow.review_share</code> above 0. New pairs appear here by themselves.
             </Empty>
           </div>
         ) : (
@@ -169,7 +169,7 @@ export function Reviews() {
               list={sums.data.data}
               rowKey={(row) => `${row.release} ${row.model} ${row.stage_share}`}
               csvName="reviews"
-              empty={<Empty title="No reviews yet">Sums of votes show here, without texts.</Empty>}
+              empty={<Empty title="No reviews yet">The sums of votes appear here, without texts.</Empty>}
             />
           )}
         </section>

@@ -26,17 +26,17 @@ const MEASURES: [Measured, string, "share" | "ratio"][] = [
   ["late", "Copies that came too late", "share"],
   ["baseline_failed", "Requests that failed before", "share"],
   ["same_text", "The same text", "share"],
-  ["same_text_greedy", "The same text, without chance", "share"],
-  ["agreed", "Alike before the first difference", "share"],
+  ["same_text_greedy", "The same text, without sampling", "share"],
+  ["agreed", "Equal tokens before the first difference", "share"],
   ["same_finish", "The same reason for the end", "share"],
-  ["same_tool_calls", "The same calls of tools", "share"],
+  ["same_tool_calls", "The same tool calls", "share"],
   ["baseline_json_valid", "Valid JSON, baseline", "share"],
   ["candidate_json_valid", "Valid JSON, candidate", "share"],
   ["baseline_refused", "Refusals, baseline", "share"],
   ["candidate_refused", "Refusals, candidate", "share"],
-  ["length", "Length, candidate by baseline", "ratio"],
-  ["ttft", "Time to first token, candidate by baseline", "ratio"],
-  ["tokens_per_s", "Tokens per second, candidate by baseline", "ratio"],
+  ["length", "Length: candidate / baseline", "ratio"],
+  ["ttft", "Time to first token: candidate / baseline", "ratio"],
+  ["tokens_per_s", "Tokens per second: candidate / baseline", "ratio"],
 ];
 
 export function Shadow() {
@@ -50,7 +50,7 @@ export function Shadow() {
   return (
     <Page
       title="Shadow"
-      about="Requests of the old version’s sessions, copied to a candidate in every stage of its release, and how its answers differ from those that customers got."
+      about="Requests of the old version’s sessions are copied to the candidate in every stage of a release. This page compares its answers with the ones that customers got."
     >
       <Filters>
         <TextFilter
@@ -71,8 +71,8 @@ export function Shadow() {
       ) : report.data.data.length === 0 ? (
         <div className="table-frame">
           <Empty title="No copies yet">
-            A release copies requests to its candidate until it serves all traffic; what they say shows here,
-            stage by stage, for as long as pairs are kept (<code>worker.shadow.pair_retention_days</code>).
+            A release copies requests to its candidate until the candidate serves all traffic. Results appear
+            here by stage while pairs are kept (<code>worker.shadow.pair_retention_days</code>).
           </Empty>
         </div>
       ) : (
@@ -112,7 +112,7 @@ function Compared({ sums }: { sums: Sums }) {
             {stageOfCopies(sums.stage_share)}
           </>
         ) : (
-          "of a split that no release made"
+          "of a split without a release"
         )
       }
     >
@@ -126,7 +126,7 @@ function Compared({ sums }: { sums: Sums }) {
           ]}
         />
         <Table
-          label={`What copies of ${sums.model} said`}
+          label={`Results of copies of ${sums.model}`}
           columns={COLUMNS}
           list={rows}
           rowKey={(row) => row.name}

@@ -51,7 +51,7 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
         <NightStatusCard />
         <div className="table-frame">
           <Empty title="No slice has been scored">
-            A run that is done shows here, slice by slice. Start one, or wait for the next night (
+            A finished run appears here with each slice. Start a run, or wait for the next night (
             <code>evals.schedule</code>).
           </Empty>
         </div>
@@ -129,7 +129,7 @@ function SliceCard({ name, scores, looked, nights }: SliceCardProps) {
         newest && (
           <>
             {percent(newest.score.value)} right in the newest run
-            {goal !== null && <>, {percent(goal, 0)} is its goal</>}
+            {goal !== null && <>, {percent(goal, 0)} is the goal</>}
           </>
         )
       }
@@ -175,7 +175,7 @@ function SliceCard({ name, scores, looked, nights }: SliceCardProps) {
               domain={[-1, 1]}
             />
             <p className="quiet small">
-              A slice passes where the whole interval is above the bound, and fails where it is below 0.
+              A slice passes if the whole interval is above the bound, and fails if the interval is below 0.
             </p>
           </>
         )}
@@ -216,7 +216,7 @@ const COLUMNS: Column<SliceScore>[] = [
     value: (row) => row.score.lower,
     cell: (row) =>
       row.score.lower === null ? (
-        <span className="quiet">items forgotten</span>
+        <span className="quiet">items deleted</span>
       ) : (
         `${percent(row.score.lower)} to ${percent(row.score.upper)}`
       ),

@@ -37,7 +37,7 @@ export function StageTrack({ release }: { release: Release }) {
                     </span>
                   </span>
                 ))}
-                {left !== null && <small>about {duration(left)} left at this pace</small>}
+                {left !== null && <small>about {duration(left)} left at this rate</small>}
               </>
             ) : (
               consumed && consumed.requests > 0 && <small>{count(consumed.requests)} requests</small>

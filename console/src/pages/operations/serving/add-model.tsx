@@ -16,7 +16,7 @@ const DRIVERS = {
   tensorrt_llm: "trtllm-serve, for chat only",
   llama_cpp: "llama.cpp’s llama-server, with --metrics",
   embedded: "slipstream engine, on this machine or another one",
-  openai: "any other server of OpenAI’s API, such as Ollama or a provider",
+  openai: "any other server of OpenAI’s API, such as Ollama or a hosted provider",
 } as const;
 type Driver = keyof typeof DRIVERS;
 const NEW_ENGINE = "";
@@ -67,7 +67,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
       quiet: true,
       done: probe.query.probe
         ? `${name.trim()} is added, and serves requests within seconds.`
-        : `${name.trim()} is added unchecked. The fleet page shows whether its engine serves.`,
+        : `${name.trim()} is added unchecked. The fleet page shows whether its engine can serve.`,
       then: onClose,
       failed: probe.failed,
     },
@@ -84,8 +84,8 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
       onClose={onClose}
     >
       <Notice>
-        For a model on the machine of “slipstream up”, start it with{" "}
-        <code>slipstream up --chat-model NAME|FILE</code> instead: it starts the engine and adds the model.
+        For a model on the machine of “slipstream up”, run <code>slipstream up --chat-model NAME|FILE</code>{" "}
+        instead, which starts the engine and adds the model.
       </Notice>
       <div className="grid-2">
         <TextField
@@ -136,7 +136,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
             <EngineUrl value={url} onChange={setUrl} onBlur={() => ask(driver)} said={reported(engine)} />
             <TextField
               label="File of its API key"
-              hint="On the gateways’ machines. Empty: the deployment’s token, for engines of your own."
+              hint="A path on the gateways’ machines. If empty, the deployment’s token is sent, for engines of your own."
               value={keyFile}
               onChange={(event) => setKeyFile(event.currentTarget.value)}
             />
@@ -144,13 +144,13 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         )}
         <TextField
           label="The engine’s name for it"
-          hint="If it differs from the name above (engine_model)."
+          hint="If the engine uses another name than the one above (engine_model)."
           value={engineModel}
           onChange={(event) => setEngineModel(event.currentTarget.value)}
         />
         <TextField
           label="Context"
-          hint="Tokens of prompt and answer together (context_tokens); filled in where the engine reports it."
+          hint="Prompt and output tokens together (context_tokens). Filled in if the engine reports it."
           required
           inputMode="numeric"
           pattern="[1-9][0-9]*"
@@ -169,7 +169,7 @@ export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: 
   const probe = useProbe(url);
   const add = useAction(() => putReplica(pool.name, { id: id.trim(), url: url.trim() }, probe.query), {
     quiet: true,
-    done: `${id.trim()} is given requests once it is healthy.`,
+    done: `${id.trim()} gets requests once it is healthy.`,
     then: onClose,
     failed: probe.failed,
   });
@@ -210,7 +210,7 @@ export function ChangeUrl({
   const probe = useProbe(url);
   const change = useAction(() => putReplica(pool.name, { ...replica, url: url.trim() }, probe.query), {
     quiet: true,
-    done: `${replica.id} is given requests at its new URL once it is healthy.`,
+    done: `${replica.id} gets requests at its new URL once it is healthy.`,
     then: onClose,
     failed: probe.failed,
   });
@@ -250,9 +250,9 @@ function useProbe(...asked: string[]) {
 
 /** What an engine answered when it was asked for its models. */
 function reported({ data, error, isPending }: UseMutationResult<Schemas["ReportedModels"], Error, Driver>) {
-  if (isPending) return "The engine is asked for its models…";
+  if (isPending) return "Reading the engine’s models…";
   if (error) return error.message;
-  return data && `It serves ${data.data.map(worded).join("; ") || "models that it does not list"}.`;
+  return data && `It serves ${data.data.map(worded).join("; ") || "no models in its list"}.`;
 }
 
 const worded = ({ name, context_tokens }: Schemas["ReportedModel"]) =>
@@ -272,7 +272,7 @@ function EngineUrl({
   return (
     <TextField
       label="Engine’s URL"
-      hint={said ?? "As gateways and the router reach it, such as http://10.0.0.10:8000."}
+      hint={said ?? "The address for gateways and the router, such as http://10.0.0.10:8000."}
       required
       type="url"
       value={value}

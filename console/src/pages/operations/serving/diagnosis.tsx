@@ -10,7 +10,7 @@ export function DeploymentDiagnosis() {
   const navigate = route.useNavigate();
   return (
     <DiagnosisPage
-      about="What makes requests slow, of all organizations: from queue to client, with the evidence."
+      about="Why requests of all organizations are slow, from the queue to the client, with evidence."
       name="deployment"
       search={route.useSearch()}
       set={(part) => void navigate({ search: (old) => ({ ...old, ...part }), replace: true })}

@@ -71,13 +71,13 @@ export function FleetVersion() {
     >
       <div className="stack">
         <Card
-          title="What is different"
+          title="Differences"
           about={
             since === undefined
-              ? "From the version before."
+              ? "Compared with the version before."
               : since === 0
-                ? "From nothing."
-                : `From version ${since}.`
+                ? "Compared with an empty fleet."
+                : `Compared with version ${since}.`
           }
         >
           <Filters>
@@ -176,7 +176,7 @@ function GoBack({ version, current, onClose }: { version: number; current: numbe
     {
       quiet: true,
       stale: ["fleet"],
-      done: (edit) => `Version ${edit.version} is in force, as version ${version} was.`,
+      done: (edit) => `Version ${edit.version} is in force, with the contents of version ${version}.`,
       then: (edit) => {
         onClose();
         void navigate({
@@ -195,9 +195,7 @@ function GoBack({ version, current, onClose }: { version: number; current: numbe
       onConfirm={() => back.mutate(undefined)}
       onClose={onClose}
     >
-      <p>
-        A new version is made that is as version {version} was. Engines are neither started nor stopped by it.
-      </p>
+      <p>This makes a new version with the contents of version {version} . No engine starts or stops.</p>
       {tried.data && <Differences lines={tried.data.differences} />}
     </Confirm>
   );

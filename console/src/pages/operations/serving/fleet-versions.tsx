@@ -42,7 +42,7 @@ export function FleetVersions() {
   return (
     <Page
       title="Versions of the fleet"
-      about="Every change of models, pools and replicas makes one; the newest is in force."
+      about="Every change of models, pools and replicas makes a version; the newest is in force."
       crumbs={[
         <Link key="fleet" to="/operations/fleet">
           Fleet
@@ -56,7 +56,9 @@ export function FleetVersions() {
         rowKey={(row) => String(row.version)}
         csvName="fleet-versions"
         empty={
-          <Empty title="No version yet">The first gateway that starts writes the settings down as one.</Empty>
+          <Empty title="No version yet">
+            The first gateway that starts stores the settings as version 1.
+          </Empty>
         }
       />
     </Page>

@@ -27,7 +27,9 @@ export function Fleet() {
   const { canOperate } = useMyself();
   const [adding, setAdding] = useState(false);
   const live = useLiveFleet();
-  const pools = live.data?.pools ?? [];
+  const pools = (live.data?.pools ?? []).toSorted(
+    (one, other) => Number(isWell(one)) - Number(isWell(other)),
+  );
   const replicas = pools.flatMap((pool) => pool.replicas);
   const sum = (figure: (replica: LiveReplica) => number) =>
     replicas.reduce((all, replica) => all + figure(replica), 0);
@@ -62,7 +64,7 @@ export function Fleet() {
                 },
                 { name: "Running", value: count(sum((each) => each.leases)) },
                 {
-                  name: "Waiting for a place",
+                  name: "Waiting for a slot",
                   value: count(pools.reduce((all, pool) => all + pool.queued, 0)),
                 },
                 { name: "Prompt tokens to compute", value: short(sum((each) => each.prefill_tokens)) },
@@ -83,6 +85,11 @@ export function Fleet() {
       </div>
     </Page>
   );
+}
+
+/** Whether all of its replicas that should serve can. */
+function isWell(pool: LivePool): boolean {
+  return pool.replicas.every((each) => each.usable || each.draining || each.weight === 0);
 }
 
 /** Every replica in one table, under what its pool serves and how it does. */
@@ -131,7 +138,7 @@ function Pools({ pools }: { pools: LivePool[] }) {
             {serving.data && (
               <span>{servedTold(serving.data.data.find((each) => each.pool === pool.name))}</span>
             )}
-            <span>{count(pool.queued)} waiting for a place</span>
+            <span>{count(pool.queued)} waiting for a slot</span>
           </>
         )}
       />
@@ -148,7 +155,7 @@ function Standing({ routerVersion }: { routerVersion: number | undefined }) {
   return (
     <Card
       title={`Version ${version}`}
-      about="Gateways take a version up within seconds, or say why they do not."
+      about="Gateways adopt a version within seconds, or report why they cannot."
       actions={
         <Link
           className="button"
@@ -160,8 +167,8 @@ function Standing({ routerVersion }: { routerVersion: number | undefined }) {
       }
     >
       {routerVersion !== undefined && routerVersion !== version && (
-        <Notice tone="warn" title={`The router places by version ${routerVersion}`}>
-          It is told the newest by the first gateway that has taken it up.
+        <Notice tone="warn" title={`The router uses version ${routerVersion}`}>
+          The first gateway that adopts the newest version sends it to the router.
         </Notice>
       )}
       <Table
@@ -185,7 +192,7 @@ function Standing({ routerVersion }: { routerVersion: number | undefined }) {
           },
           {
             id: "refusal",
-            heading: "Cannot take up",
+            heading: "Cannot adopt",
             value: (row) => row.refusal,
             cell: (row) =>
               row.refusal ? (
@@ -198,7 +205,7 @@ function Standing({ routerVersion }: { routerVersion: number | undefined }) {
           },
           {
             id: "seen_at",
-            heading: "Said so",
+            heading: "Reported",
             value: (row) => row.seen_at,
             cell: (row) => <Time at={row.seen_at} />,
           },

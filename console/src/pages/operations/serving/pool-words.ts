@@ -5,7 +5,7 @@ import { count, milliseconds, perSecond } from "../../../format/number";
 /** "serves fake-chat, fake-code"; a model that is tried out on the pool is named as such. */
 export function modelsTold(pool: string, models: Schemas["Model"][]): string {
   const names = models.flatMap((model) =>
-    model.pool === pool ? [model.name] : model.canary?.pool === pool ? [`${model.name} (tried out)`] : [],
+    model.pool === pool ? [model.name] : model.canary?.pool === pool ? [`${model.name} (in a trial)`] : [],
   );
   return names.length === 0 ? "serves no model" : `serves ${names.join(", ")}`;
 }

@@ -57,7 +57,7 @@ export function PoolPage() {
   return (
     <Page
       title={name}
-      about="A pool: replicas that serve the same models and are chosen among."
+      about="A pool is a set of replicas that serve the same models."
       crumbs={crumbs}
       actions={
         canWrite &&
@@ -72,7 +72,7 @@ export function PoolPage() {
             figures={[
               { name: "Usable replicas", value: count(usable), note: `of ${count(seen.replicas.length)}` },
               { name: "Running", value: count(seen.replicas.reduce((all, each) => all + each.leases, 0)) },
-              { name: "Waiting for a place", value: count(seen.queued) },
+              { name: "Waiting for a slot", value: count(seen.queued) },
               { name: "Models", value: count(served?.length) },
               { name: "Price of a replica’s hour", value: priceOf(pool.data, money) },
             ]}
@@ -80,7 +80,7 @@ export function PoolPage() {
         )}
         <Card
           title="Replicas"
-          about="As the router sees them now."
+          about="The router’s current view."
           actions={
             canWrite && (
               <Button size="small" icon="plus" onClick={() => setAdding(true)}>
@@ -102,7 +102,7 @@ export function PoolPage() {
             </Notice>
           )}
         </Card>
-        <Card title="Models" about="Served by this pool, or tried out on it.">
+        <Card title="Models" about="Models that this pool serves, or that are in a trial on it.">
           {models.error ? (
             <ErrorNotice error={models.error} retry={() => void models.refetch()} />
           ) : !served ? (
@@ -127,7 +127,7 @@ export function PoolPage() {
             />
           )}
         </Card>
-        <Card title="Set up" about="In the version of the fleet that is in force.">
+        <Card title="Set up" about="In the current version of the fleet.">
           <div className="stack">
             <Facts facts={factsOf(pool.data)} />
             <Table
@@ -146,7 +146,7 @@ export function PoolPage() {
               list={pool.data.replicas ?? []}
               rowKey={(row) => row.id}
               empty={
-                <Empty title="No replica">Requests for its models are refused until there is one.</Empty>
+                <Empty title="No replica">Requests for its models are refused until it has a replica.</Empty>
               }
             />
           </div>
@@ -186,11 +186,11 @@ function factsOf(pool: Pool): [string, string][] {
     ["Tensor parallel", pool.tensor_parallel ? count(pool.tensor_parallel) : ""],
     [
       "Requests at once, each replica",
-      pool.max_concurrency ? `${count(pool.max_concurrency)} at most` : "as measured",
+      pool.max_concurrency ? `${count(pool.max_concurrency)} at most` : "measured",
     ],
     ["Adapters at once, each replica", pool.max_adapters ? `${count(pool.max_adapters)} at most` : "none"],
-    ["Engines order by priority", pool.request_priorities ? "yes" : "no"],
-    ["Caches apart for each organization", pool.cache_salt ? "yes" : "no"],
+    ["Engines schedule by priority", pool.request_priorities ? "yes" : "no"],
+    ["Separate cache for each organization", pool.cache_salt ? "yes" : "no"],
   ];
   return facts.flatMap(([name, value]): [string, string][] => (value ? [[name, value]] : []));
 }
@@ -210,9 +210,9 @@ const MODELS: Column<Model>[] = [
     value: (row) => row.context_tokens,
     cell: (row) => count(row.context_tokens),
   },
-  { id: "engine_model", heading: "What engines call it", value: (row) => row.engine_model ?? row.name },
+  { id: "engine_model", heading: "Engines’ name", value: (row) => row.engine_model ?? row.name },
   { id: "aliases", heading: "Aliases", value: (row) => row.aliases?.join(", ") || "none" },
-  { id: "canary", heading: "Tried out on", value: (row) => row.canary?.pool },
+  { id: "canary", heading: "In a trial on", value: (row) => row.canary?.pool },
 ];
 
 const REPLICAS: Column<Replica>[] = [

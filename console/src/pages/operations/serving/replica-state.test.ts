@@ -32,7 +32,7 @@ test("a replica that serves is healthy", () => {
 test("one without weight drains while something runs on it, and then is drained", () => {
   expect(stateOf({ ...HEALTHY, weight: 0 })).toMatchObject({
     word: "draining",
-    why: "3 still run. Its weight is 0.",
+    why: "Running requests: 3. Its weight is 0.",
   });
   expect(stateOf({ ...HEALTHY, weight: 0, leases: 0 }).word).toBe("drained");
   expect(stateOf({ ...HEALTHY, draining: true }).why).toContain("slipstream fleet drain");

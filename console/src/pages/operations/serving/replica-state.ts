@@ -13,9 +13,9 @@ export interface ReplicaState {
 
 export function stateOf(replica: LiveReplica): ReplicaState {
   if (replica.draining || replica.weight === 0) {
-    const by = replica.draining ? "Drained by `slipstream fleet drain`." : "Its weight is 0.";
+    const by = replica.draining ? "Drained with `slipstream fleet drain`." : "Its weight is 0.";
     return replica.leases > 0
-      ? { word: "draining", tone: "warn", why: `${replica.leases} still run. ${by}` }
+      ? { word: "draining", tone: "warn", why: `Running requests: ${replica.leases}. ${by}` }
       : { word: "drained", tone: "warn", why: by };
   }
   if (replica.breaker !== "closed")

@@ -70,7 +70,7 @@ export function Replicas({
         <>
           {count(row.leases)} <small className="quiet">of {count(row.max_concurrency)}</small>
           <br />
-          <small className="quiet wrap">by {row.limited_by}</small>
+          <small className="quiet wrap">{row.limited_by}</small>
         </>
       ),
     },
@@ -113,7 +113,7 @@ export function Replicas({
       cell: (row) =>
         canOperate("fleet.write") && (
           <Button size="small" onClick={() => setWeighing(row)}>
-            {row.weight === 0 ? "Give it requests" : "Drain"}
+            {row.weight === 0 ? "Undrain" : "Drain"}
           </Button>
         ),
     },
@@ -127,7 +127,7 @@ export function Replicas({
         rowKey={(row) => `${row.pool.name} ${row.id}`}
         csvName={label.toLowerCase()}
         group={head && { key: (row) => row.pool.name, head: (row) => head(row.pool) }}
-        empty={<Empty title="No replica">Requests for its models are refused until there is one.</Empty>}
+        empty={<Empty title="No replica">Requests for its models are refused until it has a replica.</Empty>}
       />
       {weighing && <Weigh pool={weighing.pool} replica={weighing} onClose={() => setWeighing(null)} />}
     </>
@@ -151,14 +151,14 @@ function Weigh({ pool, replica, onClose }: { pool: LivePool; replica: LiveReplic
     {
       quiet: true,
       stale: ["fleet"],
-      done: drained ? `${replica.id} is given requests again.` : `${replica.id} is given no new requests.`,
+      done: drained ? `${replica.id} gets requests again.` : `${replica.id} gets no new requests.`,
       then: onClose,
     },
   );
   return (
     <Confirm
-      title={drained ? `Give ${replica.id} requests again?` : `Drain ${replica.id}?`}
-      action={drained ? "Give it requests" : "Drain"}
+      title={drained ? `Undrain ${replica.id}?` : `Drain ${replica.id}?`}
+      action={drained ? "Undrain" : "Drain"}
       {...(last ? { typed: replica.id } : {})}
       busy={weigh.isPending}
       error={weigh.error}
@@ -166,12 +166,12 @@ function Weigh({ pool, replica, onClose }: { pool: LivePool; replica: LiveReplic
       onClose={onClose}
     >
       {drained ? (
-        <p>Its weight becomes 1, and the router gives it requests as soon as it is healthy.</p>
+        <p>Its weight becomes 1, and the router sends it requests as soon as it is healthy.</p>
       ) : (
         <>
           <p>
-            It is given no new requests; {count(replica.leases)} that run there end by themselves. Its weight
-            becomes 0, in a new version of the fleet, until it is given requests again.
+            It gets no new requests; {count(replica.leases)} that run there end normally. Its weight becomes
+            0, in a new version of the fleet, until you undrain it.
           </p>
           <p>
             {last

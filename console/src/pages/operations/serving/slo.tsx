@@ -48,8 +48,8 @@ function PoolCosts({ period }: { period: SeriesPeriod }) {
   const { currency } = query.data;
   return (
     <Card
-      title="What good tokens cost"
-      about="Replica-hours times the pool’s price, over the output tokens of requests that kept their promises."
+      title="Cost of good tokens"
+      about="Replica hours times the pool’s price, divided by the output tokens of requests that met their objectives."
     >
       <Table
         label="Cost of good tokens by pool"

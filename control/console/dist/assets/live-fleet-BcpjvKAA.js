@@ -1,1 +1,0 @@
-import{t as e}from"./useQuery-jXLzfwzR.js";import{i as t,t as n}from"./client-BBwlctEg.js";import{t as r}from"./live-sURLg3Ra.js";var i=[`fleet`,`live`];function a(){return e({queryKey:i,refetchInterval:r,queryFn:()=>t(n.GET(`/admin/v1/fleet/live`))})}export{a as n,i as t};

@@ -1,0 +1,1 @@
+import{K as e,q as t}from"./client-DhrXuGYF.js";function n(n,r){return e(n,t,r)}export{n as t};
