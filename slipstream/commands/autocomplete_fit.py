@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,9 +22,9 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 
 if TYPE_CHECKING:
     from contracts.desired_state import Model
-    from control.api.call import AdminCall
     from engines.tokenizer.tokenizer import Tokenizer
     from tools.layouts.layout import Layout
+    from tools.layouts.measure import Measured
 
 KEY_LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 100}
 """Above what the command sends. The limits of the key's organization and project hold."""
@@ -101,8 +103,8 @@ def fit(
 
     The command draws half-typed lines of your source files, has MODEL complete each in every layout, and types into
     some of them. The present layout stays unless a paired test proves another one better, or nearly as good at half
-    the work for a keystroke; the command then prints the settings. It changes none. Requests are billed like any
-    others. Your code goes to the deployment (or to --url) alone.
+    the work for a keystroke; the command then prints the settings. It changes none. Ctrl-C prints the report of the
+    lines so far. Requests are billed. Your code goes to the deployment (or to --url) alone.
 
     \b
     Examples:
@@ -133,8 +135,12 @@ def fit(
         tried = _chosen(layouts, present, loaded)
         server = Completions(served.url, served.key, served.model.name)
         with contextlib.closing(Prompts(served.model, loaded)) as prompts:
-            answers = asyncio.run(measure(server, prompts, tried, edits, gaps, _progress))
-    verdict = judge(present.name, answers, [edit.file for edit in edits], confidence)
+            done, answers = asyncio.run(
+                _until_stopped(lambda stop: measure(server, prompts, tried, edits, gaps, stop, _progress()))
+            )
+    if not done:
+        raise click.Abort
+    verdict = judge(present.name, answers, [edit.file for edit in done], confidence)
     found = next(each for each in tried if each.name == verdict.layout)
     report = report_of(model, folder.resolve(), verdict, settings_for(found, present, served.model))
     click.echo(msgspec.json.encode(report).decode() if as_json else text_of(report))
@@ -183,47 +189,45 @@ def _served(
         served = Model(name, Tier.AUTOCOMPLETE, "", found.max_model_len, tokenizer=str(tokenizer))
         yield Served(base, key, served)
         return
+    from control.fleet.pools import get_pool
     from control.tenants.limits import NewLimits
+    from slipstream.administration import administer
     from slipstream.lent_key import Payer, lent_key, require_key_accepted
     from slipstream.processes import public_url
+    from tools.layouts.layout import require_layouts
 
     base = public_url(running_settings(*deployment))
     limits = NewLimits(**KEY_LIMITS)
     with lent_key(
         deployment, "fit", Payer(*payer), limits, model=name, tiers={Tier.AUTOCOMPLETE}, hours=KEY_HOURS
     ) as lent:
-        _require_layouts(deployment, lent.model)
+        require_layouts(lent.model, administer(deployment, lambda call: get_pool(call, lent.model.pool)))
         require_key_accepted(base, "/v1/completions", "this command", lent.secret)
         yield Served(base, lent.secret, lent.model)
 
 
-def _require_layouts(deployment: Deployment, model: Model) -> None:
-    """Raise ConfigError for a model whose gaps its engines lay out."""
-    from control.fleet.pools import get_pool
-    from engines.drivers import registry
-    from slipstream.administration import administer
-
-    async def work(call: AdminCall) -> str:
-        pool = await get_pool(call, model.pool)
-        return "" if registry.of_pool(pool).capabilities.token_prompts else pool.driver
-
-    if model.tokenizer is None:
-        raise ConfigError(
-            f"models.{model.name}.tokenizer: none, so its engines lay gaps out themselves; give the model's folder",
-            param=f"models.{model.name}.tokenizer",
-        )
-    if driver := administer(deployment, work):
-        raise ConfigError(
-            f"pools.{model.pool}.driver: {driver} takes no token ids, so its engines lay gaps out themselves; "
-            "serve the model by sglang, vllm or embedded to choose a layout",
-            param=f"pools.{model.pool}.driver",
-        )
+async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[Measured]]) -> Measured:
+    """What the work found until Ctrl-C."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    try:
+        return await work(stop)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
 
 
-def _progress(what: str, done: int, total: int) -> None:
-    """One line that is written over on a terminal, else one for each tenth."""
+def _progress() -> Callable[[str, int, int], None]:
+    """Prints one line that is written over on a terminal, else one for each tenth."""
     terminal = sys.stderr.isatty()
-    if not terminal and done % max(1, total // 10):
-        return
-    line = f"  {what:<18} {done:,} of {total:,}"
-    print(f"\r\x1b[K{line}" if terminal else line, end="\n" if not terminal or done == total else "", file=sys.stderr)
+    begun: dict[str, float] = {}
+
+    def tell(what: str, done: int, total: int) -> None:
+        passed_s = time.monotonic() - begun.setdefault(what, time.monotonic())
+        if not terminal and done % max(1, total // 10):
+            return
+        left = f", about {passed_s / done * (total - done) / 60:.0f} min left" if passed_s and done else ""
+        line = f"  {what:<18} {done:,} of {total:,}{left if done < total else ''}"
+        end = "\n" if not terminal or done == total else ""
+        print(f"\r\x1b[K{line}" if terminal else line, end=end, file=sys.stderr, flush=True)
+
+    return tell

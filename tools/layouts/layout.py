@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from contracts.desired_state import Model
+from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from contracts.generation import TextPrompt
+from engines.drivers import registry
 from engines.drivers.base import Capabilities
 from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.fill import ORDERS, FillTemplate
@@ -41,6 +42,20 @@ class Layout(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Such as `psm-after+files`."""
         return f"{self.order}{'-after' if self.line_after else ''}{'+files' if self.files else ''}"
+
+
+def require_layouts(model: Model, pool: Pool) -> None:
+    """Raise ConfigError for a model whose gaps its engines lay out."""
+    field = f"models.{model.name}.tokenizer"
+    if model.tokenizer is None:
+        raise ConfigError(f"{field}: none, so engines lay gaps out themselves; set the model's folder", param=field)
+    if not registry.of_pool(pool).capabilities.token_prompts:
+        field = f"pools.{pool.name}.driver"
+        raise ConfigError(
+            f"{field}: {pool.driver} takes no token ids, so its engines lay gaps out themselves; serve the model by "
+            "sglang, vllm or embedded to choose a layout",
+            param=field,
+        )
 
 
 def present_layout(model: Model, tokenizer: Tokenizer) -> Layout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,13 @@ LATER = ("429", "503")
 
 Tell = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and how much there is."""
+
+
+class Measured(NamedTuple):
+    """The lines that were completed in every layout, and each layout's answers to them by its name."""
+
+    edits: Sequence[Edit]
+    answers: dict[str, Answers]
 
 
 class Completions:
@@ -62,25 +69,27 @@ async def measure(
     layouts: Sequence[Layout],
     edits: Sequence[Edit],
     gaps: Sequence[Gap],
+    stop: asyncio.Event,
     tell: Tell,
-) -> dict[str, Answers]:
-    """Every layout's answers by its name. edits: the lines, at least one; gaps: theirs, each with its snippets.
+) -> Measured:
+    """edits: the lines, at least one; gaps: theirs, each with its snippets. stop: end now and keep the lines so far.
 
     Raises EngineFailed for a request that is refused, or still refused after the pauses.
     """
     async with server.client:
-        texts = await _completed(server, prompts, layouts, gaps, tell)
-        typed = await _typed(server, prompts, layouts, edits[:TYPED_LINES], gaps, tell)
+        found = await _completed(server, prompts, layouts, gaps, stop, tell)
+        typed = await _typed(server, prompts, layouts, edits[:TYPED_LINES], gaps, stop, tell)
     cached = any(key.cached_tokens for keys in typed for key in keys)
-    return {
-        layout.name: Answers(
-            [exact(edit, text) for edit, text in zip(edits, found, strict=True)],
-            [similarity(edit, text) for edit, text in zip(edits, found, strict=True)],
+    whole = [(edit, texts) for edit, texts in zip(edits, found, strict=True) if None not in texts]
+    answers = {}
+    for at, (layout, keys) in enumerate(zip(layouts, typed, strict=True)):
+        answers[layout.name] = Answers(
+            [exact(edit, texts[at] or "") for edit, texts in whole],
+            [similarity(edit, texts[at] or "") for edit, texts in whole],
             [key.first_s or key.ended_s or 0.0 for key in keys],
             [(key.prompt_tokens or 0) - key.cached_tokens for key in keys] if cached else (),
         )
-        for layout, found, keys in zip(layouts, texts, typed, strict=True)
-    }
+    return Measured([edit for edit, _ in whole], answers)
 
 
 async def _completed(
@@ -88,15 +97,18 @@ async def _completed(
     prompts: Prompts,
     layouts: Sequence[Layout],
     gaps: Sequence[Gap],
+    stop: asyncio.Event,
     tell: Tell,
-) -> list[list[str]]:
-    """By layout, every line's completion."""
+) -> list[list[str | None]]:
+    """By line, its completion in every layout; None: it was stopped before."""
     done, total = 0, len(layouts) * len(gaps)
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def one(layout: Layout, gap: Gap) -> str:
+    async def one(layout: Layout, gap: Gap) -> str | None:
         nonlocal done
         async with places:
+            if stop.is_set():
+                return None
             text, _ = await server.ask(await prompts.ids(layout, gap), MOST_TOKENS)
         done += 1
         tell("completing lines", done, total)
@@ -108,7 +120,7 @@ async def _completed(
             tasks = [[group.create_task(one(layout, gap)) for layout in layouts] for gap in gaps]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
-    return [[line[at].result() for line in tasks] for at in range(len(layouts))]
+    return [[task.result() for task in line] for line in tasks]
 
 
 async def _typed(
@@ -117,11 +129,14 @@ async def _typed(
     layouts: Sequence[Layout],
     edits: Sequence[Edit],
     gaps: Sequence[Gap],
+    stop: asyncio.Event,
     tell: Tell,
 ) -> list[list[Answer]]:
     """By layout, the keystrokes after each line's first request, which reads the file."""
     found: list[list[Answer]] = [[] for _ in layouts]
     for number, (edit, gap) in enumerate(zip(edits, gaps, strict=False)):
+        if stop.is_set():
+            break
         tell("typing into lines", number, len(edits))
         for keys, layout in zip(found, layouts, strict=True):
             for typed in range(min(KEYS, len(edit.wanted) - 1) + 1):
@@ -129,5 +144,6 @@ async def _typed(
                 _, answer = await server.ask(await prompts.ids(layout, now), 1)
                 if typed:
                     keys.append(answer)
-    tell("typing into lines", len(edits), len(edits))
+    else:
+        tell("typing into lines", len(edits), len(edits))
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,10 +38,13 @@ class Engine:
         self._seen: list[list[int]] = []
         self.refusals = list(refusals)
         self.requests = 0
+        self.interrupted_at = 0
 
     def answer(self, ids: list[int]) -> tuple[str, int]:
         """Text and cached tokens."""
         self.requests += 1
+        if self.requests == self.interrupted_at:
+            os.kill(os.getpid(), signal.SIGINT)
         cached = max((_common(ids, other) for other in self._seen), default=0)
         self._seen.append(ids)
         text = self._tokens.decode(ids, skip_special_tokens=False)
@@ -148,6 +153,17 @@ def test_the_present_layout_stays_where_no_other_is_proved_better(code: Path) ->
     assert where == f"24 lines of 8 files of {code}"
     assert any(line.startswith("* spm-after") for line in rest)
     assert "To use it" not in result.stdout
+
+
+def test_ctrl_c_gives_the_report_of_the_lines_so_far(code: Path) -> None:
+    engine = Engine("all", texts(code))
+    engine.interrupted_at = 12
+    with serving(engine) as url:
+        result = run(url, code, "--layouts", "psm", "--json")
+    assert result.exit_code == 0, result.output
+    verdict = msgspec.json.decode(result.stdout)["verdict"]
+    assert 4 <= verdict["lines"] < 12
+    assert {each["computed_tokens"] for each in verdict["standings"]} == {None}
 
 
 @pytest.mark.parametrize(

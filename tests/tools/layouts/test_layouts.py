@@ -6,16 +6,17 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from contracts.desired_state import Model
+from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.gap import Gap, Snippet
 from tests.deployment import ROOT
 from tools.layouts.cursors import chunks_of, draw, gap_of
-from tools.layouts.layout import Layout, Prompts, layouts_of, present_layout, settings_for
+from tools.layouts.layout import Layout, Prompts, layouts_of, present_layout, require_layouts, settings_for
 from tools.layouts.sources import MOST_FILE_BYTES, read_sources
 from tools.layouts.verdict import Answers, Reason, judge
 
@@ -63,6 +64,14 @@ def test_the_settings_are_those_that_differ() -> None:
     order, editors = settings_for(Layout("spm", line_after=False, files=True), present, MODEL)
     assert '"fim_order": "spm"' in order
     assert editors.startswith("editors: send parts of other files")
+
+
+def test_a_model_whose_engines_lay_gaps_out_is_refused() -> None:
+    require_layouts(MODEL, Pool("p", "vllm"))
+    with pytest.raises(ConfigError, match=r"pools\.p\.driver: openai takes no token ids"):
+        require_layouts(MODEL, Pool("p", "openai"))
+    with pytest.raises(ConfigError, match=r"models\.coder\.tokenizer: none"):
+        require_layouts(msgspec.structs.replace(MODEL, tokenizer=None), Pool("p", "vllm"))
 
 
 def test_lines_are_drawn_from_all_files_in_turn_and_repeatably() -> None:
