@@ -13,7 +13,7 @@ from tools.layouts.verdict import ALLOWED_LOSS, Reason, Standing, Verdict
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAD = ("layout", "exact", "similarity", "first token, p50", "computed per key", "exact lines, compared")
+HEAD = ("layout", "exact", "similarity", "first token, p50", "tokens per key", "exact lines, compared")
 LAYOUTS = (
     "psm: prefix first, spm: suffix first, -after: half-typed line after the middle mark, +files: parts of other "
     "files. Half-typed words are not healed here."
@@ -71,11 +71,10 @@ def _answer(model: str, verdict: Verdict) -> str:
 
 
 def _stays(model: str, verdict: Verdict, own: Standing, sure: str) -> Iterator[str]:
-    yield f"{model}: {verdict.present} (the present layout) stays: no other layout is better {sure}"
-    yield f"than its {own.exact:.1%} exact lines, or computes half as much for a keystroke and loses less than"
-    yield f"{ALLOWED_LOSS:.0%} of them."
+    yield f"{model}: keep {verdict.present}, the present layout ({own.exact:.1%} of the lines exact). No other layout"
+    yield f"is better {sure}, or computes half as much for a keystroke and loses less than {ALLOWED_LOSS:.0%} of them."
     if any(one.upper is not None and one.upper > 0.0 for one in verdict.standings):
-        yield f"Smaller differences need more lines than --lines {verdict.lines}, best of more files."
+        yield f"Smaller differences need more lines than {verdict.lines:,} (--lines), best of more files."
 
 
 def _row(one: Standing, verdict: Verdict) -> tuple[str, ...]:
@@ -87,6 +86,6 @@ def _row(one: Standing, verdict: Verdict) -> tuple[str, ...]:
         f"{one.exact:.1%}",
         f"{one.similarity:.3f}",
         "-" if one.first_token_ms is None else f"{one.first_token_ms:,.0f} ms",
-        "-" if one.computed_tokens is None else f"{one.computed_tokens:,.0f} tokens",
+        "-" if one.computed_tokens is None else f"{one.computed_tokens:,.0f}",
         compared,
     )

@@ -149,7 +149,7 @@ def test_the_present_layout_stays_where_no_other_is_proved_better(code: Path) ->
         result = run(url, code, "--layouts", "psm")
     assert result.exit_code == 0, result.output
     first, where, *rest = result.stdout.splitlines()
-    assert first.startswith("coder: spm-after (the present layout) stays: no other layout is better at 95% confidence")
+    assert first.startswith("coder: keep spm-after, the present layout (100.0% of the lines exact). No other layout is")
     assert where == f"24 lines of 8 files of {code}"
     assert any(line.startswith("* spm-after") for line in rest)
     assert "To use it" not in result.stdout
