@@ -53,7 +53,7 @@ def text_of(report: Report) -> str:
 
 def _answer(model: str, verdict: Verdict) -> str:
     chosen, own = verdict.standing(verdict.layout), verdict.standing(verdict.present)
-    sure = f"at {verdict.confidence:.0%} confidence"
+    sure = f"at {verdict.confidence * 100:g}% confidence"
     if verdict.reason is Reason.STAYS:
         return " ".join(_stays(model, verdict, own, sure))
     assert chosen.difference is not None

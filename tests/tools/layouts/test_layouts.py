@@ -14,6 +14,7 @@ from contracts.errors import ConfigError
 from contracts.generation import Tier
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.gap import Gap, Snippet
+from slipstream.layout_report import report_of, text_of
 from tests.deployment import ROOT
 from tools.layouts.cursors import chunks_of, draw, gap_of
 from tools.layouts.layout import Layout, Prompts, layouts_of, present_layout, require_layouts, settings_for
@@ -143,6 +144,23 @@ def test_a_layout_is_chosen_for_proof_alone(others: dict[str, Answers], chosen: 
     assert (verdict.layout, verdict.reason, verdict.files) == (chosen, reason, 50)
     assert verdict.standing("a").difference is None
     assert verdict.standing("a").first_token_ms == pytest.approx(30)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            answers(140, 4),
+            "coder: b completes 70.0% of the lines exactly, a (the present layout) 50.0%; at 99.5% confi",
+        ),
+        (answers(103, 4), "coder: b computes 4 prompt tokens for a keystroke, a (the present layout) 400; at 99.5% co"),
+    ],
+)
+def test_the_answer_comes_first_and_the_settings_last(other: Answers, said: str) -> None:
+    verdict = judge("a", {"a": answers(100, 400), "b": other}, [str(number % 50) for number in range(200)], 0.995)
+    first, *_, head, step = text_of(report_of("coder", Path("/src"), verdict, ["set b"])).splitlines()
+    assert first.startswith(said)
+    assert (head, step) == ("To use it:", "  set b")
 
 
 def test_a_model_that_completes_nothing_has_no_cheaper_layout() -> None:
