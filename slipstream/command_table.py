@@ -84,7 +84,7 @@ WITHIN: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     },
     "usage": {
         "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and what breaks the rest."),
-        "autocomplete": Entry("autocomplete", "Show how often completions are accepted, and their latency."),
+        "autocomplete": Entry("autocomplete", "Show how often completions are accepted; fit prompts to your code."),
         "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),
     },
     "fleet": {

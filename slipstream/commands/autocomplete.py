@@ -1,4 +1,4 @@
-"""`slipstream usage autocomplete`: what became of completions in editors."""
+"""`slipstream usage autocomplete`: what became of completions in editors, and the layout for a tenant's code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from slipstream.commands.autocomplete_fit import fit
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
@@ -22,7 +23,10 @@ GROUPS = ("day", "language", "client", "model", "project")
 
 @click.group()
 def autocomplete() -> None:
-    """Show how often completions are accepted, and their latency."""
+    """Show how often completions are accepted; fit prompts to your code."""
+
+
+autocomplete.add_command(fit)
 
 
 @autocomplete.command()

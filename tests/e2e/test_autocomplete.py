@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -75,6 +76,19 @@ async def test_mistrals_shape_is_answered_whole_and_streamed_by_a_key_of_its_own
     for request_id, usage in ((whole_id, whole["usage"]), (stream_id, chunks[-1]["usage"])):
         [row] = await embedded.ledger(request_id)
         assert (row["prompt_tokens"], row["completion_tokens"]) == (usage["prompt_tokens"], usage["completion_tokens"])
+
+
+async def test_a_layout_is_fitted_to_a_folders_own_lines(embedded: Deployment, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        lines = "".join(f"{name}_{number} = sum(range({number}))\n" for number in range(20))
+        (tmp_path / f"{name}.py").write_text(f"import math\n\n\n{lines}")
+    given = ("--from", str(tmp_path), "--lines", "4", "--layouts", "psm", "--json")
+    said = await embedded.command("usage", "autocomplete", "fit", CODE, *given)
+    report = msgspec.json.decode(said.splitlines()[-1])
+    verdict = report["verdict"]
+    assert (verdict["present"], verdict["layout"], report["settings"]) == ("spm-after", "spm-after", [])
+    computed = {each["layout"]: each["computed_tokens"] for each in verdict["standings"]}
+    assert computed["spm-after"] <= 4 < computed["psm"], "psm computes the suffix again for each key"
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,13 @@ PROCESSES = frozenset(
         "worker",
         "run",
         "tools bench",
+        "usage autocomplete fit",
         "config migrate up",
         "config migrate down",
     }
 )
 """Start or stop a process, or change the shape of the tables. What `up`, a gateway and a worker change by themselves is
-tested below, and what `run` and `bench` change (a key, by `slipstream.lent_key`) in test_run_command.py."""
+tested below, and what `run`, `bench` and `fit` change (a key, by `slipstream.lent_key`) in test_run_command.py."""
 
 Step = tuple[str, tuple[str, ...], set[str]]
 STEPS: tuple[Step, ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -103,10 +104,11 @@ class Client:
     ) -> None:
         await self._session.close()
 
-    async def ask(self, body: dict[str, Any]) -> Answer:
-        """One response that counts nowhere. Raises Refused with the server's message."""
+    async def ask(self, body: dict[str, Any], heard: Callable[[str], None] | None = None) -> Answer:
+        """One response that counts nowhere. heard: gets a completion's text, event by event. Raises Refused with the
+        server's message."""
         answer = Answer(Arrival(0.0, 1, 1))
-        await self._read(answer, msgspec.json.encode(body))
+        await self._read(answer, msgspec.json.encode(body), heard)
         return answer
 
     async def send(self, answer: Answer, body: bytes) -> None:
@@ -116,7 +118,7 @@ class Client:
         except Refused as refused:
             answer.fault = refused.fault
 
-    async def _read(self, answer: Answer, body: bytes) -> None:
+    async def _read(self, answer: Answer, body: bytes, heard: Callable[[str], None] | None = None) -> None:
         begun, last, error, done = time.perf_counter(), None, None, False
         try:
             async with self._session.post(self._url, data=body) as response:
@@ -136,6 +138,8 @@ class Client:
                         answer.output_tokens = event.usage.completion_tokens
                         details = event.usage.prompt_tokens_details
                         answer.cached_tokens = (details.cached_tokens or 0) if details is not None else 0
+                    if heard is not None:
+                        heard("".join(choice.text or "" for choice in event.choices))
                     if any(choice.says for choice in event.choices):
                         if last is None:
                             answer.first_s = now - begun

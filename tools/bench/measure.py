@@ -36,10 +36,12 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A model of `GET /v1/models`. tier: of a Slipstream gateway."""
+    """A model of `GET /v1/models`. tier: of a Slipstream gateway. max_model_len: its context, where the server lists
+    it."""
 
     id: str
     tier: str = "chat"
+    max_model_len: int | None = None
 
     @property
     def endpoint(self) -> str:

@@ -1,0 +1,233 @@
+"""`slipstream usage autocomplete fit`: the layout that completes a tenant's own code best."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+import msgspec
+
+from contracts.base_url import base_url
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from slipstream.commands.options import Deployment, deployment_options, running_settings
+
+if TYPE_CHECKING:
+    from contracts.desired_state import Model
+    from engines.tokenizer.tokenizer import Tokenizer
+    from tools.layouts.layout import Layout
+    from tools.layouts.measure import Measured
+
+KEY_LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 100}
+"""Above what the command sends. The limits of the key's organization and project hold."""
+KEY_HOURS = 24
+
+
+class Served(NamedTuple):
+    """A model and where it is served. url: without `/v1`."""
+
+    url: str
+    key: str
+    model: Model
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--from",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    metavar="FOLDER",
+    help="Your source code. Default: here. Files that git ignores, links and files over 256 KiB are not read.",
+)
+@click.option(
+    "--lines", type=click.IntRange(2, 100_000), default=300, show_default=True, help="Half-typed lines to complete."
+)
+@click.option(
+    "--layouts",
+    metavar="NAMES",
+    help="Layouts besides the present one, separated by commas: psm, psm-after, spm, spm-after, each also with +files. "
+    "Default: all that the model's marks allow.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="That the present layout is not replaced by one that is no better.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the drawn lines.")
+@deployment_options
+@click.option("--url", help="Another server of OpenAI's API, with or without /v1. Default: the deployment here.")
+@click.option(
+    "--api-key-file",
+    "key_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File with the API key for --url. Default: SLIPSTREAM_API_KEY. Without --url, a key is made, and revoked.",
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="The model's folder, for --url. Default: the model's `tokenizer` in the deployment here.",
+)
+@click.option("--organization", default="demo", show_default=True, help="Organization that is billed, id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
+def fit(
+    model: str,
+    folder: Path,
+    lines: int,
+    layouts: str | None,
+    confidence: float,
+    seed: int,
+    deployment: Deployment,
+    url: str | None,
+    key_file: Path | None,
+    tokenizer: Path | None,
+    organization: str,
+    project: str,
+    as_json: bool,
+) -> None:
+    """Find the prompt layout in which MODEL completes your own code best.
+
+    The command draws half-typed lines of your source files, has MODEL complete each in every layout, and types into
+    some of them. The present layout stays unless a paired test proves another one better, or nearly as good at half
+    the work for a keystroke; the command then prints the settings. It changes none. Ctrl-C prints the report of the
+    lines so far. Requests are billed. Your code goes to the deployment (or to --url) alone.
+
+    \b
+    Examples:
+      slipstream usage autocomplete fit slipstream-code --from ~/src/shop
+      slipstream usage autocomplete fit coder --from . --lines 1000 --layouts psm-after,spm --json
+    """
+    from engines.tokenizer.tokenizer import Tokenizer
+    from slipstream.layout_report import report_of, text_of
+    from tools.layouts.cursors import chunks_of, draw, gap_of
+    from tools.layouts.layout import Prompts, present_layout, settings_for
+    from tools.layouts.measure import Completions, measure
+    from tools.layouts.sources import read_sources
+    from tools.layouts.verdict import judge
+
+    sources = read_sources(folder)
+    edits = draw(sources, lines, seed)
+    if len({edit.file for edit in edits}) < 2:
+        raise ConfigError(
+            f"--from {folder}: {len({edit.file for edit in edits})} source files with lines to complete; a comparison "
+            "needs at least 2, better 50",
+            param="--from",
+        )
+    chunks = chunks_of(sources, seed)
+    gaps = [gap_of(edit, chunks) for edit in edits]
+    with _served(deployment, url, key_file, tokenizer, (organization, project), model) as served:
+        loaded = Tokenizer.load(Path(served.model.tokenizer or ""))
+        present = present_layout(served.model, loaded)
+        tried = _chosen(layouts, present, loaded)
+        server = Completions(served.url, served.key, served.model.name)
+        with contextlib.closing(Prompts(served.model, loaded)) as prompts:
+            done, answers = asyncio.run(
+                _until_stopped(lambda stop: measure(server, prompts, tried, edits, gaps, stop, _progress()))
+            )
+    if not done:
+        raise click.Abort
+    verdict = judge(present.name, answers, [edit.file for edit in done], confidence)
+    found = next(each for each in tried if each.name == verdict.layout)
+    report = report_of(model, folder.resolve(), verdict, settings_for(found, present, served.model))
+    click.echo(msgspec.json.encode(report).decode() if as_json else text_of(report))
+
+
+def _chosen(names: str | None, present: Layout, tokenizer: Tokenizer) -> Sequence[Layout]:
+    """The layouts to try, the present one first."""
+    from tools.layouts.layout import layouts_of
+
+    assert tokenizer.fill is not None
+    known = {one.name: one for one in layouts_of(tokenizer.fill)}
+    asked = [name.strip() for name in names.split(",")] if names else list(known)
+    for name in asked:
+        if name not in known:
+            raise ConfigError(
+                f"--layouts: the model has no layout {name!r}; layouts: {', '.join(known)}", param="--layouts"
+            )
+    return list(dict.fromkeys([present, *(known[name] for name in asked)]))
+
+
+@contextlib.contextmanager
+def _served(
+    deployment: Deployment,
+    url: str | None,
+    key_file: Path | None,
+    tokenizer: Path | None,
+    payer: tuple[str, str],
+    name: str,
+) -> Iterator[Served]:
+    """The model and a key: of a server at a URL, or of the deployment here for the time of the run."""
+    from contracts.desired_state import Model
+
+    if url is not None:
+        from tools.bench.measure import models
+        from tools.lsp.key import take_key
+
+        if tokenizer is None:
+            raise ConfigError("--tokenizer: --url needs the folder of the model's tokenizer.json", param="--tokenizer")
+        base, key = base_url(url), take_key({}, key_file, os.environ)
+        listed = asyncio.run(models(base, key))
+        found = next((each for each in listed if each.id == name), None)
+        if found is None:
+            raise ConfigError(f"{base} serves no model {name!r}; models: {', '.join(each.id for each in listed)}")
+        if not found.max_model_len:
+            raise ConfigError(f"{base}: GET /v1/models lists no max_model_len of {name}, its context")
+        served = Model(name, Tier.AUTOCOMPLETE, "", found.max_model_len, tokenizer=str(tokenizer))
+        yield Served(base, key, served)
+        return
+    from control.fleet.pools import get_pool
+    from control.tenants.limits import NewLimits
+    from slipstream.administration import administer
+    from slipstream.lent_key import Payer, lent_key, require_key_accepted
+    from slipstream.processes import public_url
+    from tools.layouts.layout import require_layouts
+
+    base = public_url(running_settings(*deployment))
+    limits = NewLimits(**KEY_LIMITS)
+    with lent_key(
+        deployment, "fit", Payer(*payer), limits, model=name, tiers={Tier.AUTOCOMPLETE}, hours=KEY_HOURS
+    ) as lent:
+        require_layouts(lent.model, administer(deployment, lambda call: get_pool(call, lent.model.pool)))
+        require_key_accepted(base, "/v1/completions", "this command", lent.secret)
+        yield Served(base, lent.secret, lent.model)
+
+
+async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[Measured]]) -> Measured:
+    """What the work found until Ctrl-C."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    try:
+        return await work(stop)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _progress() -> Callable[[str, int, int], None]:
+    """Prints one line that is written over on a terminal, else one for each tenth."""
+    terminal = sys.stderr.isatty()
+    begun: dict[str, float] = {}
+
+    def tell(what: str, done: int, total: int) -> None:
+        passed_s = time.monotonic() - begun.setdefault(what, time.monotonic())
+        if not terminal and done % max(1, total // 10):
+            return
+        left = f", about {passed_s / done * (total - done) / 60:.0f} min left" if passed_s and done else ""
+        line = f"  {what:<18} {done:,} of {total:,}{left if done < total else ''}"
+        end = "\n" if not terminal or done == total else ""
+        print(f"\r\x1b[K{line}" if terminal else line, end=end, file=sys.stderr, flush=True)
+
+    return tell

@@ -1,0 +1,177 @@
+"""Prompts of the layouts, drawn cursors, files that are read, and the verdict."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from contracts.desired_state import Model, Pool
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.gap import Gap, Snippet
+from slipstream.layout_report import report_of, text_of
+from tests.deployment import ROOT
+from tools.layouts.cursors import chunks_of, draw, gap_of
+from tools.layouts.layout import Layout, Prompts, layouts_of, present_layout, require_layouts, settings_for
+from tools.layouts.sources import MOST_FILE_BYTES, read_sources
+from tools.layouts.verdict import Answers, Reason, judge
+
+MODEL = Model("coder", Tier.AUTOCOMPLETE, "p", 4_096, tokenizer=str(ROOT / "models" / "slipstream-code"))
+FILES = {
+    f"{name}.py": f"# {name}\n\n\n# a comment\n{name} = compute_{name}(1)\nother_{name} = {name}\n\n{name}.run()\n"
+    for name in ("alpha", "beta", "gamma")
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.load(str(MODEL.tokenizer))
+
+
+async def test_each_layout_puts_its_parts_in_its_order(tokenizer: Tokenizer) -> None:
+    template = tokenizer.fill
+    assert template is not None
+    gap = Gap("def f():\n    retu", "\n\nprint(f())\n", (Snippet("other.py", "VALUE = 1"),), "f.py", "python")
+    typed = Gap("def f():\n    return", gap.suffix, gap.snippets, gap.path)
+    layouts = layouts_of(template)
+    assert len(layouts) == 8
+    assert present_layout(MODEL, tokenizer) in layouts
+    for layout in layouts:
+        prompts = Prompts(MODEL, tokenizer)
+        ids = await prompts.ids(layout, gap)
+        at = {mark: ids.index(mark) for mark in (template.prefix_id, template.suffix_id, template.middle_ids[0])}
+        assert (at[template.prefix_id] < at[template.suffix_id]) is (layout.order == "psm")
+        tail = ids[at[template.middle_ids[0]] + 1 :]
+        assert tail == (tuple(tokenizer.plain_ids("    retu")) if layout.line_after else ())
+        assert (len(ids) > len(await prompts.ids(layout, Gap(gap.prefix, gap.suffix)))) is layout.files
+        if not layout.files:
+            again = await prompts.ids(layout, typed)
+            kept = next(number for number, (a, b) in enumerate(zip(ids, again, strict=False)) if a != b)
+            keeps_suffix = kept > at[template.suffix_id]
+            assert keeps_suffix is (layout.line_after or layout.order == "spm"), layout.name
+        prompts.close()
+
+
+def test_the_settings_are_those_that_differ() -> None:
+    present = Layout("psm", line_after=False)
+    assert settings_for(present, present, MODEL) == []
+    [line] = settings_for(Layout("psm", line_after=True), present, MODEL)
+    assert 'typed_line = "after_middle"' in line
+    order, editors = settings_for(Layout("spm", line_after=False, files=True), present, MODEL)
+    assert '"fim_order": "spm"' in order
+    assert editors.startswith("editors: send parts of other files")
+
+
+def test_a_model_whose_engines_lay_gaps_out_is_refused() -> None:
+    require_layouts(MODEL, Pool("p", "vllm"))
+    with pytest.raises(ConfigError, match=r"pools\.p\.driver: openai takes no token ids"):
+        require_layouts(MODEL, Pool("p", "openai"))
+    with pytest.raises(ConfigError, match=r"models\.coder\.tokenizer: none"):
+        require_layouts(msgspec.structs.replace(MODEL, tokenizer=None), Pool("p", "vllm"))
+
+
+def test_lines_are_drawn_from_all_files_in_turn_and_repeatably() -> None:
+    drawn = draw(FILES, 6, 1)
+    assert drawn == draw(FILES, 6, 1) != draw(FILES, 6, 2)
+    assert [sorted(edit.file for edit in drawn[at : at + 3]) for at in (0, 3)] == [sorted(FILES)] * 2
+    for edit in draw(FILES, 100, 1):
+        line = edit.text[edit.text.rfind("\n", 0, edit.cursor) + 1 : edit.end]
+        assert not line.startswith("#")
+        assert 2 <= len(edit.wanted) < len(line)
+        assert edit.text[edit.end] == "\n"
+    assert len(draw(FILES, 100, 1)) == 9, "each line once"
+
+
+def test_a_gap_shows_parts_of_other_files_that_share_names_with_it() -> None:
+    files = {**FILES, "uses.py": "\n\n\ncompute_alpha(2)\n", "far.py": "nothing = here\n"}
+    edit = next(edit for edit in draw(files, 100, 1) if edit.file == "alpha.py" and "compute" in edit.text)
+    shown = [snippet.path for snippet in gap_of(edit, chunks_of(files, 1)).snippets]
+    assert "uses.py" in shown
+    assert not {"alpha.py", "far.py"} & set(shown)
+
+
+@pytest.mark.parametrize("with_git", [True, False])
+def test_sources_are_code_that_git_does_not_ignore(tmp_path: Path, with_git: bool) -> None:
+    folder = tmp_path / "project"
+    (folder / "node_modules").mkdir(parents=True)
+    texts = {"a.py": "a = 1\r\n", "b.rs": "let b;\n", "node_modules/c.js": "c\n", "data.json": "{}", "big.py": ""}
+    for name, text in texts.items():
+        (folder / name).write_bytes(text.encode())
+    (folder / "big.py").write_text("x" * (MOST_FILE_BYTES + 1))
+    (folder / "binary.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "secret.py").write_text("secret = 1\n")
+    (folder / "link.py").symlink_to(tmp_path / "secret.py")
+    expected = {"a.py": "a = 1\n", "b.rs": "let b;\n"}
+    if with_git:
+        (folder / ".gitignore").write_text("node_modules\nb.rs\n")
+        environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True, env=environment)
+        del expected["b.rs"]
+    assert read_sources(folder) == expected
+    for name in expected:
+        (folder / name).unlink()
+    (folder / "b.rs").unlink(missing_ok=True)
+    with pytest.raises(ConfigError, match="no source file"):
+        read_sources(folder)
+
+
+def answers(right: int, computed: int | None, *, lines: int = 200) -> Answers:
+    """The first `right` lines are exact."""
+    exact = [float(number < right) for number in range(lines)]
+    return Answers(exact, exact, [0.02, 0.04], () if computed is None else [computed] * 2)
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen", "reason"),
+    [
+        ({"b": answers(130, 400), "c": answers(140, 400)}, "c", Reason.BETTER),
+        ({"b": answers(103, 4)}, "b", Reason.CHEAPER),
+        ({"b": answers(103, 300)}, "a", Reason.STAYS),  # not half
+        ({"b": answers(92, 4)}, "a", Reason.STAYS),  # perhaps too many lines lost
+        ({"b": answers(103, None)}, "a", Reason.STAYS),  # the engine reports no cached tokens
+        ({"b": answers(60, 1), "c": answers(100, 400)}, "a", Reason.STAYS),
+        ({}, "a", Reason.STAYS),
+    ],
+)
+def test_a_layout_is_chosen_for_proof_alone(others: dict[str, Answers], chosen: str, reason: Reason) -> None:
+    files = [str(number % 50) for number in range(200)]
+    verdict = judge("a", {"a": answers(100, 400), **others}, files, 0.95)
+    assert (verdict.layout, verdict.reason, verdict.files) == (chosen, reason, 50)
+    assert verdict.standing("a").difference is None
+    assert verdict.standing("a").first_token_ms == pytest.approx(30)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            answers(140, 4),
+            "coder: b completes 70.0% of the lines exactly, a (the present layout) 50.0%; at 99.5% confi",
+        ),
+        (answers(103, 4), "coder: b computes 4 prompt tokens for a keystroke, a (the present layout) 400; at 99.5% co"),
+    ],
+)
+def test_the_answer_comes_first_and_the_settings_last(other: Answers, said: str) -> None:
+    verdict = judge("a", {"a": answers(100, 400), "b": other}, [str(number % 50) for number in range(200)], 0.995)
+    first, *_, head, step = text_of(report_of("coder", Path("/src"), verdict, ["set b"])).splitlines()
+    assert first.startswith(said)
+    assert (head, step) == ("To use it:", "  set b")
+
+
+def test_a_model_that_completes_nothing_has_no_cheaper_layout() -> None:
+    files = [str(number) for number in range(5_000)]
+    both = {"a": answers(0, 400, lines=5_000), "b": answers(0, 1, lines=5_000)}
+    assert judge("a", both, files, 0.95).reason is Reason.STAYS
+
+
+def test_more_layouts_need_more_proof() -> None:
+    files = [str(number % 50) for number in range(200)]
+    close = {"a": answers(100, None), "b": answers(106, None)}
+    more = {**close, **{f"x{number}": answers(50, None) for number in range(6)}}
+    lower = [judge("a", each, files, 0.95).standing("b").lower or 0.0 for each in (close, more)]
+    assert lower[0] > lower[1]

@@ -1,0 +1,131 @@
+"""The layouts that a model's marks allow, and the prompt of a gap in each, as the gateway would send it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from contracts.desired_state import Model, Pool
+from contracts.errors import ConfigError
+from contracts.generation import TextPrompt
+from engines.drivers import registry
+from engines.drivers.base import Capabilities
+from engines.tokenizer.fair_executor import FairExecutor
+from engines.tokenizer.fill import ORDERS, FillTemplate
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.fill.layout import lay_out
+from gateway.wire.gap import Gap
+from gateway.wire.prepared import Target
+
+MOST_TOKENS = 64
+"""Of a completion: the rest of a line."""
+FOLDER_FILE = "tokenizer_config.json"
+IDS = Capabilities(running_count=True, token_prompts=True, literal_text=True, usage_by_id=False)
+"""Prompts are laid out here and sent as token ids, which no engine heals."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """One way to lay a gap out."""
+
+    order: str
+    """`psm`: the prefix first; `spm`: the suffix first."""
+    line_after: bool
+    """The half-typed line comes after the middle token."""
+    files: bool = False
+    """Parts of other files come before it."""
+
+    @property
+    def name(self) -> str:
+        """Such as `psm-after+files`."""
+        return f"{self.order}{'-after' if self.line_after else ''}{'+files' if self.files else ''}"
+
+
+def require_layouts(model: Model, pool: Pool) -> None:
+    """Raise ConfigError for a model whose gaps its engines lay out."""
+    field = f"models.{model.name}.tokenizer"
+    if model.tokenizer is None:
+        raise ConfigError(f"{field}: none, so engines lay gaps out themselves; set the model's folder", param=field)
+    if not registry.of_pool(pool).capabilities.token_prompts:
+        field = f"pools.{pool.name}.driver"
+        raise ConfigError(
+            f"{field}: {pool.driver} takes no token ids, so its engines lay gaps out themselves; serve the model by "
+            "sglang, vllm or embedded to choose a layout",
+            param=field,
+        )
+
+
+def present_layout(model: Model, tokenizer: Tokenizer) -> Layout:
+    """The layout that the gateway uses now. Raises ConfigError for a model that fills no gaps."""
+    if tokenizer.fill is None:
+        raise ConfigError(
+            f"models.{model.name}.tokenizer: {model.tokenizer} has no fill-in-the-middle tokens, so there is no layout "
+            "to choose; name a model of the tier autocomplete",
+            param=f"models.{model.name}.tokenizer",
+        )
+    template = tokenizer.fill.with_typed_line(model.fim.typed_line)
+    return Layout(template.order, template.line_after)
+
+
+def layouts_of(template: FillTemplate) -> tuple[Layout, ...]:
+    """All that the marks allow. Without a middle token the family has one order: the last part is continued."""
+    plain = [Layout(template.order, line_after=False)]
+    if template.middle_ids:
+        plain = [Layout(order, after) for order in ORDERS for after in (False, True)]
+    return (*plain, *(msgspec.structs.replace(one, files=True) for one in plain))
+
+
+class Prompts:
+    """Prompts for one model. `close` ends its threads."""
+
+    def __init__(self, model: Model, tokenizer: Tokenizer) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._executor = FairExecutor()
+        self._targets: dict[Layout, Target] = {}
+
+    async def ids(self, layout: Layout, gap: Gap) -> tuple[int, ...]:
+        """The gateway's prompt for the gap, but for token healing. The gap's snippets are shown if the layout has
+        files."""
+        shown = gap if layout.files else msgspec.structs.replace(gap, snippets=())
+        prompt = (await lay_out(shown, MOST_TOKENS, MOST_TOKENS, self._target(layout), "")).counted.prompt
+        assert isinstance(prompt, TextPrompt)
+        return tuple(id_ for id_ in prompt.prompts[0] if isinstance(id_, int))
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def _target(self, layout: Layout) -> Target:
+        if layout not in self._targets:
+            tokenizer = copy.copy(self._tokenizer)
+            assert tokenizer.fill is not None
+            tokenizer.fill = msgspec.structs.replace(
+                tokenizer.fill,
+                order=layout.order,
+                line_after=layout.line_after,
+                comments_first=layout.order == "spm" and not tokenizer.fill.file_line,
+            )
+            fim = msgspec.structs.replace(self._model.fim, typed_line="auto", window=True)
+            model = msgspec.structs.replace(self._model, fim=fim)
+            self._targets[layout] = Target(model, IDS, OffLoopTokenizer(tokenizer, self._executor))
+        return self._targets[layout]
+
+
+def settings_for(chosen: Layout, present: Layout, model: Model) -> Sequence[str]:
+    """What makes a layout the model's, a step each; none for the present one."""
+    steps = []
+    if chosen.order != present.order:
+        file = Path(model.tokenizer or ".") / FOLDER_FILE
+        steps.append(f'{file}: "fim_order": "{chosen.order}", then restart the gateways')
+    if chosen.line_after != present.line_after:
+        where = "after_middle" if chosen.line_after else "before_middle"
+        steps.append(
+            f'slipstream.toml, in [[models]] of {model.name}: fim = {{ typed_line = "{where}" }}; for the model that '
+            f'`up` chooses: [local.fim] typed_line = "{where}"'
+        )
+    if chosen.files and not present.files:
+        steps.append("editors: send parts of other files (docs/concepts/autocomplete-prompts.md#other-files)")
+    return steps

@@ -1,0 +1,149 @@
+"""Has a server complete lines in each layout, then types into some of them key by key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from contracts.errors import EngineFailed
+from evals.slices.code_edits import Edit, exact, similarity
+from gateway.wire.gap import Gap
+from tools.bench.answer import Answer
+from tools.bench.client import Client, Refused
+from tools.layouts.layout import MOST_TOKENS, Layout, Prompts
+from tools.layouts.verdict import Answers
+
+PATH = "/completions"
+AT_ONCE = 4
+"""Requests in flight while lines are completed; keystrokes are sent one after the other, as a person types."""
+TYPED_LINES, KEYS = 8, 6
+"""Lines into which keys are typed, and the keys in each after its first request."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Before a request that was refused for now is repeated."""
+LATER = ("429", "503")
+
+Tell = Callable[[str, int, int], None]
+"""What is being done, how much of it is done, and how much there is."""
+
+
+class Measured(NamedTuple):
+    """The lines that were completed in every layout, and each layout's answers to them by its name."""
+
+    edits: Sequence[Edit]
+    answers: dict[str, Answers]
+
+
+class Completions:
+    """One model of a server. url: without `/v1`. pauses_s: see `PAUSES_S`."""
+
+    def __init__(self, url: str, key: str, model: str, pauses_s: Sequence[float] = PAUSES_S) -> None:
+        self._url = url
+        self._model = model
+        self._pauses_s = pauses_s
+        self.client = Client(url, key, PATH)
+
+    async def ask(self, ids: Sequence[int], max_tokens: int) -> tuple[str, Answer]:
+        """The greedy text of a prompt up to the end of its line. Raises EngineFailed with the server's refusal."""
+        body: dict[str, Any] = {
+            "model": self._model, "prompt": ids, "max_tokens": max_tokens, "temperature": 0, "stop": ["\n"],
+            "stream": True, "stream_options": {"include_usage": True},
+        }  # fmt: skip
+        for pause_s in (*self._pauses_s, None):
+            heard: list[str] = []
+            try:
+                answer = await self.client.ask(body, heard.append)
+                return "".join(heard), answer
+            except Refused as refused:
+                if pause_s is None or not refused.fault.startswith(LATER):
+                    raise EngineFailed(f"{self._url}: a completion was refused ({refused.fault}): {refused}") from None
+            await asyncio.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")
+
+
+async def measure(
+    server: Completions,
+    prompts: Prompts,
+    layouts: Sequence[Layout],
+    edits: Sequence[Edit],
+    gaps: Sequence[Gap],
+    stop: asyncio.Event,
+    tell: Tell,
+) -> Measured:
+    """edits: the lines, at least one; gaps: theirs, each with its snippets. stop: end now and keep the lines so far.
+
+    Raises EngineFailed for a request that is refused, or still refused after the pauses.
+    """
+    async with server.client:
+        found = await _completed(server, prompts, layouts, gaps, stop, tell)
+        typed = await _typed(server, prompts, layouts, edits[:TYPED_LINES], gaps, stop, tell)
+    cached = any(key.cached_tokens for keys in typed for key in keys)
+    whole = [(edit, texts) for edit, texts in zip(edits, found, strict=True) if None not in texts]
+    answers = {}
+    for at, (layout, keys) in enumerate(zip(layouts, typed, strict=True)):
+        answers[layout.name] = Answers(
+            [exact(edit, texts[at] or "") for edit, texts in whole],
+            [similarity(edit, texts[at] or "") for edit, texts in whole],
+            [key.first_s or key.ended_s or 0.0 for key in keys],
+            [(key.prompt_tokens or 0) - key.cached_tokens for key in keys] if cached else (),
+        )
+    return Measured([edit for edit, _ in whole], answers)
+
+
+async def _completed(
+    server: Completions,
+    prompts: Prompts,
+    layouts: Sequence[Layout],
+    gaps: Sequence[Gap],
+    stop: asyncio.Event,
+    tell: Tell,
+) -> list[list[str | None]]:
+    """By line, its completion in every layout; None: it was stopped before."""
+    done, total = 0, len(layouts) * len(gaps)
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(layout: Layout, gap: Gap) -> str | None:
+        nonlocal done
+        async with places:
+            if stop.is_set():
+                return None
+            text, _ = await server.ask(await prompts.ids(layout, gap), MOST_TOKENS)
+        done += 1
+        tell("completing lines", done, total)
+        return text
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            # a line in every layout, then the next line: parts that layouts share are still in the engine's cache
+            tasks = [[group.create_task(one(layout, gap)) for layout in layouts] for gap in gaps]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [[task.result() for task in line] for line in tasks]
+
+
+async def _typed(
+    server: Completions,
+    prompts: Prompts,
+    layouts: Sequence[Layout],
+    edits: Sequence[Edit],
+    gaps: Sequence[Gap],
+    stop: asyncio.Event,
+    tell: Tell,
+) -> list[list[Answer]]:
+    """By layout, the keystrokes after each line's first request, which reads the file."""
+    found: list[list[Answer]] = [[] for _ in layouts]
+    for number, (edit, gap) in enumerate(zip(edits, gaps, strict=False)):
+        if stop.is_set():
+            break
+        tell("typing into lines", number, len(edits))
+        for keys, layout in zip(found, layouts, strict=True):
+            for typed in range(min(KEYS, len(edit.wanted) - 1) + 1):
+                now = msgspec.structs.replace(gap, prefix=edit.text[: edit.cursor + typed])
+                _, answer = await server.ask(await prompts.ids(layout, now), 1)
+                if typed:
+                    keys.append(answer)
+    else:
+        tell("typing into lines", len(edits), len(edits))
+    return found

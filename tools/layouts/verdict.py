@@ -1,0 +1,123 @@
+"""Which layout a model should have, from completions of the same lines in each. Pure: arithmetic on answers.
+
+The present layout stays unless another one is proved better, or proved hardly worse while a keystroke costs at most
+half. All other layouts are compared with the present one by one lower bound each, at the confidence that all of these
+bounds hold together (Bonferroni), so that trying more layouts finds no better one by luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from statistics import fmean, median
+
+import msgspec
+
+from evals.gate import SliceRule, lower_bound, upper_bound
+from evals.statistics.paired import clustered, flips
+
+ALLOWED_LOSS = 0.1
+"""Share of the present layout's exact lines that a cheaper layout may lose."""
+CHEAPER = 0.5
+"""A cheaper layout computes at most this share of the present one's tokens for a keystroke."""
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """What a layout's requests came to."""
+
+    exact: Sequence[float]
+    """By line: 1 if it is completed exactly."""
+    similarity: Sequence[float]
+    keys_first_s: Sequence[float]
+    """By keystroke after the first: time to the first token."""
+    keys_computed: Sequence[int]
+    """By keystroke after the first: prompt tokens that the engine did not have in its cache; empty: unknown."""
+
+
+class Reason(StrEnum):
+    """Why a layout is chosen."""
+
+    BETTER = "better"
+    CHEAPER = "cheaper"
+    STAYS = "stays"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One layout's figures. Shares are 0 to 1."""
+
+    layout: str
+    exact: float
+    similarity: float
+    first_token_ms: float | None
+    """Median over keystrokes; None: no keystroke was replayed."""
+    computed_tokens: float | None
+    """Of the prompt for a keystroke, median; None: no keystroke, or the engine reports no cached tokens."""
+    difference: float | None = None
+    """Of exact lines, to the present layout, which has none."""
+    lower: float | None = None
+    upper: float | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The chosen layout, and every layout's figures, the best first."""
+
+    layout: str
+    present: str
+    reason: Reason
+    confidence: float
+    lines: int
+    files: int
+    standings: tuple[Standing, ...]
+
+    def standing(self, layout: str) -> Standing:
+        """A layout's figures."""
+        return next(one for one in self.standings if one.layout == layout)
+
+
+def judge(present: str, answers: Mapping[str, Answers], files: Sequence[str], confidence: float) -> Verdict:
+    """files: each line's file, a cluster. confidence: that no layout is wrongly chosen, 0 to 1.
+
+    Raises ValueError without a line.
+    """
+    level = (1.0 - confidence) / max(1, len(answers) - 1)
+    standings = [_standing(name, answers, present, files, level) for name in answers]
+    own = next(one for one in standings if one.layout == present)
+    chosen, reason = _chosen(own, standings)
+    standings.sort(key=lambda one: (-one.exact, -one.similarity, one.layout))
+    return Verdict(chosen, present, reason, confidence, len(files), len(set(files)), tuple(standings))
+
+
+def _chosen(own: Standing, standings: Sequence[Standing]) -> tuple[str, Reason]:
+    others = [(one, one.lower) for one in standings if one.lower is not None]
+    better = [one for one, lower in others if lower > 0.0]
+    if better:
+        return max(better, key=lambda one: (one.exact, -(one.computed_tokens or 0.0))).layout, Reason.BETTER
+    cheaper = [
+        (one.computed_tokens, one)
+        for one, lower in others
+        if lower > -ALLOWED_LOSS * own.exact
+        and one.computed_tokens is not None
+        and own.computed_tokens is not None
+        and one.computed_tokens <= CHEAPER * own.computed_tokens
+    ]
+    if cheaper:
+        return min(cheaper, key=lambda pair: (pair[0], -pair[1].exact))[1].layout, Reason.CHEAPER
+    return own.layout, Reason.STAYS
+
+
+def _standing(name: str, answers: Mapping[str, Answers], present: str, files: Sequence[str], level: float) -> Standing:
+    found = answers[name]
+    standing = Standing(
+        name,
+        fmean(found.exact),
+        fmean(found.similarity),
+        median(found.keys_first_s) * 1e3 if found.keys_first_s else None,
+        float(median(found.keys_computed)) if found.keys_computed else None,
+    )
+    if name == present:
+        return standing
+    gains = [one - other for one, other in zip(found.exact, answers[present].exact, strict=True)]
+    seen, counted = clustered(zip(files, gains, strict=True)), flips(gains)
+    rare = 1.0 + (seen.cluster_items - 1.0) * SliceRule().correlation
+    lower = lower_bound(seen, counted, level, rare)
+    return msgspec.structs.replace(standing, difference=seen.mean, lower=lower, upper=upper_bound(seen, counted, level))
