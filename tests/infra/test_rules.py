@@ -82,7 +82,7 @@ def test_runbooks_have_a_section_for_each_alert_and_say_what_does_not_help(file:
     assert set(sections) == {rule["alert"] for rule in rules_in(file) if "alert" in rule}
     for name, text in sections.items():
         said = re.findall(r"^\*\*([A-Z][\w ]+)\*\*", text, re.M)
-        assert said == ["It means", "Look", "Do", "Does not help"], name
+        assert said == ["Meaning", "Check", "Remedy", "Does not help"], name
 
 
 def test_errors_of_ours_have_the_same_codes_in_the_rule_the_board_the_runbook_and_objectives() -> None:

@@ -1,4 +1,4 @@
-"""Engines that speak SGLang's metrics, our own among them: sequences, KV memory, speed and drafts."""
+"""Engines with SGLang's metrics, including the embedded engine: sequences, KV memory, speed and drafts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _rate(name: str, legend: str = "{{instance}}") -> Query:
 BOARD = Board(
     name="engine",
     title="Slipstream: engine",
-    description="Engines that speak SGLang's metrics, our own among them: sequences, KV memory, speed and drafts.",
+    description="Engines with SGLang's metrics, including the embedded engine: sequences, KV memory, speed and drafts.",
     variables=(Variable("instance", "Engine", 'label_values({__name__="sglang:num_running_reqs"}, instance)'),),
     panels=(
         Panel(

@@ -1,4 +1,4 @@
-"""From a token to a row that is billed; limits and scheduled work, which stand beside it."""
+"""The path from a token to a billed row, limits, and scheduled work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from infra.grafana.promql import quantiles, rate
 BOARD = Board(
     name="ledger",
     title="Slipstream: ledger",
-    description="From a token to a row that is billed; limits and scheduled work, which stand beside it.",
+    description="The path from a token to a billed row, limits, and scheduled work.",
     panels=(
         Panel(
             title="On the way to the ledger",

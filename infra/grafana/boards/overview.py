@@ -1,4 +1,4 @@
-"""Is all well? What customers are answered, and whether every part is there."""
+"""The responses that customers get, and the state of every part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from infra.grafana.promql import WINDOW, quantiles, rate, share
 BOARD = Board(
     name="overview",
     title="Slipstream: overview",
-    description="Is all well? What customers are answered, and whether every part is there.",
+    description="The responses that customers get, and the state of every part.",
     panels=(
         Panel(
             title="Alerts",

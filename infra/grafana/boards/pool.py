@@ -1,4 +1,4 @@
-"""A pool's replicas: which serve, how full and how fast they are, and what their caches keep."""
+"""A pool's replicas: their state, load, speed and caches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ POOL = 'pool=~"$pool"'
 BOARD = Board(
     name="pool",
     title="Slipstream: pool",
-    description="A pool's replicas: which serve, how full and how fast they are, and what their caches keep.",
+    description="A pool's replicas: their state, load, speed and caches.",
     variables=(Variable("pool", "Pool", "label_values(slipstream_router_queued, pool)"),),
     panels=(
         Panel(

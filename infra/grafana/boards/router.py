@@ -1,4 +1,4 @@
-"""What the router decides, how fast, and what it turns away."""
+"""The router's decisions, their speed, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from infra.grafana.promql import quantiles, rate
 BOARD = Board(
     name="router",
     title="Slipstream: router",
-    description="What the router decides, how fast, and what it turns away.",
+    description="The router's decisions, their speed, and the requests that it refuses.",
     panels=(
         Panel(
             title="Asks",

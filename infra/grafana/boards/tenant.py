@@ -33,7 +33,7 @@ def _by_interval(column: str, table: str, values: str) -> tuple[SqlQuery, ...]:
 BOARD = Board(
     name="tenant",
     title="Slipstream: tenant",
-    description="Who uses what: from PostgreSQL, for metrics know no customers. Totals are at most a minute old.",
+    description="Each customer's usage, from PostgreSQL. Totals are at most a minute old.",
     variables=(
         Variable(
             "organization",

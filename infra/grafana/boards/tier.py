@@ -1,4 +1,4 @@
-"""What the requests of a tier go through, and, for autocomplete, what typing on does to them."""
+"""The latency and phases of a tier's requests and, for autocomplete, the effect of further keystrokes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHOSEN = f'{CLASS},model=~"$model"'
 BOARD = Board(
     name="tier",
     title="Slipstream: tier",
-    description="What the requests of a tier go through, and, for autocomplete, what typing on does to them.",
+    description="The latency and phases of a tier's requests and, for autocomplete, the effect of further keystrokes.",
     variables=(
         Variable("tier", "Tier", "label_values(slipstream_active_requests, tier)"),
         Variable("model", "Model", "label_values(slipstream_time_to_first_token_seconds_count, model)"),

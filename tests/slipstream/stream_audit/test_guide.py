@@ -13,7 +13,7 @@ from tests.slipstream.stream_audit.networks import measured
 from tests.slipstream.stream_audit.test_rules import FINDINGS
 
 GUIDE = (ROOT / "docs" / "guides" / "network.md").read_text()
-FOUND = GUIDE.partition("## What it finds")[2].partition("## An example")[0]
+FOUND = GUIDE.partition("## Findings")[2].partition("## An example")[0]
 
 
 def test_the_guide_has_every_finding_and_no_other() -> None:
