@@ -56,7 +56,7 @@ def render(
         lines.append(_line("admin key", admin_key, f"for {admin_url}/admin/v1; shown once"))
     if console_link is not None:
         link = console_link if "://" in console_link else f"{admin_url}{console_link}"
-        lines.append(_line("console", link, "opens once; make yourself an account"))
+        lines.append(_line("console", link, "opens once; create your account there"))
     elif console:
         lines.append(_line("console", f"{admin_url}/console/", "sign in there"))
     attempt = _try(url, models, key)

@@ -157,11 +157,11 @@ def _legend(errors: MeasuredErrors) -> str:
     )
     fleet = errors.whole_fleet
     return (
-        "error: planned over real, less 1, when it was last measured; by its error: the figure without it. Prefill, "
-        "bandwidth and rate were held against published figures of the same GPU, precision and number of GPUs; first "
-        "token and time per token against the modelled engine, whose own error comes on top: "
-        f"{own}, against the embedded engine on a processor ({errors.modelled_ttft_p50.told}). Queueing has that of "
-        "the first token it is sized by, cost that of the replicas. A whole fleet's first token, p99: "
+        "error: planned over real, less 1, when it was last measured; by its error: the figure corrected for it. "
+        "Prefill, bandwidth and rate were compared with published figures of the same GPU, precision and number of "
+        "GPUs; first token and time per token with the modelled engine, whose own error comes on top: "
+        f"{own}, compared with the embedded engine on a processor ({errors.modelled_ttft_p50.told}). Queueing has the "
+        "error of the first token, cost that of the replicas. A whole fleet's first token, p99: "
         f"{error_of(fleet.error)} ({fleet.told})."
     )
 
@@ -290,7 +290,7 @@ def comparison(plans: Sequence[Plan], refusals: Iterable[Refusal]) -> str:
         ))  # fmt: skip
     lines = [*table(HEAD, rows), "", *textwrap.wrap(COLUMNS_MEAN, COLUMNS)]
     if any(plan.hardware.precision.projected for plan in plans):
-        lines.append("* a projection: no engine's published figure was held against it")
+        lines.append("* a projection: no engine's published figure was compared with it")
     for refusal in refusals:
         lines += textwrap.wrap(f"{refusal.kind}: {refusal.reason}", COLUMNS, subsequent_indent="  ")
     return "\n".join(lines)

@@ -208,7 +208,7 @@ async def test_an_invoice_on_paper_has_names_period_lines_and_total_and_nothing_
     paper = page.locator("main")
     await expect(paper.get_by_role("heading", name=f"Invoice: counted, {begin:%B %Y}")).to_be_visible()
     await expect(paper.get_by_text(f"1 {begin:%B %Y} to ")).to_be_visible()
-    await expect(paper.get_by_text("is rounded to a millionth of a USD; that")).to_be_visible()
+    await expect(paper.get_by_text("is rounded to a millionth of a USD; this")).to_be_visible()
     await expect(figure(page, "Total")).to_be_visible()
     assert await page.get_by_role("table", name=re.compile("^Invoice of")).locator("tbody tr").count() > 1
     for hidden in (page.get_by_role("navigation"), page.get_by_role("search"), page.locator(".button")):

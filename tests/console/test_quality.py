@@ -122,7 +122,7 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     both = re.compile(r"^Time to first token, p50 [\d.]+ m?s [\d.]+ m?s [+−]?[\d.]+ %$")
     await expect(latency.get_by_role("row", name=both)).to_be_visible()
     await expect(page.get_by_role("table", name="Steps").get_by_role("row")).to_have_count(3)  # start and begin
-    await page.get_by_text(re.compile("^Every step, looks at the evidence included")).click()
+    await page.get_by_text(re.compile("^All steps, with looks at the evidence")).click()
     every = page.get_by_role("table", name="Every step")
     await expect(every.get_by_role("row", name=re.compile("observe")).first).to_be_visible()
     await owner.expect_no_faults("a running release")

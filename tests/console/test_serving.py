@@ -184,7 +184,7 @@ async def test_an_earlier_version_is_gone_back_to_after_it_was_told_what_differs
     await live.go(f"/operations/fleet/versions/{served}")
     await page.get_by_role("button", name="Go back to it").click()
     await dialog.get_by_role("button", name="Go back").click()
-    await page.get_by_text(f"as version {served} was").wait_for()
+    await page.get_by_text(f"with the contents of version {served}").wait_for()
 
 
 async def test_objectives_and_diagnosis_count_the_requests_there_were(live: Console, deployed: Deployment) -> None:

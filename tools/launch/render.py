@@ -133,8 +133,8 @@ UNUSED_SPECULATION = (
 )
 CONTEXT_NOT_COMPARED = "the model's folder is not on this machine, so context_tokens was not compared with its limit"
 NOT_COMPARED = (
-    "the folders of model and head are not both on this machine, so the two were not compared: render once where both "
-    "are, and a head of another model is refused"
+    "the folders of model and head are not both on this machine, so the two were not compared. Run render where both "
+    "are: it refuses the head of another model"
 )
 
 

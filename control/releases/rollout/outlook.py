@@ -107,7 +107,7 @@ def _least(one: Evidence, purse: Callable[[int], Decimal]) -> int:
 def _lacking(one: Evidence, sessions: int, pace: float, margin: float) -> str:
     if one.log10_e > 0 and sessions:
         more = math.ceil(sessions * (needed_log10(one) / one.log10_e - 1))
-        return f"about {more:,} more sessions of both arms, if it goes on as so far; {_paced(more, pace)}"
+        return f"about {more:,} more sessions of both arms, if it continues at this rate; {_paced(more, pace)}"
     if one.metric not in ("ttft", "itl"):
         more = least_good(one, sessions, margin)
         return (

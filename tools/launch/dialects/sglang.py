@@ -64,7 +64,7 @@ def _arguments(target: Target) -> Iterator[Argument]:
     yield Argument("--port", (str(target.port),))
     if read_key(target.pool, target.token_file):
         yield Argument(
-            "--config", (target.path("key.yaml"),), "the API key; as an option every account would see it with ps"
+            "--config", (target.path("key.yaml"),), "the API key; as an option, every account could see it with ps"
         )
     yield from _of_gpu(target) if target.gpu_sizing is not None else _as_set(target)
     yield from _order(target)
@@ -131,7 +131,7 @@ def _order(target: Target) -> Iterator[Argument]:
     if not target.launch.priorities:
         return
     yield Argument("--enable-priority-scheduling", (), "the gateway sends priorities; the higher is served first")
-    yield Argument("--default-priority-value", ("0",), "of requests without one: the middle of ours")
+    yield Argument("--default-priority-value", ("0",), "for requests without a priority: the middle of the gateway's range")
     yield Argument(
         "--schedule-policy", ("fcfs",), "within a priority; SGLang sorts by longest prefix only without priorities"
     )
@@ -172,7 +172,7 @@ def _speculation(target: Target, drafts: Drafts) -> Iterator[Argument]:
     yield Argument("--speculative-draft-model-path", (config.draft_model,))
     if target.sizing.weights.value is not Precision.BF16:
         yield Argument(
-            "--speculative-draft-model-quantization", ("unquant",), "the head is BF16; else it is read as the model is"
+            "--speculative-draft-model-quantization", ("unquant",), "the head is BF16; otherwise SGLang reads it in the model's format"
         )
     yield Argument("--speculative-num-steps", (str(drafts.steps.value),), drafts.steps.why)
     yield Argument("--speculative-eagle-topk", (str(config.topk),), "a chain" if config.topk == 1 else "a tree")
@@ -180,7 +180,7 @@ def _speculation(target: Target, drafts: Drafts) -> Iterator[Argument]:
     if config.adaptive:
         yield Argument("--speculative-adaptive", (), "chooses a number of drafts that pays, by acceptance")
         yield Argument(
-            "--speculative-adaptive-config", (target.path("adaptive.json"),), "0: at that batch none may pay"
+            "--speculative-adaptive-config", (target.path("adaptive.json"),), "a 0: at that batch size, drafts may not pay"
         )
 
 
@@ -232,10 +232,10 @@ def _notes(target: Target) -> Iterator[str]:
     if read_key(target.pool, target.token_file):
         yield (
             f"the key is read from {source(target.pool, target.token_file)}; SGLang writes all its settings, this one "
-            "among them, into its log as it starts, so readers of the log have the key"
+            "among them, into its log as it starts, so anyone who can read the log has the key"
         )
     if target.drafts is not None and target.pool.role == "prefill":
-        yield "a prefill engine is given the same head as its decode engine, which goes on from its hidden states"
+        yield "a prefill engine is given the same head as its decode engine, which continues from its hidden states"
 
 
 def _require_extra(target: Target, arguments: tuple[Argument, ...], options: KnownOptions) -> None:

@@ -42,7 +42,7 @@ def test_sessions_that_a_stage_lacks_are_told_with_the_time_they_take() -> None:
 def test_a_proof_that_grows_is_told_by_how_it_grew() -> None:
     """Half of the powers of ten are there after 600 sessions, and two sessions come a second."""
     [said] = outlook(verdict(1, 300, 300, proof(3, 30, 1.30103 / 2, "errors")), POLICY, 300)
-    assert said.startswith("proof of failures (t): about 600 more sessions of both arms, if it goes on as so far")
+    assert said.startswith("proof of failures (t): about 600 more sessions of both arms, if it continues at this rate")
     assert said.endswith("5 min at this stage's pace so far")
 
 
