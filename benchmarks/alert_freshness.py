@@ -32,7 +32,7 @@ HEALTHY_S = 60.0
 WAIT_S = 300.0
 SHOWN = {
     "dead_pool_s": "Pool fake serves nothing",
-    "burning_budget_s": "The error budget of chat, short prompts burns",
+    "burning_budget_s": "The error budget for short chat prompts is burning",
     "reason_s": "Most frequent among the bad requests",
 }
 

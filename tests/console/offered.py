@@ -76,13 +76,13 @@ OFFERED: dict[str, dict[str, Needs]] = {
         "Left is better 1": VOTES, "Right is better 2": VOTES, "Both are good 3": VOTES, "Both are bad 4": VOTES,
         "Skip 5": VOTES,
     },
-    "/operations/changes": {"Note a change": CHANGES, "Forget…": CHANGES, "Measure and store": CHANGES},
+    "/operations/changes": {"Record a change": CHANGES, "Delete…": CHANGES, "Measure and store": CHANGES},
     "/account": {"Leave the organization": ANYBODY},
     "/operations/fleet": {"Drain": FLEET, "Add a model": FLEET},
     "/operations/fleet/pools/$pool": {
         "Drain": FLEET, "Add a replica": FLEET, "Change the URL…": FLEET, "Remove…": FLEET,
     },
-    "/operations/fleet/versions/$version": {"Go back to it": FLEET},
+    "/operations/fleet/versions/$version": {"Go back to this version": FLEET},
 }  # fmt: skip
 """By route, by the button's name. Of things as the admin API's tests have them."""
 

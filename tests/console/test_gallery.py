@@ -81,7 +81,7 @@ VIEWS = {
     "/operations/fleet": View(("fake-0", "fake-1", "healthy")),
     "/operations/fleet/pools/$pool": View(("fake-1", "fake-code")),
     "/operations/fleet/versions": View(("put",)),
-    "/operations/fleet/versions/$version": View(("fake-chat", "Go back to it")),
+    "/operations/fleet/versions/$version": View(("fake-chat", "Go back to this version")),
     "/operations/slo": View(("chat, short prompts", "Goodput")),
     "/operations/diagnosis": View(("TTFT and TPOT", "etraction")),
 }

@@ -59,11 +59,11 @@ async def started(owner: Console, model: str = "m") -> str:
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Model", exact=True).select_option(model)
     await dialog.get_by_label("Candidate pool").select_option("new")
-    await dialog.get_by_label("Stages, percent of the sessions").fill("25, 50, 40")
+    await dialog.get_by_label("Stages, in percent of sessions").fill("25, 50, 40")
     await dialog.get_by_text("Each stage must be above the one before.").wait_for()
     assert await dialog.get_by_role("button", name="Start").is_disabled()
-    await dialog.get_by_label("Stages, percent of the sessions").fill("25, 50, 100")
-    await dialog.get_by_label("Least sessions of each arm, by stage").fill("2000, 3000")
+    await dialog.get_by_label("Stages, in percent of sessions").fill("25, 50, 100")
+    await dialog.get_by_label("Minimum sessions per arm, by stage").fill("2000, 3000")
     await dialog.get_by_role("button", name="Start").click()
     await page.wait_for_url(RELEASE)
     await owner.settled()
@@ -154,7 +154,7 @@ async def test_a_release_whose_model_nobody_asks_waits_and_says_for_what(
     owner: Console, database: asyncpg.Connection
 ) -> None:
     release = await started(owner, "large")
-    await expect(owner.page.get_by_text("The release waits to begin; no traffic is split yet")).to_be_visible()
+    await expect(owner.page.get_by_text("The release is waiting to begin; no traffic is split yet")).to_be_visible()
     await expect(owner.page.get_by_text("answered nothing for 'large' in 7 days")).to_be_visible()
     assert await owner.page.get_by_role("button", name="Hold…").count() == 0
     await owner.expect_no_faults("a waiting release")
@@ -185,7 +185,7 @@ async def test_a_run_is_started_and_cancelled(owner: Console, database: asyncpg.
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Model", exact=True).select_option("fake")
     await dialog.get_by_label("facts", exact=True).check()
-    await dialog.get_by_label("Items of each slice").fill("100000")
+    await dialog.get_by_label("Items per slice").fill("100000")
     await owner.expect_no_faults("the form of a run")
     await dialog.get_by_role("button", name="Start").click()
     await page.wait_for_url(RUN)
@@ -346,7 +346,7 @@ async def test_pairs_are_voted_on_by_key_and_by_button_until_none_is_left(
     await page.get_by_text("1 pair is waiting for you").wait_for()
     await page.get_by_label("Vote with the keys 1 to 5").check()
     await page.get_by_role("button", name="Skip", exact=True).click()
-    await page.get_by_role("heading", name="All voted on").wait_for()
+    await page.get_by_role("heading", name="You have voted on every pair").wait_for()
     sums = page.get_by_role("table", name="Votes by release, model and stage").get_by_role(
         "row", name=re.compile("^m ")
     )
@@ -372,7 +372,7 @@ async def test_reconciliation_tells_which_engine_differs_and_what_to_do(
     await expect(engines.get_by_role("row", name=re.compile("^new-0"))).to_contain_text("+120−40")
     windows = page.get_by_role("table", name="Windows")
     await expect(windows.get_by_role("row", name=re.compile(r"new-0.*\+120"))).to_contain_text(
-        "Attempts of inexact length"
+        "Attempts with inexact token counts"
     )
     await owner.expect_no_faults("reconciliation")
     await page.get_by_label("Show").select_option("differ")
@@ -384,18 +384,18 @@ async def test_a_change_is_noted_and_forgotten(owner: Console, database: asyncpg
     page = owner.page
     await owner.go("/operations/changes")
     await owner.expect_no_faults("no changes")
-    await page.get_by_role("button", name="Note a change").first.click()
+    await page.get_by_role("button", name="Record a change").first.click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("What is changed").fill("prefix caching")
-    await dialog.get_by_label("Expected, milliseconds more").fill("-250")
+    await dialog.get_by_label("Expected change, milliseconds").fill("-250")
     await owner.expect_no_faults("the form of a change")
-    await dialog.get_by_role("button", name="Note it").click()
+    await dialog.get_by_role("button", name="Record").click()
     row = page.get_by_role("row", name=re.compile("prefix caching"))
     await expect(row).to_contain_text("−250 ms")
     await owner.expect_no_faults("changes")
     subject = str(await database.fetchval("SELECT id FROM gateway.changes WHERE name = 'prefix caching'"))
     await row.get_by_role("button", name="Actions for prefix caching").click()
-    await page.get_by_role("menuitem", name="Forget…").click()
+    await page.get_by_role("menuitem", name="Delete…").click()
     await page.get_by_role("dialog").get_by_role("button", name="Forget").click()
     await row.wait_for(state="detached")
     assert await audited(database, subject) == ["change.create", "change.delete"]

@@ -117,7 +117,7 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     async with TestServer(app) as engine:
         await dialog.get_by_label("Driver").select_option("openai")
         await dialog.get_by_label("Engine’s URL").fill(str(engine.make_url("/v1")))
-        await dialog.get_by_label("File of its API key").focus()
+        await dialog.get_by_label("API key file").focus()
         await dialog.get_by_text("It serves org/small with a context of 4,096 tokens.").wait_for()
     await expect(dialog.get_by_label("The engine’s name for it")).to_have_value("org/small")
     await expect(dialog.get_by_label("Context")).to_have_value("4096")
@@ -177,12 +177,12 @@ async def test_an_earlier_version_is_gone_back_to_after_it_was_told_what_differs
     await expect(newest).to_have_text(str(served + 2))
     await live.go(f"/operations/fleet/versions/{served + 1}")
     await expect(page.get_by_text("weight 1.0 -> 0.0")).to_be_visible()
-    await page.get_by_role("button", name="Go back to it").click()
+    await page.get_by_role("button", name="Go back to this version").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog.get_by_role("alert")).to_contain_text("Nothing would serve 'fake'")
     await dialog.get_by_role("button", name="Cancel").click()
     await live.go(f"/operations/fleet/versions/{served}")
-    await page.get_by_role("button", name="Go back to it").click()
+    await page.get_by_role("button", name="Go back to this version").click()
     await dialog.get_by_role("button", name="Go back").click()
     await page.get_by_text(f"with the contents of version {served}").wait_for()
 

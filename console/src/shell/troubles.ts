@@ -52,7 +52,7 @@ export function allWell(fleet: Schemas["LiveFleet"], recent: Schemas["ServingFig
     replicas.length === 0
       ? "The fleet has no engines."
       : `${count(usable)} of ${count(replicas.length)} engines can serve.`,
-    "No error budget burns too fast.",
+    "No error budget is burning too fast.",
     `${failed === 0 ? "No request" : failed === 1 ? "1 request" : `${count(failed)} requests`} failed in the last five minutes.`,
   ].join(" ");
 }
@@ -64,7 +64,7 @@ function poolTrouble(pool: Schemas["LivePool"]): Trouble[] {
     return [
       {
         tone: "warn",
-        text: `Pool ${pool.name} is drained: it serves no request.`,
+        text: `Pool ${pool.name} is drained: it serves no requests.`,
         place: "/operations/fleet",
       },
     ];
@@ -92,7 +92,7 @@ function budgetTrouble(
   if (!fastest) return [];
   const { tier, length } = objective;
   const explained = explanations.find((each) => each.tier === tier && each.length === length);
-  const text = `The error budget of ${tier}, ${length} prompts burns at more than ${fastest.threshold} times the allowed rate, over the last ${fastest.long} and the last ${fastest.short}.`;
+  const text = `The error budget for ${length} ${tier} prompts is burning at more than ${fastest.threshold} times the allowed rate over the last ${fastest.long} and the last ${fastest.short}.`;
   return [
     {
       tone: "bad",

@@ -20,7 +20,7 @@ export function GetStarted() {
           }
           title="Make a key"
         >
-          A project holds keys. A new key is shown with its secret and a first request to paste.
+          A project holds keys. When you make a key, you see its secret and a first request to paste.
         </Step>
         <Step
           action={
@@ -41,7 +41,7 @@ export function GetStarted() {
           title="Add an engine"
         >
           {canOperate("fleet.read") && <Engines />}
-          Add a model with the URL of your own vLLM, SGLang, TensorRT-LLM or other OpenAI server.
+          Add a model with the URL of your own vLLM, SGLang, TensorRT-LLM or other OpenAI-compatible server.
         </Step>
         <Step
           action={

@@ -251,8 +251,8 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
     }));
   const how =
     series.data.percentiles === "exact"
-      ? "Each value is that of a real request."
-      : `From histograms: each value is within ${percent(series.data.percentiles_within)} of that of a real request.`;
+      ? "Exact: each value was measured on a real request."
+      : `From histograms: each value is within ${percent(series.data.percentiles_within)} of the exact one.`;
   return (
     <div className="grid-2">
       <Card title={`Requests by ${every}`} about="By outcome, in UTC.">
@@ -263,10 +263,13 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
           format={count}
           whole
           series={[
-            { label: "answered or left", values: zeroed((row) => row.requests - row.failed - row.limited) },
+            {
+              label: "answered or abandoned",
+              values: zeroed((row) => row.requests - row.failed - row.limited),
+            },
             { label: "limited", values: zeroed((row) => row.limited) },
             { label: "shed", values: zeroed((row) => row.shed) },
-            { label: "failed otherwise", values: zeroed((row) => row.failed - row.shed), bad: true },
+            { label: "other failures", values: zeroed((row) => row.failed - row.shed), bad: true },
           ]}
         />
       </Card>
@@ -425,11 +428,11 @@ function Parts({ span, which }: { span: OverviewSpan; which: Which }) {
         <h2>By tier, model and pool</h2>
         <span className="row">
           <Link to="/operations/requests" search={which}>
-            Its requests
+            These requests
           </Link>
           <Link to="/operations/fleet">The fleet</Link>
           <Link to="/operations/diagnosis" search={which.tier ? { tier: which.tier } : {}}>
-            Why it is slow
+            Why requests are slow
           </Link>
         </span>
       </div>
@@ -463,7 +466,7 @@ const BUDGETS: Column<Objective>[] = [
   },
   {
     id: "attainment",
-    heading: "Kept in 28 days",
+    heading: "Met in the last 28 days",
     right: true,
     value: (row) => kept(row),
     cell: (row) => percent(kept(row), 2),
@@ -477,10 +480,10 @@ const BUDGETS: Column<Objective>[] = [
   },
   {
     id: "burning",
-    heading: "Burns",
+    heading: "Burning too fast",
     value: (row) => row.burning.length,
     cell: (row) =>
-      row.burning.length > 0 ? <Badge tone="bad">too fast</Badge> : <span className="quiet">no</span>,
+      row.burning.length > 0 ? <Badge tone="bad">yes</Badge> : <span className="quiet">no</span>,
   },
 ];
 
@@ -510,7 +513,7 @@ function Budgets({ which }: { which: Which }) {
         rowKey={(row) => `${row.tier} ${row.length}`}
         empty={
           <Empty title="No objectives yet">
-            A worker activates the objectives of the settings (slo.objectives) when it starts.
+            A worker activates the objectives in the settings (slo.objectives) when it starts.
           </Empty>
         }
       />

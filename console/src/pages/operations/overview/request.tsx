@@ -56,9 +56,9 @@ function Whereabouts({ found }: { found: Detail }) {
             ["Pool", latency.pool ?? "none given"],
             ["Engine", latency.replica_id ?? "none given"],
             ["Engines tried", count(latency.attempts)],
-            ["Of a release", latency.release],
+            ["Release", latency.release],
             ["Side", latency.side ?? (latency.canary ? "canary" : "not split")],
-            ["Memory taken back by the engine", count(latency.retractions)],
+            ["Times the engine took back memory", count(latency.retractions)],
             ["Trace", found.trace_id],
           ]}
         />
@@ -69,7 +69,7 @@ function Whereabouts({ found }: { found: Detail }) {
             ["Input", `${count(latency.prompt_tokens)} tokens`],
             ["From the cache", `${count(latency.cached_tokens)} tokens (${percent(cached)})`],
             [
-              "Computed for it",
+              "Newly computed",
               latency.prompt_tokens === null || latency.cached_tokens === null
                 ? "–"
                 : `${count(latency.prompt_tokens - latency.cached_tokens)} tokens${latency.engine_prefill_ms === null ? "" : ` in ${milliseconds(latency.engine_prefill_ms)}`}`,
@@ -127,7 +127,7 @@ function Why({ placement }: { placement: Placement }) {
     ],
   ];
   if (placement.prefill) facts.push(["Prompt computed by", placement.prefill]);
-  if (placement.split) facts.push(["Whole or by a pair", placement.split]);
+  if (placement.split) facts.push(["One engine or a prefill/decode pair", placement.split]);
   if (placement.speculation) facts.push(["Drafts", placement.speculation]);
   if (placement.adapter) facts.push(["Adapter", placement.adapter]);
   const limited = placement.candidates.find((each) => each.chosen)?.limited_by;
@@ -176,7 +176,7 @@ const CANDIDATES: Column<Candidate>[] = [
   },
   {
     id: "held_tokens",
-    heading: "Held",
+    heading: "Cached",
     right: true,
     value: (row) => row.held_tokens,
     cell: (row) => count(row.held_tokens),
@@ -190,7 +190,7 @@ const CANDIDATES: Column<Candidate>[] = [
   },
   {
     id: "ahead_tokens",
-    heading: "Of others first",
+    heading: "Tokens ahead",
     right: true,
     value: (row) => row.ahead_tokens,
     cell: (row) => count(row.ahead_tokens),

@@ -43,7 +43,7 @@ export function Cascades() {
     },
     {
       id: "min_confidence",
-      heading: "Confidence from",
+      heading: "Minimum confidence",
       right: true,
       value: (row) => row.cascade?.min_confidence ?? 0.7,
       cell: (row) => percent(row.cascade?.min_confidence ?? 0.7, 0),
@@ -97,7 +97,7 @@ export function Cascades() {
   return (
     <Page
       title="Cascades"
-      about="A small model answers first, and the large model answers the requests that the small one is unsure of. A cascade serves customers after a comparison has passed."
+      about="A small model answers first, and the large model answers the requests that the small one is unsure of. A cascade serves customers only after a comparison has passed."
     >
       {models.error ? (
         <ErrorNotice error={models.error} retry={() => void models.refetch()} />
@@ -162,7 +162,7 @@ function Approve({ model, models, onClose }: { model: Model; models: Model[]; on
       onClose={onClose}
     >
       <p>
-        {model.cascade?.first} answers {model.name}’s customers first from then on. Any change of the cascade,
+        {model.cascade?.first} answers {model.name}’s customers first from then on. Any change to the cascade,
         its models or their pools ends the approval.
       </p>
       {found.data && passed.length === 0 ? (

@@ -60,7 +60,7 @@ export function Changes() {
     { id: "made_at", heading: "Made", value: (row) => row.made_at, cell: (row) => <Time at={row.made_at} /> },
     {
       id: "number",
-      heading: "Number",
+      heading: "Metric",
       value: (row) => `${METRICS[row.metric]} ${row.statistic}`,
       cell: (row) => (
         <>
@@ -92,7 +92,7 @@ export function Changes() {
     },
     {
       id: "effect_ms",
-      heading: "Did",
+      heading: "Measured effect",
       right: true,
       value: (row) => row.effect_ms,
       cell: (row) =>
@@ -104,9 +104,9 @@ export function Changes() {
     },
     {
       id: "measured_at",
-      heading: "Kept",
+      heading: "Stored",
       value: (row) => row.measured_at,
-      cell: (row) => <Time at={row.measured_at} none="computed now" />,
+      cell: (row) => <Time at={row.measured_at} none="not stored yet" />,
     },
     {
       id: "actions",
@@ -121,7 +121,7 @@ export function Changes() {
               ...(row.measured_at === null
                 ? [{ label: "Measure and store", onSelect: () => measure.mutate(row.id) }]
                 : []),
-              { label: "Forget…", tone: "bad" as const, onSelect: () => setForgetting(row) },
+              { label: "Delete…", tone: "bad" as const, onSelect: () => setForgetting(row) },
             ]}
           />
         ),
@@ -129,13 +129,13 @@ export function Changes() {
   ];
   const add = writes && (
     <Button kind="primary" icon="plus" onClick={() => setNoting(true)}>
-      Note a change
+      Record a change
     </Button>
   );
   return (
     <Page
       title="Changes"
-      about="The effect on latency that each change was expected to have, and the effect measured before and after it."
+      about="Each change’s expected effect on latency, and its measured effect: latency before and after the change."
       actions={add}
     >
       <Table
@@ -145,8 +145,8 @@ export function Changes() {
         rowKey={(row) => row.id}
         csvName="changes"
         empty={
-          <Empty title="No changes noted" action={add}>
-            Note the expected effect of a change before you make it. This page then compares it with the
+          <Empty title="No changes recorded" action={add}>
+            Record the expected effect of a change before you make it. This page then compares it with the
             measured effect.
           </Empty>
         }
@@ -154,8 +154,8 @@ export function Changes() {
       {noting && <NoteChange onClose={() => setNoting(false)} />}
       {forgetting && (
         <Confirm
-          title={`Forget ${forgetting.name}?`}
-          action="Forget"
+          title={`Delete ${forgetting.name}?`}
+          action="Delete"
           busy={forget.isPending}
           error={forget.error}
           onConfirm={() => forget.mutate(forgetting.id)}
@@ -202,12 +202,12 @@ function NoteChange({ onClose }: { onClose: () => void }) {
           },
         }),
       ),
-    { quiet: true, done: (made) => `${made.name} is noted.`, then: onClose },
+    { quiet: true, done: (made) => `${made.name} is recorded.`, then: onClose },
   );
   return (
     <FormDialog
-      title="Note a change"
-      submit="Note it"
+      title="Record a change"
+      submit="Record"
       busy={note.isPending}
       error={note.error}
       disabled={!valid || name.trim() === ""}
@@ -224,7 +224,7 @@ function NoteChange({ onClose }: { onClose: () => void }) {
       />
       <div className="grid-2">
         <SelectField
-          label="Number"
+          label="Metric"
           value={metric}
           onChange={(event) =>
             setMetric(CHANGE_METRICS.find((each) => each === event.currentTarget.value) ?? "ttft")
@@ -249,13 +249,13 @@ function NoteChange({ onClose }: { onClose: () => void }) {
         </SelectField>
       </div>
       <TextField
-        label="Expected, milliseconds more"
+        label="Expected change, milliseconds"
         required
         inputMode="text"
         value={expected}
         onChange={(event) => setExpected(event.currentTarget.value)}
         placeholder="-250"
-        hint="Below 0: less."
+        hint="Negative means faster."
         error={expected.trim() !== "" && !valid ? "A number of milliseconds, an hour at most." : null}
       />
       <div className="grid-2">
@@ -273,10 +273,10 @@ function NoteChange({ onClose }: { onClose: () => void }) {
         />
       </div>
       <SelectField
-        label="Measured before and after for"
+        label="Period measured on each side"
         value={windowS}
         onChange={(event) => setWindowS(Number(event.currentTarget.value))}
-        hint="The change is made now."
+        hint="The change counts as made now."
       >
         {WINDOWS_S.map((seconds) => (
           <option key={seconds} value={seconds}>

@@ -13,12 +13,12 @@ export function adviceOn(window: Window, now: Date = new Date()): string {
   const plus = window.prompt_drift > 0 || window.completion_drift > 0;
   const young = now.getTime() - new Date(window.window_until).getTime() < YOUNG_MS;
   if (!plus)
-    return "The engine counted fewer tokens. Either it restarted between two samples (sample more often), or it does not count some requests (compare one request’s usage with its counters).";
+    return "The engine counted fewer tokens. Either it restarted between two samples (sample more often), or it does not count some requests (compare one request’s usage with the engine’s counters).";
   if (window.uncertain_attempts > 0)
-    return "Attempts of inexact length may explain the difference. Look at their rows in the ledger.";
+    return "Attempts with inexact token counts may explain the difference. Look at their rows in the ledger.";
   if (young)
     return "The ledger lacks tokens. A gateway may still have rows to send; the comparison is repeated for a day.";
-  return "The ledger lacks tokens, and all counts are exact. Check whether a client calls the engine without a gateway, and whether a gateway’s journal is unsent.";
+  return "The ledger lacks tokens, and all counts are exact. Check whether a client calls the engine directly, and whether a gateway still has an unsent journal.";
 }
 
 /** Tokens that engines counted beyond the ledger, and that they did not: neither makes up for the other. */

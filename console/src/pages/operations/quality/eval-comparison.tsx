@@ -122,7 +122,7 @@ export function EvalComparison() {
           csvName="comparison by slice"
           columns={SLICES}
           empty={
-            <Empty title="No look yet">
+            <Empty title="Not judged yet">
               The gate looks once {count(found.rule.first_look ?? 200)} items of a slice have answers of both.
             </Empty>
           }
@@ -184,22 +184,22 @@ function Decided({ comparison }: { comparison: Comparison }) {
   const gate = gateOf(comparison);
   if (comparison.error)
     return (
-      <Notice tone="bad" title="It failed">
+      <Notice tone="bad" title="The comparison failed">
         {comparison.error}
       </Notice>
     );
   if (comparison.decision === null)
     return isUnder(comparison.status) ? (
-      <Notice title={comparison.status === "queued" ? "It waits for a worker" : "Both pools are answering"}>
-        {gate ? gate.reason : "The first look follows when both have answered the first items."}
+      <Notice title={comparison.status === "queued" ? "Waiting for a worker" : "Both pools are answering"}>
+        {gate ? gate.reason : "The first look comes once both pools have answered the first items."}
       </Notice>
     ) : (
       <Notice tone="warn" title="The comparison ended without a decision" />
     );
   const said = {
-    pass: ["good", "The candidate is not worse by the margin in any slice"],
+    pass: ["good", "In no slice is the candidate worse by the margin or more"],
     fail: ["bad", "The candidate is worse"],
-    inconclusive: ["warn", "The items did not decide: this is not a pass"],
+    inconclusive: ["warn", "The items were not enough to decide. This is not a pass"],
   } as const;
   const [tone, title] = said[comparison.decision];
   return (
@@ -236,7 +236,7 @@ const SLICES: Column<SliceVerdict>[] = [
   },
   {
     id: "interval",
-    heading: "Above, below",
+    heading: "Interval",
     right: true,
     value: (row) => row.lower,
     cell: (row) => (row.n > 0 ? `${shortPoints(row.lower)}, ${shortPoints(row.upper)}` : "–"),
@@ -251,7 +251,7 @@ const SLICES: Column<SliceVerdict>[] = [
   { id: "n", heading: "Items", right: true, value: (row) => row.n, cell: (row) => count(row.n) },
   {
     id: "next",
-    heading: "Looked at again",
+    heading: "Next look",
     right: true,
     value: (row) => row.next_look,
     cell: (row) => (row.next_look === null ? "–" : `at ${count(row.next_look)}`),

@@ -75,7 +75,7 @@ export function RunForm({ onClose }: { onClose: () => void }) {
       </SelectField>
       <SlicesField legend="Slices" tier={found?.tier} chosen={slices} onChange={setSlices} />
       <TextField
-        label="Items of each slice"
+        label="Items per slice"
         inputMode="numeric"
         required
         value={items}
@@ -175,7 +175,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
       <SlicesField legend="Slices" tier={chosen?.tier} chosen={slices} onChange={setSlices} />
       <div className="grid-2">
         <TextField
-          label="Most items of each slice"
+          label="Maximum items per slice"
           inputMode="numeric"
           value={budget}
           onChange={(event) => setBudget(event.currentTarget.value)}

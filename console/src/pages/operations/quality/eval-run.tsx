@@ -90,7 +90,7 @@ export function EvalRun() {
     >
       <div className="stack">
         {found.error && (
-          <Notice tone="bad" title="It failed">
+          <Notice tone="bad" title="The run failed">
             {found.error}
           </Notice>
         )}
@@ -102,7 +102,7 @@ export function EvalRun() {
             >
               See what both answered
             </Link>
-            ; it is cancelled there.
+            , or cancel it there.
           </Notice>
         )}
         <Stats
@@ -110,7 +110,7 @@ export function EvalRun() {
             { name: "Status", value: <StateBadge state={found.status} /> },
             { name: "Answered", value: count(found.answered), note: `of ${count(found.items)} items` },
             {
-              name: "Right",
+              name: "Correct",
               value: found.answered > 0 ? percent(right / found.answered) : "–",
               note: "of all items, whatever the slice",
             },
@@ -140,7 +140,7 @@ export function EvalRun() {
               label="Score"
               all="Any"
               options={BELOW}
-              names={{ "1": "not wholly right", "0.5": "below a half" }}
+              names={{ "1": "not fully correct", "0.5": "below 0.5" }}
               value={search.below}
               onChange={(below) => set({ below })}
             />
@@ -155,12 +155,14 @@ export function EvalRun() {
               search.slice || search.below ? (
                 <Empty title="No such item">Clear the filters, or choose another slice.</Empty>
               ) : found.status === "queued" ? (
-                <Empty title="It waits for a worker">
+                <Empty title="Waiting for a worker">
                   A worker of the queue “evals” starts it within seconds. If none does, check that one is
                   running: <code>slipstream status</code>.
                 </Empty>
               ) : (
-                <Empty title="No items">No item was answered, or the items were deleted with age.</Empty>
+                <Empty title="No items">
+                  No item was answered, or the items were deleted because of their age.
+                </Empty>
               )
             }
           />
@@ -168,7 +170,7 @@ export function EvalRun() {
         <Card title="This run">
           <Facts
             facts={[
-              ["The engines’ name", found.engine_model ?? "not begun"],
+              ["The engines’ name for the model", found.engine_model ?? "not started"],
               ["Items’ first seed", <code key="seed">{found.first_seed}</code>],
               ["Asked for by", found.night ? `the night of ${found.night}` : (found.arm ?? "hand")],
               ["Queued", <FullTime key="queued" at={found.created_at} />],
@@ -215,7 +217,7 @@ const SLICES: Column<Slice>[] = [
   },
   {
     id: "right",
-    heading: "Right",
+    heading: "Correct",
     right: true,
     value: (row) => (row.answered > 0 ? row.score_sum / row.answered : null),
     cell: (row) => (row.answered > 0 ? percent(row.score_sum / row.answered) : "–"),

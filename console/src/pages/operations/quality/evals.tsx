@@ -173,7 +173,7 @@ function Runs({ filters, writes }: { filters: Asked; writes: boolean }) {
         <Empty title={asked.model || asked.status ? "No such run" : "No runs yet"}>
           {writes
             ? "Start one: choose a model and slices. A worker starts it within seconds, and it counts against no budget."
-            : "Clear the filters. A member with the right to write evals can start one."}
+            : "Clear the filters. A member with the permission evals.write can start one."}
         </Empty>
       }
     />

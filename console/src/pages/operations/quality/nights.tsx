@@ -35,7 +35,7 @@ export function NightStatusCard() {
         <dl className="facts">
           {last.map((each) => (
             <Fragment key={each.model}>
-              <dt>Last night, {each.model}</dt>
+              <dt>Latest night, {each.model}</dt>
               <dd>
                 <StateBadge state={each.decision ?? each.status} /> {each.night}: {lastTold(each)}
               </dd>
@@ -43,7 +43,7 @@ export function NightStatusCard() {
           ))}
           {last.length === 0 && (
             <>
-              <dt>Last night</dt>
+              <dt>Latest night</dt>
               <dd>none yet</dd>
             </>
           )}

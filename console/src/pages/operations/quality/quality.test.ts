@@ -95,7 +95,7 @@ describe("a release’s form", () => {
     ["shadow, 100", /At least one stage/],
     ["1, 60, 100", /at most 50/],
     ["1, 5", /last stage must be 100/],
-    ["1, all", /Percents/],
+    ["1, all", /percentages/],
   ])("says what is wrong with %s", (text, said) => expect(stagesOf(text)).toMatch(said));
   it("wants a least number for each stage between, or none", () => {
     expect(leastOf("", [0, 0.01, 1])).toBeNull();
@@ -270,9 +270,9 @@ describe("drift", () => {
   it("says what to do", () => {
     expect(adviceOn(window(0), now)).toBe("agrees");
     expect(adviceOn(window(-1), now)).toMatch(/counted fewer/);
-    expect(adviceOn(window(1, { uncertain_attempts: 2 }), now)).toMatch(/inexact length/);
+    expect(adviceOn(window(1, { uncertain_attempts: 2 }), now)).toMatch(/inexact token counts/);
     expect(adviceOn(window(1), now)).toMatch(/rows to send/);
-    expect(adviceOn(window(1, { window_until: "2026-11-21T00:00:00Z" }), now)).toMatch(/without a gateway/);
+    expect(adviceOn(window(1, { window_until: "2026-11-21T00:00:00Z" }), now)).toMatch(/directly/);
   });
 });
 

@@ -278,7 +278,7 @@ const WINDOWS: Column<Window>[] = [
   },
   {
     id: "prompt_drift",
-    heading: "Apart",
+    heading: "Difference",
     right: true,
     value: (row) => row.prompt_drift,
     cell: (row) => <Drift tokens={row.prompt_drift} />,
@@ -300,7 +300,7 @@ const WINDOWS: Column<Window>[] = [
   },
   {
     id: "completion_drift",
-    heading: "Apart",
+    heading: "Difference",
     right: true,
     value: (row) => row.completion_drift,
     cell: (row) => <Drift tokens={row.completion_drift} />,
@@ -371,6 +371,6 @@ const VERIFICATIONS: Column<Verification>[] = [
     heading: "Result",
     value: (row) => (wrongIn(row) === 0 ? "agree" : "differ"),
     cell: (row) =>
-      wrongIn(row) === 0 ? <Badge tone="good">all agree</Badge> : <Badge tone="bad">they differ</Badge>,
+      wrongIn(row) === 0 ? <Badge tone="good">all agree</Badge> : <Badge tone="bad">some differ</Badge>,
   },
 ];

@@ -77,10 +77,11 @@ function ByHand({ release, step, onClose }: { release: Release; step: Step; onCl
       {spent && (
         <>
           <Notice tone="warn" title="Its budget of evidence is spent">
-            The release would be held again at once. Grant it sessions, promote it by hand, or roll it back.
+            The release would be held again at once. Grant it more sessions, promote it by hand, or roll it
+            back.
           </Notice>
           <TextField
-            label="Sessions granted"
+            label="Additional sessions"
             value={more}
             onChange={(event) => setMore(event.currentTarget.value)}
             inputMode="numeric"

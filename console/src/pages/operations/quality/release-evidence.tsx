@@ -58,8 +58,8 @@ export function ReleaseEvidence({
     return (
       <Card title="Evidence">
         <Empty title="No counts yet">
-          The first look follows when both arms have answered requests in a stage that serves customers, or
-          when a slice or a vote is in.
+          The first look comes once both arms have answered requests in a stage that serves customers, or once
+          there is a slice result or a vote.
         </Empty>
       </Card>
     );

@@ -165,7 +165,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
         />
       </div>
       <TextField
-        label="Stages, percent of the sessions"
+        label="Stages, in percent of sessions"
         value={texts.stages}
         onChange={set("stages")}
         required
@@ -199,7 +199,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           error={sentence(tolerance)}
         />
         <TextField
-          label="Least sessions of each arm, by stage"
+          label="Minimum sessions per arm, by stage"
           value={texts.least}
           onChange={set("least")}
           placeholder="200, 500, 1000"
@@ -208,7 +208,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
       </div>
       <SlicesField
         legend="Slices that must pass"
-        hint="Each chosen slice is compared with the old version. Without a choice, no items run."
+        hint="Each chosen slice is compared with the old version. If you choose none, no items run."
         tier={model?.tier}
         chosen={slices}
         onChange={setSlices}

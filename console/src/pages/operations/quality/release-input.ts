@@ -7,14 +7,14 @@ export function stagesOf(text: string): number[] | string {
     .filter((part) => part !== "")
     .map((part) => (part.toLowerCase() === "shadow" ? 0 : Number(part.replace("%", "")) / 100));
   if (parts.some((share) => !Number.isFinite(share) || share < 0 || share > 1))
-    return "Percents from 0 to 100, “shadow” for 0: shadow, 1, 5, 25, 100.";
+    return "Use percentages from 0 to 100, with “shadow” for 0. Example: shadow, 1, 5, 25, 100.";
   if (parts.some((share, at) => at > 0 && share <= (parts[at - 1] ?? 0)))
     return "Each stage must be above the one before.";
   const serving = parts.filter((share) => share > 0 && share < 1);
   if (parts.at(-1) !== 1) return "The last stage must be 100: all traffic.";
   if (serving.length === 0) return "At least one stage between shadow and 100 is needed.";
   if ((serving.at(-1) ?? 0) > 0.5)
-    return "The last stage before 100 is at most 50, because the control arm gets as many sessions.";
+    return "The last stage before 100 can be at most 50, because the control arm gets as many sessions.";
   return parts;
 }
 

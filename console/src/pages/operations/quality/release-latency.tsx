@@ -46,7 +46,9 @@ export function ReleaseLatency({ release, began }: { release: Release; began: st
           rowKey={(row) => row.name}
           csvName={`latency of ${release.id}`}
           empty={
-            <Empty title="No request was answered yet">The figures appear with the first responses.</Empty>
+            <Empty title="No request has been answered yet">
+              The figures appear with the first responses.
+            </Empty>
           }
           foot="These figures decide nothing, because the sessions of one arm may be longer. The tests below decide."
         />

@@ -69,7 +69,7 @@ export function ReleasePage() {
       <div className="stack">
         <Standing release={found} />
         {found.warnings.length > 0 && (
-          <Notice tone="warn" title="Before its evidence counts">
+          <Notice tone="warn" title="Consider before you trust the evidence">
             {found.warnings.map((each) => (
               <p key={each}>{each}</p>
             ))}
@@ -169,7 +169,7 @@ function Standing({ release }: { release: Release }) {
   switch (release.state) {
     case "waiting":
       return (
-        <Notice tone="warn" title="The release waits to begin; no traffic is split yet">
+        <Notice tone="warn" title="The release is waiting to begin; no traffic is split yet">
           <p>{release.waits_for || "The worker checks the baseline’s requests within a minute."}</p>
           <p className="quiet">
             Its thresholds come from the latencies of about a thousand requests that {release.baseline_pool}{" "}
@@ -179,7 +179,11 @@ function Standing({ release }: { release: Release }) {
       );
     case "running":
       return (
-        <Notice title={release.waits_for ? "It advances when" : "Every look judges the release"}>
+        <Notice
+          title={
+            release.waits_for ? "The release advances when" : "Each look at the evidence judges the release"
+          }
+        >
           {release.waits_for && (
             <p>
               <Reason text={release.waits_for} />
@@ -204,8 +208,8 @@ function Standing({ release }: { release: Release }) {
             </p>
           )}
           <p className="quiet">
-            With little traffic a stage takes longer; no stage ends by time. The release is rolled back as
-            soon as one test of harm decides.
+            With little traffic a stage takes longer; no stage ends just because time has passed. The release
+            is rolled back as soon as one harm test reaches its threshold.
           </p>
         </Notice>
       );
@@ -253,9 +257,9 @@ const MARGINS: Record<string, { name: string; share: boolean }> = {
   tolerance: { name: "Allowed increase of latency", share: true },
   error_margin: { name: "Allowed increase of failures", share: true },
   goodput_margin: { name: "Allowed increase of missed objectives", share: true },
-  alpha: { name: "A good candidate is rolled back, at most", share: true },
-  promotion_alpha: { name: "A worse candidate gets all traffic, at most", share: true },
-  promoted_quantile: { name: "Latency is tested at the quantile", share: true },
+  alpha: { name: "Chance that a good candidate is rolled back, at most", share: true },
+  promotion_alpha: { name: "Chance that a worse candidate gets all traffic, at most", share: true },
+  promoted_quantile: { name: "Quantile at which latency is tested", share: true },
   cold_requests: { name: "First requests of a stage left out", share: false },
   least_votes: { name: "Required votes of reviewers", share: false },
 };
@@ -277,7 +281,10 @@ function Judged({ release }: { release: Release }) {
     },
   );
   return (
-    <Card title="How it is judged" about="Fixed at its start, so that no arm’s data changes it.">
+    <Card
+      title="How it is judged"
+      about="Fixed at the start of the release, so that neither arm’s data can change it."
+    >
       <Facts
         facts={[
           [
@@ -286,7 +293,7 @@ function Judged({ release }: { release: Release }) {
           ],
           ...(release.engine_model
             ? [
-                ["The engines’ name", <code key="engine">{release.engine_model}</code>] as [
+                ["The engines’ name for the model", <code key="engine">{release.engine_model}</code>] as [
                   string,
                   React.ReactNode,
                 ],
@@ -316,7 +323,7 @@ function Judged({ release }: { release: Release }) {
             : []),
           ...(policy
             ? ([
-                ["Least sessions of each arm", policy.least_units.map(count).join(", ")],
+                ["Minimum sessions per arm", policy.least_units.map(count).join(", ")],
                 ["Budget of evidence", `${count(policy.most_units + release.more_units)} sessions`],
               ] as [string, React.ReactNode][])
             : []),

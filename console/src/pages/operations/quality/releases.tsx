@@ -68,7 +68,7 @@ export function Releases() {
     },
     {
       id: "why",
-      heading: "Why it is there",
+      heading: "Why it is at this stage",
       value: (row) => row.waits_for || row.reason,
       cell: (row) => (
         <span className="why-cell">
@@ -126,8 +126,8 @@ export function Releases() {
             <Empty title="No such release">Clear the filters, or choose another state.</Empty>
           ) : (
             <Empty title="No releases yet" action={start}>
-              Put the new version in a pool of its own. A release then moves the model’s sessions to it in
-              stages, and rolls it back if it is worse.
+              Put the new version in a pool of its own. A release then moves the model’s sessions to that pool
+              in stages, and moves them back if the new version is worse.
             </Empty>
           )
         }

@@ -108,9 +108,9 @@ export function Reviews() {
           <Loading lines={8} />
         ) : review === null ? (
           <div className="table-frame">
-            <Empty title={cast.length > 0 ? "All voted on" : "Nothing to review"}>
+            <Empty title={cast.length > 0 ? "You have voted on every pair" : "Nothing to review"}>
               Pairs come from running releases and projects with <code>allow_reviews</code>, once{" "}
-              <code>gateway.shadow.review_share</code> above 0. New pairs appear here by themselves.
+              <code>gateway.shadow.review_share</code> is above 0. New pairs appear here by themselves.
             </Empty>
           </div>
         ) : (
@@ -119,8 +119,8 @@ export function Reviews() {
             about={
               <>
                 {count(waiting)} {waiting === 1 ? "pair is" : "pairs are"} waiting for you
-                {cast.length > 0 && <>, {count(cast.length)} voted on now</>} · asked{" "}
-                <Time at={review.recorded_at} /> · {count(review.votes)} votes of others
+                {cast.length > 0 && <>, {count(cast.length)} voted on so far</>} · asked{" "}
+                <Time at={review.recorded_at} /> · {count(review.votes)} votes by others
               </>
             }
           >
@@ -157,7 +157,7 @@ export function Reviews() {
           </Card>
         )}
         <section className="stack-tight">
-          <h2>What was voted</h2>
+          <h2>Votes so far</h2>
           {sums.error ? (
             <ErrorNotice error={sums.error} retry={() => void sums.refetch()} />
           ) : !sums.data ? (
@@ -212,7 +212,7 @@ const COLUMNS: Column<Sums>[] = [
     heading: "Stage",
     value: (row) => row.stage_share,
     cell: (row) =>
-      row.stage_share === null ? <span className="quiet">not noted</span> : stageName(row.stage_share),
+      row.stage_share === null ? <span className="quiet">not recorded</span> : stageName(row.stage_share),
   },
   counted("reviews", "Pairs"),
   counted("waiting", "With texts"),
@@ -228,7 +228,7 @@ const COLUMNS: Column<Sums>[] = [
     value: (row) => row.preferred.value,
     cell: (row) =>
       row.preferred.value === null ? (
-        <span className="quiet">no vote decides</span>
+        <span className="quiet">no decisive vote</span>
       ) : (
         <>
           {percent(row.preferred.value, 0)}{" "}

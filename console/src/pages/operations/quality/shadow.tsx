@@ -24,11 +24,11 @@ type Measured = {
 const MEASURES: [Measured, string, "share" | "ratio"][] = [
   ["failed", "Copies that failed", "share"],
   ["late", "Copies that came too late", "share"],
-  ["baseline_failed", "Requests that failed before", "share"],
+  ["baseline_failed", "Requests that failed on their first engine", "share"],
   ["same_text", "The same text", "share"],
   ["same_text_greedy", "The same text, without sampling", "share"],
   ["agreed", "Equal tokens before the first difference", "share"],
-  ["same_finish", "The same reason for the end", "share"],
+  ["same_finish", "The same finish reason", "share"],
   ["same_tool_calls", "The same tool calls", "share"],
   ["baseline_json_valid", "Valid JSON, baseline", "share"],
   ["candidate_json_valid", "Valid JSON, candidate", "share"],

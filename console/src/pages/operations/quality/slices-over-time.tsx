@@ -51,7 +51,7 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
         <NightStatusCard />
         <div className="table-frame">
           <Empty title="No slice has been scored">
-            A finished run appears here with each slice. Start a run, or wait for the next night (
+            Finished runs appear here, slice by slice. Start a run, or wait for the next night (
             <code>evals.schedule</code>).
           </Empty>
         </div>
@@ -128,7 +128,7 @@ function SliceCard({ name, scores, looked, nights }: SliceCardProps) {
       about={
         newest && (
           <>
-            {percent(newest.score.value)} right in the newest run
+            {percent(newest.score.value)} correct in the newest run
             {goal !== null && <>, {percent(goal, 0)} is the goal</>}
           </>
         )
@@ -136,7 +136,7 @@ function SliceCard({ name, scores, looked, nights }: SliceCardProps) {
     >
       <div className="stack-tight">
         <IntervalChart
-          label={`${name}: share of right answers`}
+          label={`${name}: share of correct answers`}
           points={drawn}
           bounds={goal === null ? [] : [{ value: goal, label: `goal ${percent(goal, 0)}` }]}
           format={(value) => percent(value, 0)}
@@ -175,7 +175,8 @@ function SliceCard({ name, scores, looked, nights }: SliceCardProps) {
               domain={[-1, 1]}
             />
             <p className="quiet small">
-              A slice passes if the whole interval is above the bound, and fails if the interval is below 0.
+              A slice passes if the whole interval is above the bound, and fails if the whole interval is
+              below 0.
             </p>
           </>
         )}
@@ -204,7 +205,7 @@ const COLUMNS: Column<SliceScore>[] = [
   { id: "pool", heading: "Pool", value: (row) => row.pool ?? "as routed" },
   {
     id: "score",
-    heading: "Right",
+    heading: "Correct",
     right: true,
     value: (row) => row.score.value,
     cell: (row) => percent(row.score.value),

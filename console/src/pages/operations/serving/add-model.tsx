@@ -16,7 +16,7 @@ const DRIVERS = {
   tensorrt_llm: "trtllm-serve, for chat only",
   llama_cpp: "llama.cpp’s llama-server, with --metrics",
   embedded: "slipstream engine, on this machine or another one",
-  openai: "any other server of OpenAI’s API, such as Ollama or a hosted provider",
+  openai: "any other OpenAI-compatible server, such as Ollama or a hosted provider",
 } as const;
 type Driver = keyof typeof DRIVERS;
 const NEW_ENGINE = "";
@@ -84,8 +84,8 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
       onClose={onClose}
     >
       <Notice>
-        For a model on the machine of “slipstream up”, run <code>slipstream up --chat-model NAME|FILE</code>{" "}
-        instead, which starts the engine and adds the model.
+        For a model on the machine where “slipstream up” runs, run{" "}
+        <code>slipstream up --chat-model NAME|FILE</code> instead, which starts the engine and adds the model.
       </Notice>
       <div className="grid-2">
         <TextField
@@ -94,7 +94,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
           required
           pattern={NAME}
           autoFocus
-          error={taken ? "A pool has this name: choose it under “Served by”." : undefined}
+          error={taken ? "A pool already has this name: choose it under “Served by”." : undefined}
           value={name}
           onChange={(event) => setName(event.currentTarget.value)}
         />
@@ -135,8 +135,8 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
             </SelectField>
             <EngineUrl value={url} onChange={setUrl} onBlur={() => ask(driver)} said={reported(engine)} />
             <TextField
-              label="File of its API key"
-              hint="A path on the gateways’ machines. If empty, the deployment’s token is sent, for engines of your own."
+              label="API key file"
+              hint="A path on the gateways’ machines. If empty, the deployment’s token is sent, which suits your own engines."
               value={keyFile}
               onChange={(event) => setKeyFile(event.currentTarget.value)}
             />
@@ -144,7 +144,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         )}
         <TextField
           label="The engine’s name for it"
-          hint="If the engine uses another name than the one above (engine_model)."
+          hint="If the engine uses a different name from the one above (engine_model)."
           value={engineModel}
           onChange={(event) => setEngineModel(event.currentTarget.value)}
         />
@@ -187,7 +187,7 @@ export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: 
         label="Id"
         required
         pattern={NAME}
-        error={taken ? "A replica of this pool has this id." : undefined}
+        error={taken ? "A replica of this pool already has this id." : undefined}
         value={id}
         onChange={(event) => setId(event.currentTarget.value)}
       />
@@ -252,7 +252,8 @@ function useProbe(...asked: string[]) {
 function reported({ data, error, isPending }: UseMutationResult<Schemas["ReportedModels"], Error, Driver>) {
   if (isPending) return "Reading the engine’s models…";
   if (error) return error.message;
-  return data && `It serves ${data.data.map(worded).join("; ") || "no models in its list"}.`;
+  if (!data) return undefined;
+  return data.data.length > 0 ? `It serves ${data.data.map(worded).join("; ")}.` : "It lists no models.";
 }
 
 const worded = ({ name, context_tokens }: Schemas["ReportedModel"]) =>
@@ -272,7 +273,7 @@ function EngineUrl({
   return (
     <TextField
       label="Engine’s URL"
-      hint={said ?? "The address for gateways and the router, such as http://10.0.0.10:8000."}
+      hint={said ?? "The address that gateways and the router use, such as http://10.0.0.10:8000."}
       required
       type="url"
       value={value}

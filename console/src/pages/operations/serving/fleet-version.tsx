@@ -64,7 +64,7 @@ export function FleetVersion() {
         newest.data &&
         canOperate("fleet.write") && (
           <Button kind="danger" onClick={() => setReturning(true)}>
-            Go back to it
+            Go back to this version
           </Button>
         )
       }
@@ -92,7 +92,7 @@ export function FleetVersion() {
           </Filters>
           <Differences lines={found.differences} />
         </Card>
-        <Card title="Models" about={`${count(found.models.length)} by this version.`}>
+        <Card title="Models" about={`${count(found.models.length)} in this version.`}>
           <Table
             label="Models"
             columns={[
@@ -195,7 +195,7 @@ function GoBack({ version, current, onClose }: { version: number; current: numbe
       onConfirm={() => back.mutate(undefined)}
       onClose={onClose}
     >
-      <p>This makes a new version with the contents of version {version} . No engine starts or stops.</p>
+      <p>This makes a new version with the contents of version {version}. No engine starts or stops.</p>
       {tried.data && <Differences lines={tried.data.differences} />}
     </Confirm>
   );

@@ -42,7 +42,7 @@ export function FleetVersions() {
   return (
     <Page
       title="Versions of the fleet"
-      about="Every change of models, pools and replicas makes a version; the newest is in force."
+      about="Every change to models, pools and replicas makes a version; the newest is in force."
       crumbs={[
         <Link key="fleet" to="/operations/fleet">
           Fleet

@@ -177,7 +177,7 @@ function Standing({ routerVersion }: { routerVersion: number | undefined }) {
           { id: "gateway", heading: "Gateway", value: (row) => row.instance },
           {
             id: "version",
-            heading: "Serves by",
+            heading: "Version in use",
             value: (row) => row.version,
             cell: (row) => (
               <span className="row">
@@ -212,7 +212,7 @@ function Standing({ routerVersion }: { routerVersion: number | undefined }) {
         ]}
         list={gateways}
         rowKey={(row) => row.instance}
-        empty={<Empty title="No gateway has reported within a day" />}
+        empty={<Empty title="No gateway has reported in the last day" />}
       />
     </Card>
   );

@@ -74,7 +74,7 @@ export function PoolPage() {
               { name: "Running", value: count(seen.replicas.reduce((all, each) => all + each.leases, 0)) },
               { name: "Waiting for a slot", value: count(seen.queued) },
               { name: "Models", value: count(served?.length) },
-              { name: "Price of a replica’s hour", value: priceOf(pool.data, money) },
+              { name: "Price per replica-hour", value: priceOf(pool.data, money) },
             ]}
           />
         )}
@@ -121,7 +121,7 @@ export function PoolPage() {
               csvName={`models-${name}`}
               empty={
                 <Empty title="No model names this pool">
-                  Its engines are idle. Add a model that it serves, start a release on it, or remove it.
+                  Its engines are idle. Add a model that it serves, start a release to it, or remove it.
                 </Empty>
               }
             />
@@ -185,10 +185,10 @@ function factsOf(pool: Pool): [string, string][] {
     ["Hardware", pool.hardware],
     ["Tensor parallel", pool.tensor_parallel ? count(pool.tensor_parallel) : ""],
     [
-      "Requests at once, each replica",
+      "Concurrent requests per replica",
       pool.max_concurrency ? `${count(pool.max_concurrency)} at most` : "measured",
     ],
-    ["Adapters at once, each replica", pool.max_adapters ? `${count(pool.max_adapters)} at most` : "none"],
+    ["Concurrent adapters per replica", pool.max_adapters ? `${count(pool.max_adapters)} at most` : "none"],
     ["Engines schedule by priority", pool.request_priorities ? "yes" : "no"],
     ["Separate cache for each organization", pool.cache_salt ? "yes" : "no"],
   ];

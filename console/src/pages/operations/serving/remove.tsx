@@ -31,7 +31,10 @@ export function Remove({ what, onClose }: { what: Removable; onClose: () => void
       onClose={onClose}
     >
       {"model" in what ? (
-        <p>New requests for this model get status 404. Running requests end normally. Its usage stays.</p>
+        <p>
+          New requests for this model get status 404. Running requests end normally. Its usage records are
+          kept.
+        </p>
       ) : wholePool ? (
         <p>The pool and its replicas leave the fleet. Their engines keep running.</p>
       ) : (

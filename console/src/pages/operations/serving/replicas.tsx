@@ -76,7 +76,7 @@ export function Replicas({
     },
     {
       id: "engine",
-      heading: "Runs + waits",
+      heading: "Running + waiting",
       right: true,
       value: (row) => row.running + row.waiting,
       cell: (row) => `${count(row.running)} + ${count(row.waiting)}`,
@@ -92,7 +92,7 @@ export function Replicas({
           {row.prefill_tokens_per_s > 0 && (
             <>
               <br />
-              <small className="quiet">{short(row.prefill_tokens_per_s)} each second</small>
+              <small className="quiet">{short(row.prefill_tokens_per_s)} per second</small>
             </>
           )}
         </>
