@@ -396,7 +396,7 @@ async def test_a_change_is_noted_and_forgotten(owner: Console, database: asyncpg
     subject = str(await database.fetchval("SELECT id FROM gateway.changes WHERE name = 'prefix caching'"))
     await row.get_by_role("button", name="Actions for prefix caching").click()
     await page.get_by_role("menuitem", name="Delete…").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await row.wait_for(state="detached")
     assert await audited(database, subject) == ["change.create", "change.delete"]
 
