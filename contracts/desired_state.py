@@ -71,7 +71,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """Other names clients may use."""
     task: Task = Task.TEXT
     """`text` generates text. `embedding` serves `/v1/embeddings` alone, `rerank` serves `/v1/rerank` and `/v1/score`
-    alone: drivers `sglang`, `vllm` and `openai`, and for embeddings `embedded`."""
+    alone: drivers `sglang`, `vllm`, `openai` and `llama_cpp`, and for embeddings `embedded`."""
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
     """A sentence on the model and its use; `/v1/models` and the playground show it."""
     tokenizer: str | None = None

@@ -77,6 +77,10 @@ _TOO_LONG = (
     re.compile(
         r"request \((?P<prompt>\d{1,9}) tokens\) exceeds the available context size \((?P<limit>\d{1,9}) tokens\)"
     ),
+    # llama.cpp: a text for a vector must fit its physical batch, and it answers 500
+    re.compile(
+        r"input \((?P<prompt>\d{1,9}) tokens\) is too large to process.{0,100}?batch size: (?P<limit>\d{1,9})\)"
+    ),
 )
 _VALIDATION = re.compile(
     r"'loc': (?:\('body', '|'body\.)(?P<field>\w{1,100}).{0,500}?'msg': (?P<quote>['\"])(?P<said>.{0,400}?)(?P=quote)",
@@ -175,6 +179,13 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
             "The model is misconfigured here: its engine does not serve it. Tell the operator, with this answer's "
             "x-request-id.",
             detail=f"{reason}; {NAMES_HINT}",
+        )
+    if status == 501:
+        # llama.cpp, of vectors, scores or chat that it was not started for: its sentence names the flag
+        return EngineFailed(
+            "The model is misconfigured here: its engine was not started for such requests. Tell the operator, with "
+            "this answer's x-request-id.",
+            detail=reason,
         )
     if said.code == EngineLoop.code:
         return EngineFailed(

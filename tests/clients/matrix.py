@@ -3,11 +3,12 @@
     python -m tests.clients.matrix [--client openai_python ...] [--environments FOLDER] [--page FILE]
 
 A client is a file in `rows/`: its first lines name it and pin its packages, its functions are the features that it
-has. The first run installs each client in an environment of its own (build/clients); a client that cannot be installed
-is shown as such. All clients use one deployment, whose engine follows schemas and calls tools (`engine.py`). A feature
-works if the client's own check passes and the gateway has seen and served the request that belongs to it. Results are
-kept with the environments; the table is of the last ones of every client, on standard output without --page. Exit code
-1: a feature failed that no line beginning with `known:` in the client's file explains.
+has. The first run installs each client in an environment of its own (build/clients), and the load tools in the one of
+`benchmarks.client_tools`, 4 GB; a client that cannot be installed is shown as such. All clients use one deployment,
+whose engine follows schemas and calls tools (`engine.py`). A feature works if the client's own check passes and the
+gateway has seen and served the request that belongs to it. Results are kept with the environments; the table is of the
+last ones of every client, on standard output without --page. Exit code 1: a feature failed that no line beginning with
+`known:` in the client's file explains.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.client_tool_runs import environment as load_tools
+from benchmarks.client_tools import VENV
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.pooling import Task
@@ -37,7 +40,7 @@ from tests.deployment import ROOT, Deployment, deployment
 HERE = Path(__file__).parent
 ROWS = HERE / "rows"
 ENVIRONMENTS = ROOT / "build" / "clients"
-RESULT = "result.json"
+MARK, RESULT = "installed.json", "result.json"
 LIMITED_PER_MINUTE = 10
 """A request every six seconds once they are used up: clients wait that long."""
 CLIENT_S = 900.0
@@ -74,14 +77,15 @@ INFERENCE = ("/chat/completions", "/completions", "/responses", "/messages", "/e
 
 
 class Client(msgspec.Struct, frozen=True):
-    """A row. pip, npm: its pinned packages. api: the paths it may use; empty: any. known: reasons of failures that
-    are the client's own, by feature."""
+    """A row. pip, npm: its pinned packages. is_load_tool: they are in the environment of `benchmarks.client_tools`.
+    known: reasons of failures that are the client's own, by feature."""
 
     file: Path
     title: str
     pip: tuple[str, ...]
     npm: tuple[str, ...]
     known: dict[str, str]
+    is_load_tool: bool = False
 
     @property
     def name(self) -> str:
@@ -92,6 +96,16 @@ class Client(msgspec.Struct, frozen=True):
     def version(self) -> str:
         """Of its first package."""
         return re.split(r"==|(?<=.)@", [*self.pip, *self.npm][0])[-1]
+
+    def folder(self, environments: Path) -> Path:
+        """Its environment."""
+        return VENV if self.is_load_tool else environments / self.name
+
+    def is_installed(self, environments: Path) -> bool:
+        """Whether a run need not install it; maybe in other versions."""
+        if self.is_load_tool:
+            return load_tools.is_ready(VENV)
+        return (self.folder(environments) / MARK).is_file()
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -110,17 +124,17 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def read_client(file: Path) -> Client:
-    """The comments at the top of a row's file: `client:`, `pip:`, `npm:` and `known:` lines."""
-    found: dict[str, list[str]] = {"client": [], "pip": [], "npm": [], "known": []}
+    """The comments at the top of a row's file: `client:`, `pip:`, `npm:`, `environment:` and `known:` lines."""
+    found: dict[str, list[str]] = {"client": [], "pip": [], "npm": [], "environment": [], "known": []}
     for line in file.read_text().splitlines():
-        matched = re.match(r"(?:#|//) (client|pip|npm|known): (.+)", line)
+        matched = re.match(r"(?:#|//) (client|pip|npm|environment|known): (.+)", line)
         if not matched:
             break
         found[matched[1]].append(matched[2])
     [title] = found["client"]
     known = dict(line.split(" ", 1) for line in found["known"])
     pip, npm = (tuple(" ".join(found[kind]).split()) for kind in ("pip", "npm"))
-    return Client(file, title, pip, npm, known)
+    return Client(file, title, pip, npm, known, found["environment"] == [VENV.name])
 
 
 def clients() -> list[Client]:
@@ -130,7 +144,13 @@ def clients() -> list[Client]:
 
 def prepare(client: Client, folder: Path) -> str:
     """Install it if it is not installed in these versions. Returns the reason if it cannot be."""
-    mark, wanted = folder / "installed.json", json.dumps([client.pip, client.npm])
+    if client.is_load_tool:
+        try:
+            load_tools.prepare(folder)
+        except SystemExit:  # its line is on the standard error
+            return "`python -m benchmarks.client_tools` cannot install the load tools"
+        return ""
+    mark, wanted = folder / MARK, json.dumps([client.pip, client.npm])
     if mark.is_file() and mark.read_text() == wanted:
         return ""
     shutil.rmtree(folder, ignore_errors=True)
@@ -255,12 +275,14 @@ async def all_rows(chosen: Sequence[Client], environments: Path) -> list[Row]:
     ):
         environment = await environment_of(platform, seen.url)
         for client in chosen:
-            folder = environments / client.name
+            folder = client.folder(environments)
             print(f"{client.title} …", file=sys.stderr, flush=True)
             absent = await asyncio.to_thread(prepare, client, folder)
             row = Row(client, {}, absent) if absent else await run(client, environment, folder, seen, engine)
             row = msgspec.structs.replace(row, date=datetime.datetime.now(datetime.UTC).date())
-            (environments / client.name / RESULT).write_bytes(msgspec.json.encode(row, enc_hook=str))
+            result = environments / client.name / RESULT
+            result.parent.mkdir(parents=True, exist_ok=True)
+            result.write_bytes(msgspec.json.encode(row, enc_hook=str))
             rows.append(row)
             failed = row.absent or ", ".join(f"{name}: {why}" for name, why in row.results.items() if why)
             print(f"{client.title}: {failed or 'all work'}", file=sys.stderr, flush=True)
@@ -289,8 +311,7 @@ def page(rows: Sequence[Row]) -> str:
         "`python -m tests.clients.matrix` wrote this page. It runs each client against a deployment whose",
         "engine calls tools, thinks and follows schemas. **yes**: the client's own check passed, and the gateway",
         "served the request. **no**: the reason is below. **–**: the client does not have it, or no check of it is",
-        "written. The load tools aiperf, guidellm, `sglang.bench_serving` and `vllm bench serve` have a comparison",
-        "with the ledger of their own: `python -m benchmarks.client_tools`.",
+        "written. `python -m benchmarks.client_tools` compares the load tools' tokens with the ledger's.",
         "",
         "| client | version | run | " + " | ".join(feature.title for feature in FEATURES) + " |",
         "|---" * (len(FEATURES) + 3) + "|",

@@ -6,6 +6,7 @@ import datetime
 
 import pytest
 
+from benchmarks.client_tool_runs.environment import REQUIREMENTS
 from tests.clients.matrix import ENVIRONMENTS, FEATURES, Feature, Row, all_rows, clients, judged, page
 from tests.clients.witness import Exchange
 
@@ -38,9 +39,11 @@ def test_a_feature_works_if_the_gateway_served_its_request(
 
 def test_every_client_is_named_and_pinned() -> None:
     rows = clients()
-    assert len({client.title for client in rows}) == len(rows) >= 17
+    assert len({client.title for client in rows}) == len(rows) >= 22
+    of_tools = REQUIREMENTS.read_text().splitlines()
     for client in rows:
         packages = [*client.pip, *client.npm]
+        assert not client.is_load_tool or set(packages) <= set(of_tools), client.name
         assert packages, client.name
         assert all("==" in package or "@" in package[1:] for package in packages), client.name
 
@@ -58,7 +61,7 @@ def test_the_page_has_a_row_for_each_client_and_a_reason_for_each_no() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(7_200)
 async def test_the_installed_clients_work() -> None:
-    installed = [client for client in clients() if (ENVIRONMENTS / client.name / "installed.json").is_file()]
+    installed = [client for client in clients() if client.is_installed(ENVIRONMENTS)]
     if not installed:
         pytest.skip("CLIENTS NOT TESTED: `python -m tests.clients.matrix` installs them")
     rows = await all_rows(installed, ENVIRONMENTS)

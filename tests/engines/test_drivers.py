@@ -229,6 +229,7 @@ SGLANG_PATHS = (
 REFUSED = "The engine found the request invalid."
 TELL = "Tell the operator, with this answer's x-request-id."
 NOT_SERVED = f"The model is misconfigured here: its engine does not serve it. {TELL}"
+NOT_STARTED_FOR = f"The model is misconfigured here: its engine was not started for such requests. {TELL}"
 NO_CREDIT = f"The engine's provider does not serve this deployment's account. {TELL}"
 
 
@@ -257,6 +258,7 @@ def nested(message: str, code: Any = None) -> bytes:
         (401, "Unauthorized", EngineFailed, "The engine does not accept the API key it is sent."),
         (404, "The model `a` does not exist. Did you mean 'b'?", EngineFailed, NOT_SERVED),
         (404, "", EngineFailed, NOT_SERVED),
+        (501, "This server does not support reranking. Start it with `--reranking`", EngineFailed, NOT_STARTED_FOR),
         (400, 'can only concatenate str (not "list") to str', EngineRefused, REFUSED),
         (400, "'dict object' has no attribute 'content' None", EngineRefused, REFUSED),
         (400, "'NoneType' object is not iterable", EngineRefused, REFUSED),
@@ -339,6 +341,10 @@ def test_the_log_is_told_what_an_engine_that_does_not_know_the_model_says(name: 
             (2048, 2000, 500),
         ),
         ("the request (3000 tokens) exceeds the available context size (2048 tokens)", (2048, 3000, 0)),
+        (
+            "input (3000 tokens) is too large to process. increase the physical batch size (current batch size: 2048)",
+            (2048, 3000, 0),
+        ),
         (str(ContextTooLong(limit_tokens=2048, prompt_tokens=3000, output_tokens=1, param="x")), (2048, 3000, 0)),
         (str(ContextTooLong(limit_tokens=2048, prompt_tokens=2000, output_tokens=500, param="x")), (2048, 2000, 500)),
     ],

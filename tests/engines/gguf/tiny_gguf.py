@@ -48,13 +48,17 @@ def weights_of(config: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def write_gguf(
-    path: Path, config: dict[str, Any] = LLAMA, kind: str = "F32", changed: Mapping[str, Any] | None = None
+    path: Path,
+    config: dict[str, Any] = LLAMA,
+    kind: str = "F32",
+    changed: Mapping[str, Any] | None = None,
+    head: np.ndarray | None = None,
 ) -> Path:
     """The file, with the shipped chat model's vocabulary. changed: entries that are another, by the last part of their
-    names; None: there is none."""
+    names; None: there is none. head: of a model that scores, a row for each label."""
     name = NAMES[config["architectures"][0]]
     writer = gguf.GGUFWriter(str(path), name)
-    head = config["head_dim"]
+    head_dim = config["head_dim"]
     entries: dict[str, Any] = {
         f"{name}.block_count": config["num_hidden_layers"],
         f"{name}.context_length": config["max_position_embeddings"],
@@ -62,9 +66,9 @@ def write_gguf(
         f"{name}.feed_forward_length": config["intermediate_size"],
         f"{name}.attention.head_count": config["num_attention_heads"],
         f"{name}.attention.head_count_kv": config["num_key_value_heads"],
-        f"{name}.attention.key_length": head,
-        f"{name}.attention.value_length": head,
-        f"{name}.rope.dimension_count": head,
+        f"{name}.attention.key_length": head_dim,
+        f"{name}.attention.value_length": head_dim,
+        f"{name}.rope.dimension_count": head_dim,
         f"{name}.rope.freq_base": config["rope_theta"],
         f"{name}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
         **_vocabulary(),
@@ -86,6 +90,8 @@ def write_gguf(
         else:
             packed = gguf.quants.quantize(np.ascontiguousarray(rows, np.float32), quantized)
         writer.add_tensor(stored, packed, raw_dtype=quantized)
+    if head is not None:
+        writer.add_tensor("cls.output.weight", head.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
