@@ -75,7 +75,9 @@ def with_replicas(settings: Settings, port_of: Callable[[str], int]) -> Settings
     pools = tuple(_with_replicas(settings, pool, port_of) if pool.name in local else pool for pool in settings.pools)
     folders = {pool.name: pool.launch.model for pool in pools if pool.name in local and pool.launch is not None}
     models = tuple(_with_tokenizer(model, folders.get(model.pool)) for model in settings.models)
-    return msgspec.structs.replace(settings, models=models, pools=pools)
+    own = tuple(replica.url for pool in pools if pool.name in local for replica in pool.replicas)
+    router = msgspec.structs.replace(settings.router, own_engines=(*settings.router.own_engines, *own))
+    return msgspec.structs.replace(settings, models=models, pools=pools, router=router)
 
 
 def with_saved_ports(settings: Settings) -> Settings:
