@@ -16,6 +16,7 @@ import msgspec
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError
 from infra.local.config import MOST_SECONDS, LocalConfig
+from infra.local.leftovers import descendants, kill
 from infra.local.log_file import SUPERVISOR, last_line, rotate
 from infra.local.private import free_space
 from infra.local.spawn import Launch, spawn
@@ -238,6 +239,14 @@ class Child:
             return False
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """Its descendants end after it, also those that left its process group."""
+        below = await asyncio.to_thread(descendants, process.pid)
+        try:
+            await self._end_leader(process)
+        finally:
+            kill(below)
+
+    async def _end_leader(self, process: asyncio.subprocess.Process) -> None:
         timeout_s = self._config.stop_timeout_s + self.spec.drain_s
         for signal_number in dict.fromkeys((self.spec.stop_signal, self.spec.launch.death_signal)):
             with contextlib.suppress(ProcessLookupError):
