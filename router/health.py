@@ -20,8 +20,6 @@ import msgspec
 from contracts.background_task import BackgroundTask
 from contracts.errors import ConnectionsExhausted, SlipstreamError
 from engines.drivers.base import Driver, EngineRequest, Load
-from engines.http.origin import Origin
-from engines.http.port_owner import port_fault
 from router.config import RouterConfig
 from router.core.events import ReplicaPolled
 
@@ -134,10 +132,9 @@ class HealthPoller:
         timeout_s = self._config.probe_timeout_s
         try:
             driver = self._driver_of(target.driver)
-            if target.url in self._config.own_engines:  # before the key leaves this process
-                fault = await asyncio.to_thread(port_fault, Origin.parse(target.url).port)
-                if fault:
-                    return fault, None
+            # before the key leaves this process
+            if target.url in self._config.own_engines and (fault := await _port_fault(target.url)):
+                return fault, None
             status, _ = await self._connections.fetch(target.url, driver.health(), timeout_s, pool_name=target.pool)
             if status in REFUSED:
                 return f"it refuses our key ({status}); see api_key_file and api_key_env of pool {target.pool!r}", None
@@ -178,3 +175,10 @@ class HealthPoller:
             else:
                 logger.info("%s reports its load again", target.url)
         return load
+
+
+async def _port_fault(url: str) -> str:
+    from engines.http.origin import Origin
+    from engines.http.port_owner import port_fault  # most routers have no engine of their own account
+
+    return await asyncio.to_thread(port_fault, Origin.parse(url).port)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -386,7 +385,7 @@ async def _with_port(
     return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, port=free))
 
 
-async def _reserved(host: str, port: int) -> socket.socket:
+async def _reserved(host: str, port: int) -> contextlib.ExitStack:
     """Raise ConfigError when the port stays taken. Gateways of a killed predecessor may hold it a moment longer."""
     deadline = time.monotonic() + PORT_WAIT_S
     while True:
