@@ -134,10 +134,6 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time between two polls of a healthy replica."""
     recovery_interval_s: Fixed[Annotated[float, msgspec.Meta(ge=0.01, le=60)]] = 0.25
     """Time between two polls of an unhealthy replica; one success brings it back."""
-    own_engines: tuple[str, ...] = ()
-    """URLs of engines on this machine that run under the router's account; `up` adds those that it starts by a launch.
-    The router sends them no key, and no request, while a program of an account other than its own and root listens on
-    their port."""
     probe_timeout_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 2.0
     """A replica that does not answer within this time fails the poll."""
     failure_threshold: Fixed[Annotated[int, msgspec.Meta(ge=1, le=100)]] = 3

@@ -75,9 +75,7 @@ def with_replicas(settings: Settings, port_of: Callable[[str], int]) -> Settings
     pools = tuple(_with_replicas(settings, pool, port_of) if pool.name in local else pool for pool in settings.pools)
     folders = {pool.name: pool.launch.model for pool in pools if pool.name in local and pool.launch is not None}
     models = tuple(_with_tokenizer(model, folders.get(model.pool)) for model in settings.models)
-    own = tuple(replica.url for pool in pools if pool.name in local for replica in pool.replicas)
-    router = msgspec.structs.replace(settings.router, own_engines=(*settings.router.own_engines, *own))
-    return msgspec.structs.replace(settings, models=models, pools=pools, router=router)
+    return msgspec.structs.replace(settings, models=models, pools=pools)
 
 
 def with_saved_ports(settings: Settings) -> Settings:
@@ -125,7 +123,9 @@ def _with_replicas(settings: Settings, pool: PoolSettings, port_of: Callable[[st
         launch, model=_located(pool, launch, trail), folder=folder, program=_found(pool, launch) or launch.program
     )
     slots = slots_of(pool, launch) if pool.driver == LLAMA_CPP else pool.max_concurrency
-    return msgspec.structs.replace(pool, replicas=replicas, local_replicas=1, launch=launch, max_concurrency=slots)
+    return msgspec.structs.replace(
+        pool, replicas=replicas, local_replicas=1, launch=launch, max_concurrency=slots, own_account=True
+    )
 
 
 def _require_possible(pool: PoolSettings, launch: LaunchConfig, trail: str) -> None:

@@ -52,9 +52,9 @@ async def test_health_and_load_are_reported_at_once(engines: FakeEngines) -> Non
 async def test_an_engine_of_this_account_gets_no_key_while_another_account_has_its_port(engines: FakeEngines) -> None:
     with listening_as_another_account() as port:
         url = f"http://127.0.0.1:{port}"
-        config = RouterConfig(own_engines=(url,), recovery_interval_s=0.01)
+        config = RouterConfig(recovery_interval_s=0.01)
         reports: asyncio.Queue[ReplicaPolled] = asyncio.Queue()
-        poller = HealthPoller(config, engines, lambda _: FakeDriver(), reports.put_nowait)
+        poller = HealthPoller(config, engines, lambda _: FakeDriver(), reports.put_nowait, {url})
         poller.follow({"r1": Target(url, "fake")})
         report = await reports.get()
         assert not report.healthy

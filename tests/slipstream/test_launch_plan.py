@@ -134,7 +134,7 @@ async def test_an_engine_whose_port_another_account_takes_is_given_up(tmp_path: 
     pool = _pool("chat", "llama_cpp", model, launch={"program": str(_fake(tmp_path / "bin"))})
     settings, (engine,) = _planned(_settings(tmp_path / "data", pool))
     settings.data.prepare()
-    assert settings.router.own_engines == (engine.replica.url,)
+    assert settings.own_engines == (engine.replica.url,)
     settings.data.engine_script(engine.name).write_text("exec sleep 600")  # it loads, and listens later
     spec = Processes(settings, []).launched(engine)
     child = Child(spec, tmp_path / "log", settings.local)
