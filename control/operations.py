@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from control.api.api import AdminApi
 from control.api.events.route import events_route
-from control.api.operation import Operation, delete, get, patch, post, put, report
+from control.api.operation import Operation, ask, delete, get, patch, post, put, report
 from control.api.request import BoundedRequest, require_known_parameters, require_permission
 from control.api.route_handlers import controller
 from control.audit import audit_log
@@ -247,7 +247,7 @@ CONTROLLERS = (
         put(models.put_model, Can.FLEET_WRITE, "/{model_name}", operator_only=True, versioned=True),
         delete(models.delete_model, Can.FLEET_WRITE, "/{model_name}", operator_only=True, versioned=True),
     ),
-    controller("/engine-models", report(models.list_engine_models, Can.FLEET_WRITE, operator_only=True)),
+    controller("/engine-models", ask(models.list_engine_models, Can.FLEET_WRITE, operator_only=True)),
     controller(
         "/aliases/{alias}",
         put(models.put_alias, Can.FLEET_WRITE, operator_only=True, versioned=True),

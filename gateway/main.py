@@ -9,7 +9,6 @@ import logging
 import os
 import resource
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -49,14 +48,17 @@ async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surr
     from gateway.http.listener import bind
     from gateway.http.server import http_server
     from gateway.http.service_manager import READY, STOPPING, inherited_listener, notify
+    from gateway.own_port import own_port
 
     certificate = certificate_of(config.tls)
     limits = fitting(config.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     listener = inherited_listener(os.environ, os.getpid(), config.port)
-    if listener is None:
-        _refuse_strangers_port(config.host, config.port, place.journal_folder)
-        listener = bind(config.host, config.port)
-    with contextlib.closing(listener):
+    with contextlib.ExitStack() as held:
+        if listener is None:
+            kept = surroundings.port_kept
+            held.enter_context(await own_port(config.host, config.port, place.journal_folder, kept=kept))
+            listener = bind(config.host, config.port)
+        held.enter_context(contextlib.closing(listener))
         async with running_services(config, place, surroundings) as services, contextlib.AsyncExitStack() as stack:
             mounted = None if surroundings.mount is None else surroundings.mount(services)
             if mounted is not None:
@@ -90,24 +92,6 @@ async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surr
             _rest_garbage_collector()
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             await server.serve()
-
-
-def _refuse_strangers_port(host: str, port: int, journals: Path) -> None:
-    """Refuse to share a port with another deployment's gateway: the kernel distributes connections among all listeners,
-    so each would get customers of the other. Gateways of one deployment are known by their journals, which lie in one
-    folder.
-
-    Raises ConfigError when a program listens on the port and no gateway of this deployment runs.
-    """
-    from gateway.http.listener import listened_on
-    from gateway.metering.journal.folder import writers
-
-    if listened_on(host, port) and not writers(journals):
-        raise ConfigError(
-            f"gateway.port: cannot listen on {host}:{port}: another program does, which may be another deployment's "
-            f"gateway (none of this one's runs, by {journals}); stop it, or choose another port",
-            param="gateway.port",
-        )
 
 
 async def _ready(services: Services) -> None:

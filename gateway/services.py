@@ -85,3 +85,5 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Called for each budget that has reached a threshold."""
     mount: Callable[[Services], MountedApp] | None = None
     """Creates the application next to inference; None: none on this port."""
+    port_kept: bool = False
+    """`slipstream up` reserves the port for this deployment's gateways."""

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -64,8 +64,12 @@ class HealthPoller:
         connections: Fetch,
         driver_of: Callable[[str], Driver],
         report: Callable[[ReplicaPolled], None],
+        own_engines: Collection[str] = (),
     ) -> None:
+        """own_engines: URLs of engines on this machine that run under this account. They are sent no key while a
+        program of another account listens on their port."""
         self._config = config
+        self._own_engines = frozenset(own_engines)
         self._connections = connections
         self._driver_of = driver_of
         self._report = report
@@ -132,6 +136,9 @@ class HealthPoller:
         timeout_s = self._config.probe_timeout_s
         try:
             driver = self._driver_of(target.driver)
+            # before the key leaves this process
+            if target.url in self._own_engines and (fault := await _port_fault(target.url)):
+                return fault, None
             status, _ = await self._connections.fetch(target.url, driver.health(), timeout_s, pool_name=target.pool)
             if status in REFUSED:
                 return f"it refuses our key ({status}); see api_key_file and api_key_env of pool {target.pool!r}", None
@@ -172,3 +179,10 @@ class HealthPoller:
             else:
                 logger.info("%s reports its load again", target.url)
         return load
+
+
+async def _port_fault(url: str) -> str:
+    from engines.http.origin import Origin
+    from engines.http.port_owner import port_fault  # most routers have no engine of their own account
+
+    return await asyncio.to_thread(port_fault, Origin.parse(url).port)

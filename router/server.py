@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError
@@ -60,8 +60,10 @@ class RouterServer:
         connections: Fetch,
         driver_of: Callable[[str], Driver],
         follow_pools: Callable[[tuple[Pool, ...]], None] = lambda pools: None,
+        own_engines: Collection[str] = (),
     ) -> None:
-        """follow_pools: receives the pools in force before their replicas are polled, so that their keys are known."""
+        """follow_pools: receives the pools in force before their replicas are polled, so that their keys are known.
+        own_engines: see `HealthPoller`."""
         self.config = config
         self.epoch = uuid.uuid4().hex
         self.port = 0
@@ -78,7 +80,7 @@ class RouterServer:
         self.connections: dict[int, GatewayConnection] = {}
         self._tokens = tokens
         self._follow_pools = follow_pools
-        self._poller = HealthPoller(config, connections, driver_of, self._polled)
+        self._poller = HealthPoller(config, connections, driver_of, self._polled, own_engines)
         self._lost_reports = LostReports()
         self._prober = GenerationProber(connections, driver_of, self.handle)
         self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Collection
 
 import uvloop
 
@@ -20,10 +21,16 @@ from telemetry.config import TracingConfig
 from telemetry.start import running_tracing
 
 
-async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys, tracing: TracingConfig) -> None:
+async def serve(
+    config: RouterConfig,
+    tokens: RouterTokens,
+    keys: EngineKeys,
+    tracing: TracingConfig,
+    own_engines: Collection[str] = (),
+) -> None:
     """Run a router until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
     connections = EngineConnections(keys)
-    server = RouterServer(config, tokens, connections, drivers.get, keys.follow)
+    server = RouterServer(config, tokens, connections, drivers.get, keys.follow, own_engines)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,6 +47,13 @@ async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys, tr
                 await connections.close()
 
 
-def main(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys, tracing: TracingConfig | None = None) -> None:
-    """Entry point of `slipstream router`. keys: sent with its polls of engines. tracing: None: off."""
-    uvloop.run(serve(config, tokens, keys, tracing or TracingConfig()))
+def main(
+    config: RouterConfig,
+    tokens: RouterTokens,
+    keys: EngineKeys,
+    tracing: TracingConfig | None = None,
+    own_engines: Collection[str] = (),
+) -> None:
+    """Entry point of `slipstream router`. keys: sent with its polls of engines. tracing: None: off. own_engines: see
+    `HealthPoller`."""
+    uvloop.run(serve(config, tokens, keys, tracing or TracingConfig(), own_engines))

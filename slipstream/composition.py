@@ -61,11 +61,14 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
 def surroundings(settings: Settings, place: InstanceConfig) -> Surroundings:
     """What a gateway of these settings is handed. Raises ConfigError where a secret is missing."""
 
+    from infra.local.lock import held  # workers have no gateway
+
     def seeding(store: DesiredStateStore) -> Seeding:
         return Seeding(store, place.instance, place.models, place.pools)
 
     mount = _mount(settings) if settings.control.mounted else None
-    return Surroundings(seeding=seeding, crossing=tell_crossing, mount=mount)
+    kept = held(settings.data.lock_file)
+    return Surroundings(seeding=seeding, crossing=tell_crossing, mount=mount, port_kept=kept)
 
 
 def _mount(settings: Settings) -> Callable[[Services], ControlPlane]:

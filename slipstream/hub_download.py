@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from slipstream.machine import memory_bytes
+from engines.embedded.cores import memory_bytes
 
 WANTED = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",

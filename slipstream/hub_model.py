@@ -33,6 +33,12 @@ def is_hub_name(name: str | None) -> bool:
     return name is not None and NAME.fullmatch(name) is not None and not Path(name).exists()
 
 
+def names_hub_model(settings: Settings) -> bool:
+    """Whether `with_hub_models` replaces a name."""
+    engines = [pool.engine.model for pool in settings.pools if pool.engine is not None]
+    return any(map(is_hub_name, [*(getattr(settings.local, field) for field in LOCAL), *engines]))
+
+
 async def with_hub_models(settings: Settings, models: Path, say: Say) -> Settings:
     """The settings with folders in place of names. models: the folder for them. say: prints progress.
 

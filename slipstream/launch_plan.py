@@ -123,7 +123,9 @@ def _with_replicas(settings: Settings, pool: PoolSettings, port_of: Callable[[st
         launch, model=_located(pool, launch, trail), folder=folder, program=_found(pool, launch) or launch.program
     )
     slots = slots_of(pool, launch) if pool.driver == LLAMA_CPP else pool.max_concurrency
-    return msgspec.structs.replace(pool, replicas=replicas, local_replicas=1, launch=launch, max_concurrency=slots)
+    return msgspec.structs.replace(
+        pool, replicas=replicas, local_replicas=1, launch=launch, max_concurrency=slots, own_account=True
+    )
 
 
 def _require_possible(pool: PoolSettings, launch: LaunchConfig, trail: str) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from engines.embedded.cores import memory_bytes
+
 GPU_PROGRAM = (
     "import torch; print(torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else 0)"
 )
-CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -33,15 +34,6 @@ def this_machine(*, with_gpu: bool) -> Machine:
         gpu_memory_bytes=_gpu_memory_bytes() if with_gpu else 0,
         native_bfloat16=_native_bfloat16(),
     )
-
-
-def memory_bytes() -> int:
-    """Of the machine, or what a container is given of it."""
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        return min(whole, int(CGROUP_MEMORY.read_text()))
-    except (OSError, ValueError):  # no such group, or "max": no limit
-        return whole
 
 
 def _gpu_memory_bytes() -> int:

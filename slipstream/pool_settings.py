@@ -27,6 +27,11 @@ class PoolSettings(Pool, frozen=True, forbid_unknown_fields=True, omit_defaults=
     """How engines of other projects are started. With `replicas`, they are started elsewhere, by the commands that
     `slipstream tools engines render` prints. Without, `up` starts them on this machine by the same commands."""
 
+    own_account: bool = False
+    """Its engines run on the router's machine and under its account. The router then sends them no key, and no request,
+    while a program of another account listens on their port (Linux). `up` sets it for engines that it starts by a
+    launch."""
+
     @property
     def desired(self) -> Pool:
         """What of it is desired state."""

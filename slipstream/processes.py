@@ -102,20 +102,29 @@ class Processes:
 
     def launched(self, engine: LocalLaunch) -> ChildSpec:
         """An engine of another project, by its script; it serves once /health says so."""
+        from engines.http.port_owner import listening_uids, stranger, taken_by
         from slipstream.engine_log import failure_line
 
         url = urlsplit(engine.replica.url)
-        ask = answers(url.hostname or "", url.port or 0, "/health")
+        port = url.port or 0
+        ask = answers(url.hostname or "", port, "/health")
+
+        async def require_own_port() -> None:
+            uids = await asyncio.to_thread(listening_uids, port)
+            if account := stranger(uids or set()):
+                raise ConfigError(taken_by(port, account))
 
         async def is_ready() -> bool:
+            await require_own_port()
             if await ask():
                 return True
             await asyncio.sleep(LAUNCH_PROBE_S)  # another process's state
             return False
 
-        async def require_installed() -> None:
+        async def require_startable() -> None:
             if engine.unavailable_reason:
                 raise ConfigError(engine.unavailable_reason)
+            await require_own_port()
 
         return ChildSpec(
             name=engine.name,
@@ -123,7 +132,7 @@ class Processes:
             launch=Launch(argv=("/bin/sh", str(self._data.engine_script(engine.name))), folder=str(self._data.run)),
             url=engine.replica.url,
             probe=is_ready,
-            before_start=require_installed,
+            before_start=require_startable,
             ready_timeout_s=LAUNCH_READY_TIMEOUT_S,
             telling_line=failure_line,
         )

@@ -97,6 +97,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return tuple(pool.desired for pool in self.pools)
 
     @property
+    def own_engines(self) -> tuple[str, ...]:
+        """URLs of the engines that run under the router's account, on its machine."""
+        return tuple(replica.url for pool in self.pools if pool.own_account for replica in pool.replicas)
+
+    @property
     def currency(self) -> str:
         """What prices, budgets and invoices are in."""
         return self.gateway.admin.currency

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
@@ -36,7 +36,7 @@ from slipstream.database import fleet_warning, live_fleet, ownership_warning
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
-from slipstream.hub_model import with_hub_models
+from slipstream.hub_model import names_hub_model, with_hub_models
 from slipstream.launch_runner import LaunchedEngines
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.process_end import termination_signals
@@ -60,9 +60,9 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
     without it, another one is picked.
     """
     progress = Progress(quiet=quiet)
-    # Before anything is made, so that the usual mistakes cost no time and leave nothing behind.
-    settings = await with_hub_models(settings, settings.data.models, progress.say)
-    start_check.check(settings)
+    fetches = names_hub_model(settings)
+    if not fetches:  # before anything is made, so that the usual mistakes cost no time and leave nothing behind
+        start_check.check(settings)
     if probe and (faults := await engine_probe.probe(settings)):
         raise ConfigError("; ".join(faults))
     data = settings.data
@@ -70,27 +70,62 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
     lock = FolderLock(data.lock_file)
     lock.acquire()
     try:
-        ports = Ports(data.ports_file)
-        with contextlib.ExitStack() as kept:
-            chosen = port_chosen or bool(settings.gateway.console.public_url)  # which names the port
-            settings = await _with_port(settings, ports, progress, chosen, kept)
-            if not settings.control.mounted:
-                # let go at once: `slipstream control` does not share its port
-                (await _reserved(settings.control.host, settings.control.port)).close()
-            settings, model, lack = await _with_chat_model(settings, data, progress)
-            if model is not None:
-                kept.callback(model.close)
-            for warning in start_check.warnings(settings):
-                progress.say(f"warning: {warning}")
-            everything = Up(settings, data, ports, progress, model, lack)
-            kept.enter_context(listed(everything.targets, data.prometheus_targets))
-            await everything.run()
+        async with _controlled(data, progress) as control:
+            say = _fetching(control, progress)
+            if fetches:
+                settings = await with_hub_models(settings, data.models, say)
+                start_check.check(settings)
+            ports = Ports(data.ports_file)
+            with contextlib.ExitStack() as kept:
+                chosen = port_chosen or bool(settings.gateway.console.public_url)  # which names the port
+                settings = await _with_port(settings, ports, progress, chosen, kept)
+                if not settings.control.mounted:
+                    # let go at once: `slipstream control` does not share its port
+                    (await _reserved(settings.control.host, settings.control.port)).close()
+                settings, model, lack = await _with_chat_model(settings, data, say)
+                if model is not None:
+                    kept.callback(model.close)
+                for warning in start_check.warnings(settings):
+                    progress.say(f"warning: {warning}")
+                everything = Up(settings, data, ports, progress, control, model, lack)
+                kept.enter_context(listed(everything.targets, data.prometheus_targets))
+                await everything.run()
     finally:
         lock.release()
 
 
+@contextlib.asynccontextmanager
+async def _controlled(data: DataFolder, progress: Progress) -> AsyncIterator[ControlServer]:
+    """The control socket, while this task runs. A client that stops the `up` before there is a supervisor cancels this
+    task, and this is left as if the task had ended."""
+    task = asyncio.current_task()
+    assert task is not None
+    control = ControlServer(data.control_socket, task.cancel)
+    await control.start()
+    try:
+        yield control
+    except asyncio.CancelledError:
+        if not control.cancelled:
+            raise
+        task.uncancel()
+        progress.say("stopped")
+    finally:
+        await control.stop()
+
+
+def _fetching(control: ControlServer, progress: Progress) -> Callable[[str], None]:
+    """Says the progress of a fetch here, and to clients of the control socket."""
+
+    def say(text: str) -> None:
+        begins = text.startswith("fetching")
+        control.preparing = text if begins else f"{control.preparing.partition(':')[0]}: {text.strip()}"
+        progress.say(text)
+
+    return say
+
+
 async def _with_chat_model(
-    settings: Settings, data: DataFolder, progress: Progress
+    settings: Settings, data: DataFolder, say: Callable[[str], None]
 ) -> tuple[Settings, FetchedModel | None, str | None]:
     """Returns the settings with a chat model, the fetched model, and the reason why there is none. They stay as they
     are if they name a model."""
@@ -99,14 +134,14 @@ async def _with_chat_model(
         return settings, None, None
     model = None
     try:
-        model = await fetched_model.fetched(data.models, progress.say)
+        model = await fetched_model.fetched(data.models, say)
         local = msgspec.structs.replace(local, chat_model=str(model.path))
         chosen = msgspec.structs.replace(settings, local=local)
         start_check.check(chosen)
     except (NotFetched, ConfigError) as error:
         if model is not None:
             model.close()
-        progress.say(f"warning: the chat model {fetched_model.NAME} is not served: {error}")
+        say(f"warning: the chat model {fetched_model.NAME} is not served: {error}")
         return settings, None, str(error)
     return chosen, model, None
 
@@ -120,10 +155,12 @@ class Up:
         data: DataFolder,
         ports: Ports,
         progress: Progress,
+        control: ControlServer,
         model: FetchedModel | None = None,
         lack: str | None = None,
     ) -> None:
         """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none."""
+        self._control = control
         self._model = model
         self._lack = lack
         launched = launch_plan.local_pools(settings)
@@ -144,7 +181,6 @@ class Up:
 
     async def run(self) -> None:
         """Start, wait, stop. Whatever happens in between, every child is stopped in order."""
-        control = ControlServer(self._data.control_socket, self._supervisor, public_url(self._settings))
         _write_settings(self._data.settings_file, self._settings)
         for engine in self._engines:
             own = msgspec.structs.replace(self._settings, engine=engine.config)
@@ -157,7 +193,7 @@ class Up:
         loading = asyncio.create_task(launched.start(), name="start of launched engines")
         stopping = asyncio.create_task(self._supervisor.stop_requested.wait(), name="stop requested")
         try:
-            await control.start()
+            self._control.supervise(self._supervisor, public_url(self._settings))
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 print(await starting, flush=True)
@@ -172,7 +208,6 @@ class Up:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._supervisor.stop(STOP_STAGES)
-            await control.stop()
             if self._postgres is not None:
                 self._postgres.close()
         self._progress.say("stopped")
@@ -350,7 +385,7 @@ async def _with_port(
     return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, port=free))
 
 
-async def _reserved(host: str, port: int) -> socket.socket:
+async def _reserved(host: str, port: int) -> contextlib.ExitStack:
     """Raise ConfigError when the port stays taken. Gateways of a killed predecessor may hold it a moment longer."""
     deadline = time.monotonic() + PORT_WAIT_S
     while True:

@@ -205,7 +205,8 @@ class AdminApi:
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
         """The answer. Raises SlipstreamError; RateLimited for one expensive read too many, ServiceError while the
         database is away or all connections are in use."""
-
+        if operation.remote:
+            return AdminAnswer(operation.status, msgspec.json.encode(await operation.run(None, request.arguments)))
         until_s = asyncio.get_running_loop().time() + self._longest_report_s if operation.expensive else None
 
         async def answer(connection: asyncpg.Connection[Any]) -> AdminAnswer:

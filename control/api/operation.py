@@ -54,6 +54,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Changes the fleet: takes If-Match, and answers as a GET of it does with the version as ETag."""
     expensive: bool
     """Adds up rows of a stretch of time: it may take PostgreSQL seconds, so few run at once (read_places.py)."""
+    remote: bool
+    """Asks a server elsewhere, so it runs without a connection to the database: its service gets no call."""
     service: Service
     positional: tuple[type, ...]
     """Types of the service's parameters after the call; the first are the path's, in order."""
@@ -79,8 +81,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         """Its resource file, without folders; OpenAPI's tag."""
         return self.service.__module__.rpartition(".")[2]
 
-    async def run(self, call: AdminCall, arguments: dict[str, Any]) -> Any:
-        """Call the service. arguments: by the names of `_signature`."""
+    async def run(self, call: AdminCall | None, arguments: dict[str, Any]) -> Any:
+        """Call the service. call: None for a remote one. arguments: by the names of `_signature`."""
         path = [arguments[name].lstrip("/") if name in WITH_SLASHES else arguments[name] for name in self.parameters]
         named: dict[str, Any] = {}
         if self.body is not None:
@@ -99,6 +101,7 @@ def operation(
     operator_only: bool = False,
     versioned: bool = False,
     expensive: bool = False,
+    remote: bool = False,
     status: int = 200,
 ) -> Operation:
     """A service as an operation of a controller. below: its path, below the controller's."""
@@ -112,6 +115,7 @@ def operation(
         operator_only=operator_only,
         versioned=versioned,
         expensive=expensive,
+        remote=remote,
         service=service,
         positional=tuple(hints[name] for name in list(inspect.signature(service).parameters)[1:]),
         body=hints.get("body"),
@@ -125,6 +129,7 @@ def operation(
 
 get = partial(operation, "GET")
 report = partial(operation, "GET", expensive=True)
+ask = partial(operation, "GET", remote=True)
 post = partial(operation, "POST", status=201)
 put = partial(operation, "PUT")
 patch = partial(operation, "PATCH")

@@ -74,9 +74,7 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """The first guard checks the key and the role, before the body is read."""
-    operation = handler.opt.get("operation")
-    if operation is None:
-        return  # the answer to OPTIONS, which names the methods there are
+    operation = handler.opt["operation"]
     services: AdminServices = connection.app.state.services
     principal = connection.scope["user"] = await _admitted(connection, operation, services)
     connection.scope[SCOPE_KEY].serve(str(principal.organization_id))  # type: ignore[literal-required]
@@ -107,9 +105,7 @@ def _unattended(connection: AnyConnection) -> bool:
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """The second guard: a parameter that is unknown, given twice or no text is refused by name."""
-    operation = handler.opt.get("operation")
-    if operation is None:
-        return
+    operation = handler.opt["operation"]
     kind = operation.query or msgspec.Struct
     for name, text in connection.path_params.items():
         if not _storable(text):

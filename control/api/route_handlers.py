@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from itertools import groupby
-from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 from litestar import Controller, Response
 from litestar.di import NamedDependency
-from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body, HeaderParameter, PathParameter, QueryParameter
 from msgspec import Meta
@@ -20,7 +18,6 @@ from contracts.dated_request_id import mint
 from control.api.api import AdminApi, AdminRequest
 from control.api.operation import IN_QUERY, PARAMETER, WITH_SLASHES, Operation, takes_several
 from control.api.request import BoundedRequest
-from gateway.http.routing import allowed
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 
 REFUSALS = {
@@ -41,7 +38,6 @@ STALE_VERSION = "The fleet is not at the version that If-Match names any more; t
 IDEMPOTENCY_KEY = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$", description="printable ASCII")]
 ETAG = Annotated[str, Meta(min_length=1, max_length=30, pattern='^"[0-9]+"$', description="a version in quotes")]
 TEXT = Annotated[str, Meta(min_length=1)]
-PATH = attrgetter("path")
 
 
 class Documented(NamedTuple):
@@ -55,28 +51,7 @@ def controller(path: str, *operations: Operation) -> type[Controller]:
     """Litestar's controller of the operations at a path and below it; each path belongs to one controller."""
     whole = [msgspec.structs.replace(each, path=path + each.path) for each in operations]
     handlers = {each.name: _handler(each, below.path) for each, below in zip(whole, operations, strict=True)}
-    options = {
-        f"options{below}": _options(below, allowed(["OPTIONS", *(each.method for each in found)]))
-        for below, found in groupby(sorted(operations, key=PATH), PATH)
-    }
-    return type("OperationsController", (_OptionsFirst,), {"path": _typed(path), **handlers, **options})
-
-
-class _OptionsFirst(Controller):
-    """Litestar adds its own OPTIONS handler to a path without one; that handler lists only one of several methods."""
-
-    def get_route_handlers(self) -> list[BaseRouteHandler]:
-        handlers = super().get_route_handlers()
-        return sorted(
-            handlers, key=lambda each: isinstance(each, HTTPRouteHandler) and "OPTIONS" not in each.http_methods
-        )
-
-
-def _options(below: str, allow: str) -> HTTPRouteHandler:
-    async def options(_: object) -> Response[None]:
-        return Response(None, status_code=204, headers={"allow": allow})
-
-    return HTTPRouteHandler(_typed(below), http_method="OPTIONS", status_code=204, include_in_schema=False)(options)
+    return type("OperationsController", (Controller,), {"path": _typed(path), **handlers})
 
 
 def _typed(path: str) -> str:

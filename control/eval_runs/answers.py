@@ -9,7 +9,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from control.eval_runs.claims import Claim, LeaseLost
+from control.deferred.leases import LeaseLost
+from control.eval_runs.claims import Claim
 from evals.gate import GateVerdict
 from evals.slices.item import Source
 from storage.storable_text import storable

@@ -12,6 +12,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from control.deferred.leases import LeaseLost
 from storage.tables.evals import Decision, Status
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -52,10 +53,6 @@ class Claim(msgspec.Struct, frozen=True):
     table: str
     id: UUID
     lease_id: UUID
-
-
-class LeaseLost(Exception):
-    """Another worker has it, or it has ended."""
 
 
 class CancelAsked(Exception):

@@ -22,11 +22,11 @@ import asyncpg
 
 from contracts.backoff import Backoff
 from contracts.errors import InvalidField, SlipstreamError
-from control.deferred.leases import while_leased
+from control.deferred.leases import LeaseLost, while_leased
 from control.eval_runs import answers, claims
 from control.eval_runs.answers import Scored
 from control.eval_runs.asking import Answer, Asker, GatewayKeyRefused, Unanswerable
-from control.eval_runs.claims import CancelAsked, Claim, LeaseLost
+from control.eval_runs.claims import CancelAsked, Claim
 from control.eval_runs.config import EvalsConfig
 from control.eval_runs.night_judge import NightJudge
 from control.eval_runs.plan import missing

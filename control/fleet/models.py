@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import msgspec
@@ -33,10 +34,9 @@ class NewModel(Body, frozen=True, kw_only=True):
 
 
 class EngineQuery(Query, frozen=True, kw_only=True):
-    """An engine that may be in no pool yet. url: as gateways reach it; without one, no engine is asked. driver:
-    `openai`, unless given."""
+    """An engine that may be in no pool yet. url: as gateways reach it. driver: `openai`, unless given."""
 
-    url: Annotated[str, Meta(max_length=2_000)] | None = None
+    url: Annotated[str, Meta(min_length=1, max_length=2_000)]
     driver: Name | None = None
 
 
@@ -80,21 +80,24 @@ async def add_model(call: AdminCall, body: NewModel, query: EditQuery) -> FleetE
     )
 
 
-async def list_engine_models(_: AdminCall, query: EngineQuery) -> ReportedModels:
+async def list_engine_models(_: None, query: EngineQuery) -> ReportedModels:
     """List the models that an engine reports, with their context.
 
     It is asked without a key. 400 with the reason if it cannot be reached, is not ready or wants a key.
     """
-    if query.url is None:
-        return ReportedModels(data=[])
     from control.fleet.engine_probe import reported_models  # which few need
 
     connections = EngineConnections(OneKey(""))
     try:
-        found = await reported_models(connections, query.driver or OpenAIDriver.name, query.url, PROBE_TIMEOUT_S)
+        async with asyncio.timeout(PROBE_TIMEOUT_S):  # of all its requests together
+            driver = query.driver or OpenAIDriver.name
+            found = await reported_models(connections, driver, query.url, PROBE_TIMEOUT_S)
     except ConfigError as error:
         field = "driver" if (error.param or "").endswith("driver") else "url"
         raise InvalidField(f"Invalid value for '{field}': {error.message}.", param=field) from None
+    except TimeoutError:
+        said = f"The engine at {query.url[:200]} did not answer within {PROBE_TIMEOUT_S:g} s."
+        raise InvalidField(said, param="url") from None
     except SlipstreamError as error:
         raise InvalidField(f"The engine at {query.url[:200]}: {error.message.rstrip('.')}.", param="url") from None
     finally:

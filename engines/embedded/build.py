@@ -11,7 +11,7 @@ import torch
 
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
-from engines.embedded.cores import free_bytes
+from engines.embedded.cores import free_bytes, memory_bytes
 from engines.embedded.device import decided, device_of
 from engines.embedded.draft_sources import head_folder
 from engines.embedded.engine import Engine
@@ -19,6 +19,7 @@ from engines.embedded.freed_memory import released_at_once
 from engines.embedded.kv.budget import budget_bytes
 from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.store import KVStore, kv_token_bytes
+from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.registry import load_model
 from engines.embedded.pooling import Pooling
 from engines.embedded.quantization.linears import dtype_of, linears_of
@@ -39,9 +40,10 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     assert config.threads != "auto"
     torch.set_num_threads(config.threads)
     device = device_of(config)
+    _require_memory(config, context_tokens, device)
     with released_at_once():
         linears = functools.partial(linears_of, config, device=device)
-        model = load_model(Path(config.model), dtype_of(config), linears, device)
+        model = load_model(Path(config.model), dtype_of(config), linears, device, context_tokens)
     if model.native is not None:
         # the native kernels have threads of their own; OpenMP's would spin next to them
         torch.set_num_threads(1)
@@ -67,6 +69,22 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     )  # fmt: skip
     pooling = Pooling.read(Path(config.model))
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config), pooling=pooling)
+
+
+def _require_memory(config: EngineConfig, context_tokens: int, device: torch.device) -> None:
+    """Refuse a context whose keys and values alone exceed the device's memory. Raises ConfigError."""
+    model = ModelConfig.read(Path(config.model))
+    on_gpu = device.type == "cuda"
+    memory = torch.cuda.get_device_properties(device).total_memory if on_gpu else memory_bytes()
+    most = memory // kv_token_bytes(model, config.kv, torch.bfloat16)  # float32 needs twice as much
+    if context_tokens > most:
+        given = f"{config.context_tokens:,}" if config.context_tokens else "0 (the model's own limit)"
+        raise ConfigError(
+            f"engine.context_tokens: {given}; one request of {context_tokens:,} tokens needs more memory for its keys "
+            f"and values than the {memory / 1e9:.1f} GB of this {'GPU' if on_gpu else 'machine'}; give 1 to {most:,} "
+            "(--context-tokens)",
+            param="engine.context_tokens",
+        )
 
 
 def _events(config: EngineConfig) -> BlockEvents:

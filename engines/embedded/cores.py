@@ -42,3 +42,12 @@ def free_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int:
     except (OSError, ValueError):  # no such group, or "max": no limit
         return free
     return min(free, max(limit - used, 0))
+
+
+def memory_bytes(cgroup: Path = CGROUP) -> int:
+    """Memory of the machine, or what a container is given of it."""
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(whole, int((cgroup / "memory.max").read_text()))
+    except (OSError, ValueError):  # no such group, or "max": no limit
+        return whole

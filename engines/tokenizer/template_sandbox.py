@@ -7,6 +7,7 @@ before they run. Threads and signals are not needed: loops and calls themselves 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import re
@@ -175,18 +176,18 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """Filters that templates cannot do without and that produce more than they are given."""
         spend, spend_value = self.allowance.spend, self.allowance.spend_value
 
+        def counted(made: Any) -> Any:
+            spend(_size(made))
+            return made
+
         def measured(name: str) -> Callable[..., Any]:
             """A filter whose product is at most as long as its input."""
             made_by = FILTERS[name]
 
+            @functools.wraps(made_by)  # with the marks by which jinja2 knows its arguments
             def limited(*args: Any, **kwargs: Any) -> Any:
-                made = made_by(*args, **kwargs)
-                spend(_size(made))
-                return made
+                return counted(made_by(*args, **kwargs))
 
-            for mark in ("jinja_pass_arg", "jinja_async_variant"):
-                if hasattr(made_by, mark):
-                    setattr(limited, mark, getattr(made_by, mark))
             return limited
 
         @pass_context
@@ -224,12 +225,6 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             # lists could be added too, and copied for each
             return sum(value if attribute is None else map(make_attrgetter(self, attribute), value), float(start) or 0)
 
-        def added(made: Any) -> Any:
-            self.allowance.left -= len(made) if isinstance(made, str) else _size(made)
-            if self.allowance.left < 0:
-                raise TooCostly(f"it produces more than {PRODUCED} characters")
-            return made
-
         def displayed(value: Any) -> Any:
             spend_value(value)
             return value
@@ -237,7 +232,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return {
             **{name: measured(name) for name in ("dictsort", "groupby", "list", "sort")},
             "map": mapped, "format": formatted, "replace": replaced, "join": joined, "indent": indented,
-            "round": rounded, "sum": summed, STEPPED: self._stepped, ADDED: added, DISPLAYED: displayed,
+            "round": rounded, "sum": summed, STEPPED: self._stepped, ADDED: counted, DISPLAYED: displayed,
             CONCATENATED: lambda parts: self.concat(map(str, parts)),
         }  # fmt: skip
 
@@ -290,21 +285,13 @@ class _Metered(NodeTransformer):
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes, lineno=node.lineno), CONCATENATED)
 
-    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
+    def visit_List(self, node: nodes.List | nodes.Tuple | nodes.Dict) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return node if _is_constant(node) else _filtered(node, DISPLAYED)
+        stored = isinstance(node, nodes.Tuple) and node.ctx != "load"
+        constant = all(isinstance(item, nodes.Const) for item in node.iter_child_nodes())
+        return node if stored or constant else _filtered(node, DISPLAYED)
 
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _filtered(node, DISPLAYED)
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return node if node.ctx != "load" or _is_constant(node) else _filtered(node, DISPLAYED)
-
-
-def _is_constant(node: nodes.List | nodes.Tuple) -> bool:
-    return all(isinstance(item, nodes.Const) for item in node.items)
+    visit_Tuple = visit_Dict = visit_List  # noqa: N815
 
 
 def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:

@@ -20,6 +20,8 @@ from gateway.wire.errors import body_of, headers_of, status_of
 
 UNMENTIONED = ("", "OPTIONS", "HEAD")
 """Methods to leave out of the advice after a wrong method."""
+UNSERVED, ASKED = "TRACE", "slipstream.method"
+"""A method that no path has, and the scope's key of the method that was asked for."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +39,12 @@ def routes(
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         response = _response(_translated(request, error, max_body_bytes, served, administered))
         if isinstance(error, MethodNotAllowedException):
-            response.headers["allow"] = allowed((error.headers or {}).get("allow", "").split(", "))
+            response.headers["allow"] = _allowed((error.headers or {}).get("allow", "").split(", "))
+            if _method(request) == "OPTIONS":
+                return Response(b"", status_code=204, headers=response.headers)
         return response
 
-    return Litestar(
+    return _Routes(
         route_handlers=handlers,
         dependencies={"services": Provide(_services)},
         exception_handlers={HTTPException: translate, Exception: translate},
@@ -50,6 +54,21 @@ def routes(
         logging_config=None,
         debug=False,
     )
+
+
+class _Routes(Litestar):
+    """Litestar's own answer to OPTIONS lists one of a path's methods, and only to a caller whom its guards let in. Here
+    it is the answer to a method that no path has, whose `Allow` is complete."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request, or uvicorn's lifespan."""
+        if scope["type"] == "http" and scope["method"] == "OPTIONS":
+            scope = {**scope, "method": UNSERVED, ASKED: "OPTIONS"}
+        await super().__call__(scope, receive, send)
+
+
+def _method(request: Request[Any, Any, Any]) -> str:
+    return str(request.scope.get(ASKED, request.method))
 
 
 async def _services(state: State) -> Any:
@@ -67,7 +86,7 @@ def _translated(
         return error
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return unknown_url(request.method, request.url.path, served, administered)
+            return unknown_url(_method(request), request.url.path, served, administered)
         if error.status_code == 405:
             return _wrong_method(request, error)
         if error.status_code == 413:
@@ -87,7 +106,7 @@ def _wrong_method(request: Request[Any, Any, Any], error: HTTPException) -> Meth
     return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}{advice}.")
 
 
-def allowed(methods: Iterable[str]) -> str:
+def _allowed(methods: Iterable[str]) -> str:
     """The header `Allow` of a path with these methods, in order: HEAD is answered wherever GET is."""
     given = set(filter(None, methods))
     return ", ".join(sorted(given | {"HEAD"} if "GET" in given else given))

@@ -16,6 +16,7 @@ import msgspec
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError
 from infra.local.config import MOST_SECONDS, LocalConfig
+from infra.local.leftovers import descendants, kill
 from infra.local.log_file import SUPERVISOR, last_line, rotate
 from infra.local.private import free_space
 from infra.local.spawn import Launch, spawn
@@ -55,7 +56,7 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     """Where it listens, for people."""
     probe: Callable[[], Awaitable[bool]] = _always
-    """True once it serves. Asked again and again until then; must not raise."""
+    """True once it serves. Asked again and again until then; raises nothing but ConfigError, which ends the process."""
     before_start: Callable[[], Awaitable[None]] = _nothing
     """Runs before every start, restarts included: removes what a killed predecessor left."""
     stop_signal: int = signal.SIGTERM
@@ -174,7 +175,7 @@ class Child:
             if self._stopping.is_set():
                 return
             never_ready = not self._settled.is_set()
-            if never_ready and (code == CONFIG_EXIT_CODE or self._was_late or starts >= FIRST_STARTS):
+            if never_ready and (code == CONFIG_EXIT_CODE or self._refusal or self._was_late or starts >= FIRST_STARTS):
                 self.state = State.FAILED
                 self._settled.set()
                 return
@@ -188,6 +189,7 @@ class Child:
     async def _run_once(self) -> int:
         """One life of the process; returns its exit code (negative: the signal that killed it)."""
         self.state = State.STARTING
+        self._refusal = ""
         self._started_at = time.monotonic()
         try:
             await self.spec.before_start()
@@ -211,7 +213,11 @@ class Child:
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
         deadline = time.monotonic() + (self.spec.ready_timeout_s or self._config.ready_timeout_s)
-        while not await self.spec.probe():
+        while not await self._serves():
+            if self._refusal:
+                self._note(f"was killed: {self._refusal}", loud=self._settled.is_set())
+                _kill_group(process.pid)
+                return
             if time.monotonic() > deadline:
                 self._was_late = True
                 self._note(f"was not ready within {self._limit}; killed")
@@ -225,7 +231,22 @@ class Child:
             if again:
                 self._note(f"is ready again, {time.monotonic() - self._started_at:.1f} s after its restart")
 
+    async def _serves(self) -> bool:
+        try:
+            return await self.spec.probe()
+        except ConfigError as error:
+            self._refusal = str(error)
+            return False
+
     async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """Its descendants end after it, also those that left its process group."""
+        below = await asyncio.to_thread(descendants, process.pid)
+        try:
+            await self._end_leader(process)
+        finally:
+            kill(below)
+
+    async def _end_leader(self, process: asyncio.subprocess.Process) -> None:
         timeout_s = self._config.stop_timeout_s + self.spec.drain_s
         for signal_number in dict.fromkeys((self.spec.stop_signal, self.spec.launch.death_signal)):
             with contextlib.suppress(ProcessLookupError):

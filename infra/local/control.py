@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -29,17 +30,28 @@ class Answer(msgspec.Struct, frozen=True):
 
     url: str = ""
     processes: tuple[ChildStatus, ...] = ()
+    preparing: str = ""
+    """What is done before the first process is started."""
     error: str = ""
 
 
 class ControlServer:
-    """Answers on a unix socket while the supervisor runs."""
+    """Answers on a unix socket while `up` runs. cancel: ends an `up` that has no supervisor yet."""
 
-    def __init__(self, socket: Path, supervisor: Supervisor, url: str) -> None:
+    def __init__(self, socket: Path, cancel: Callable[[], object]) -> None:
         self._socket = socket
-        self._supervisor = supervisor
-        self._url = url
+        self._cancel = cancel
+        self._supervisor: Supervisor | None = None
+        self._url = ""
         self._server: asyncio.Server | None = None
+        self.preparing = "settings are checked"
+        """What is done until there is a supervisor."""
+        self.cancelled = False
+        """A client has stopped an `up` without a supervisor."""
+
+    def supervise(self, supervisor: Supervisor, url: str) -> None:
+        """Answer for these processes from now on. url: of the API."""
+        self._supervisor, self._url = supervisor, url
 
     async def start(self) -> None:
         """Listen. The caller holds the data folder's lock, so a socket file that is there is a dead one."""
@@ -70,6 +82,11 @@ class ControlServer:
             asked = msgspec.json.decode(line, type=Command)
         except msgspec.DecodeError as error:
             return Answer(error=str(error))
+        if self._supervisor is None:
+            if asked.command == "stop":
+                self.cancelled = True
+                self._cancel()
+            return Answer(preparing=self.preparing)
         if asked.command == "stop":
             self._supervisor.stop_requested.set()
         return Answer(url=self._url, processes=self._supervisor.status())

@@ -1,4 +1,5 @@
-"""Finds what a killed PostgreSQL left behind: processes still inside its data folder, and its lock files.
+"""Finds what an ended child left behind: its descendants, and of a killed PostgreSQL the processes in its data folder
+and its lock files.
 
 A pid in a file proves nothing: pids are reused, in a container almost at once. What counts is a process that runs the
 program `postgres` and stands in our data folder, which every postmaster and backend does.
@@ -11,6 +12,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 LEAVE_TIMEOUT_S = 5.0
@@ -32,6 +34,31 @@ def processes_in(folder: Path, program: str) -> list[int]:
         if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) and name == program:
             found.append(int(entry.name))
     return found
+
+
+def descendants(pid: int) -> list[int]:
+    """File descriptors of the processes below `pid` (pidfd), in any group and session. A process whose parent has ended
+    is not found. Empty where there is no /proc (macOS)."""
+    children = dict[int, list[int]]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(entry.name))
+    found, pending = list[int](), [pid]
+    while pending:
+        for child in children.pop(pending.pop(), ()):
+            pending.append(child)
+            with contextlib.suppress(OSError):
+                found.append(os.pidfd_open(child))
+    return found
+
+
+def kill(processes: Iterable[int]) -> None:
+    """SIGKILL to processes by their file descriptors, which are closed: a reused pid is another process."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        os.close(process)
 
 
 async def clear_postgres(data: Path, sockets: Path) -> None:

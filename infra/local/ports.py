@@ -6,6 +6,7 @@ at any moment: one picked there may be taken by then, so they are picked elsewhe
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 import socket
@@ -20,29 +21,54 @@ from infra.local.private import folder_error
 PICKED = range(20_000, 32_000)
 """Above what well-known services use, below where Linux' ephemeral range begins unless it was set otherwise."""
 TRIES = 200
+IPV6_LOOPBACK = "::1"
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def reserve_port(host: str, port: int) -> socket.socket:
-    """A socket that keeps `host`:`port` until it is closed: only programs of this account that share ports
-    (SO_REUSEPORT) can listen there, and it takes no connection itself. Raises ConfigError in one sentence when the port
-    cannot be listened on.
+class PortInUse(ConfigError):
+    """Another program has the port."""
+
+
+def reserve_port(host: str, port: int) -> contextlib.ExitStack:
+    """Sockets that keep `host`:`port` until they are closed: only programs of this account that share ports
+    (SO_REUSEPORT) can listen there, and they take no connection themselves. `localhost` has two addresses, and a client
+    may try each. Raises PortInUse, or ConfigError in one sentence when the port cannot be listened on.
     """
-    try:
-        holder = _bind(host, port)
-        # A socket that listened and was shut down keeps its port. With SO_REUSEADDR on, a second one could bind.
-        holder.shutdown(socket.SHUT_RDWR)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            reason = "is in use by another program; stop that one, or choose another port with --port"
-        elif error.errno in (errno.EACCES, errno.EPERM):
-            reason = "needs privileges we do not have; choose a port above 1023 with --port"
-        else:
-            reason = f"cannot be opened: {error.strerror or error}; check --host"
-        raise ConfigError(f"port {port} on {host} {reason}", param="local.port") from None
+    with contextlib.ExitStack() as kept:
+        for address in addresses_of(host):
+            try:
+                kept.enter_context(_reserved(address, port))
+            except OSError as error:
+                if host != address == IPV6_LOOPBACK and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    continue  # a machine without IPv6
+                raise _refusal(address, port, error) from None
+        return kept.pop_all()
+
+
+def addresses_of(host: str) -> tuple[str, ...]:
+    """The addresses that a client may try for a host to listen on."""
+    return ("127.0.0.1", IPV6_LOOPBACK) if host == "localhost" else (host,)
+
+
+def _reserved(address: str, port: int) -> socket.socket:
+    holder = _bind(address, port)
+    # A socket that listened and was shut down keeps its port. With SO_REUSEADDR on, a second one could bind.
+    holder.shutdown(socket.SHUT_RDWR)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return holder
+
+
+def _refusal(address: str, port: int, error: OSError) -> ConfigError:
+    told = f"port {port} on {address}"
+    if error.errno == errno.EADDRINUSE:
+        reason = "is in use by another program; stop that one, or choose another port with --port"
+        return PortInUse(f"{told} {reason}", param="local.port")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        reason = "needs privileges we do not have; choose a port above 1023 with --port"
+    else:
+        reason = f"cannot be opened: {error.strerror or error}; check --host"
+    return ConfigError(f"{told} {reason}", param="local.port")
 
 
 class Ports:

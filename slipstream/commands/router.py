@@ -40,7 +40,7 @@ def router(context: click.Context, /, config_file: Path | None, data: str | None
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
     tokens = RouterTokens(settings.router_token, settings.reader_token)
-    main(settings.router, tokens, settings.observer_keys(), settings.tracing)
+    main(settings.router, tokens, settings.observer_keys(), settings.tracing, settings.own_engines)
     leave()
 
 

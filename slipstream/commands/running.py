@@ -61,8 +61,12 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
             "replicas": replicas or (),
             "metrics": metrics,
             "refusals": refusals,
+            "preparing": "" if answer is None else answer.preparing,
         }
         print(msgspec.json.encode(told).decode())
+    elif answer is not None and answer.preparing:
+        print(f"`slipstream up` on {folder.path} has not started a process yet: {answer.preparing}")
+        sys.exit(1)
     elif answer is None and replicas is None:
         print(_without_supervisor(folder, deployment), file=sys.stderr)
     else:

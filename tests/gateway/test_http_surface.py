@@ -101,6 +101,22 @@ async def test_a_wrong_method_is_405_and_says_which_are_right(platform: SlowPlat
     assert ("HEAD" in answer.headers["allow"]) == ("GET" in answer.headers["allow"])
 
 
+async def test_options_lists_every_method_of_a_path_without_a_key_and_allows_no_page(platform: SlowPlatform) -> None:
+    for path, methods in (
+        ("/v1/chat/completions", "OPTIONS, POST"),
+        ("/v1/models", "GET, HEAD, OPTIONS"),
+        ("/v1/conversations/conv_1", "DELETE, GET, HEAD, OPTIONS, POST"),
+    ):
+        page = {"origin": "https://app.example.com", "access-control-request-method": "POST"}
+        answer = await send(platform, "OPTIONS", path, headers=page)
+        assert (answer.status, answer.headers["allow"], answer.body) == (204, methods, b"")
+        assert answer.headers["x-request-id"].startswith("req_")
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert "Unknown request URL: OPTIONS /v1/images." in check_error(
+        await send(platform, "OPTIONS", "/v1/images"), 404, "not_found"
+    )
+
+
 async def test_a_body_that_is_too_large_is_413(platform: SlowPlatform) -> None:
     key = {"authorization": f"Bearer {platform.key}"}
     told = await send(platform, "POST", "/v1/chat/completions", data=io.BytesIO(b"x" * OVERSIZE), headers=key)

@@ -125,10 +125,11 @@ async def test_a_child_that_ignores_the_stop_signal_is_killed(tmp_path: Path) ->
     assert child.pid is None
 
 
-async def test_helpers_of_a_killed_child_are_ended_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_session", [False, True])
+async def test_helpers_of_a_child_that_ends_are_ended_too(own_session: bool, tmp_path: Path) -> None:
     program = (
-        f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-S', '-c', {SLEEPER!r}]);"
-        "print('helper', p.pid, flush=True); time.sleep(600)"
+        f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-S', '-c', {SLEEPER!r}], "
+        f"start_new_session={own_session}); print('helper', p.pid, flush=True); time.sleep(600)"
     )
     log = tmp_path / "parent.log"
 
@@ -140,7 +141,10 @@ async def test_helpers_of_a_killed_child_are_ended_too(tmp_path: Path) -> None:
     await child.ready()
     helper = int(log.read_text().split()[1])
     assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
+    if own_session:  # of a killed child it could not be found
+        await child.stop()
+    else:
+        os.kill(child.pid, signal.SIGKILL)
     await eventually(lambda: not _runs(helper))
     await child.stop()
 

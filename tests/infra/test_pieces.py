@@ -21,7 +21,7 @@ from infra.local.folders import SOCKET_PATH_BYTES, DataFolder
 from infra.local.leftovers import processes_in
 from infra.local.lock import FolderLock, held
 from infra.local.log_file import last_line, rotate, tail
-from infra.local.ports import Ports, ephemeral_range, reserve_port
+from infra.local.ports import PortInUse, Ports, ephemeral_range, reserve_port
 from infra.local.private import claim_folder, secret_text
 from tests.deployment import free_port
 from tests.small_disk import Kind, small_disk
@@ -88,6 +88,16 @@ def test_a_port_in_use_is_one_sentence() -> None:
         port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is in use .* --port"):
             reserve_port("127.0.0.1", port)
+
+
+def test_localhost_is_both_of_its_addresses() -> None:
+    port = free_port()
+    with socket.create_server(("::1", port), family=socket.AF_INET6):
+        with pytest.raises(PortInUse, match=f"port {port} on ::1 is in use"):
+            reserve_port("localhost", port)
+        reserve_port("127.0.0.1", port).close()  # a client that is given this address never tries the other
+    with reserve_port("localhost", port), pytest.raises(OSError, match="in use"):
+        socket.create_server(("::1", port), family=socket.AF_INET6)
 
 
 def test_a_held_port_is_only_for_programs_that_share_it() -> None:

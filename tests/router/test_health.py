@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from contracts.errors import ConfigError
 from contracts.lease import LeaseEnd
@@ -12,6 +13,7 @@ from router.config import RouterConfig
 from router.core.events import ReplicaPolled
 from router.core.replica import Health
 from router.health import HealthPoller, Target
+from tests.other_account import listening_as_another_account
 from tests.router.fakes import Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet
 from tests.virtual_time import in_virtual_time
 from tests.waiting import eventually
@@ -45,6 +47,26 @@ async def test_health_and_load_are_reported_at_once(engines: FakeEngines) -> Non
     report = await heard.next()
     assert (report.replica_id, report.healthy, report.load and report.load.running) == ("r1", True, 5)
     await heard.poller.stop()
+
+
+async def test_an_engine_of_this_account_gets_no_key_while_another_account_has_its_port(engines: FakeEngines) -> None:
+    with listening_as_another_account() as port:
+        url = f"http://127.0.0.1:{port}"
+        config = RouterConfig(recovery_interval_s=0.01)
+        reports: asyncio.Queue[ReplicaPolled] = asyncio.Queue()
+        poller = HealthPoller(config, engines, lambda _: FakeDriver(), reports.put_nowait, {url})
+        poller.follow({"r1": Target(url, "fake")})
+        report = await reports.get()
+        assert not report.healthy
+        assert f"a program of the account nobody listens on its port {port}; stop that program" in report.detail
+    while (report := await reports.get()).detail != f"nothing listens on its port {port} yet":
+        pass
+    assert engines.polls == []
+    with socket.create_server(("127.0.0.1", port)):
+        while not (await reports.get()).healthy:
+            pass
+        assert engines.polls == [url]
+    await poller.stop()
 
 
 @in_virtual_time

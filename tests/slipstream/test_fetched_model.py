@@ -273,7 +273,7 @@ async def test_a_file_that_cannot_be_written_again_is_one_line(index: Index, tmp
 
 
 async def test_up_serves_it_and_keeps_it_in_8_bits(index: Index, tmp_path: Path) -> None:
-    settings, model, lack = await up._with_chat_model(Settings(), DataFolder(tmp_path), Progress(quiet=True))
+    settings, model, lack = await up._with_chat_model(Settings(), DataFolder(tmp_path), Progress(quiet=True).say)
     assert lack is None
     assert model is not None
     [chat, _] = fleet.with_models(settings).models
@@ -292,7 +292,7 @@ async def test_what_cannot_be_had_stands_in_and_is_said(
     index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     index.says("WARNING: Retrying after connection broken by 'ProxyError'\n")
-    settings, model, lack = await up._with_chat_model(Settings(), DataFolder(tmp_path), Progress(quiet=False))
+    settings, model, lack = await up._with_chat_model(Settings(), DataFolder(tmp_path), Progress(quiet=False).say)
     assert (settings, model) == (Settings(), None)
     assert capsys.readouterr().err.splitlines()[-1] == (
         "  warning: the chat model smollm2-135m-instruct is not served: the package index cannot be reached"
@@ -309,7 +309,7 @@ async def test_what_cannot_be_had_stands_in_and_is_said(
 async def test_settings_that_it_does_not_fit_leave_the_shipped_one(index: Index, tmp_path: Path) -> None:
     local = LocalConfig(chat_context_tokens=4_608)
     wanted = msgspec.structs.replace(Settings(), local=local)
-    settings, _, lack = await up._with_chat_model(wanted, DataFolder(tmp_path), Progress(quiet=True))
+    settings, _, lack = await up._with_chat_model(wanted, DataFolder(tmp_path), Progress(quiet=True).say)
     assert settings is wanted
     assert lack is not None
     assert lack.startswith("local.chat_context_tokens: 4,608, and smollm2-135m-instruct takes 512")
@@ -320,7 +320,7 @@ async def test_nothing_is_fetched_where_a_model_is_named_or_it_is_forbidden(
     index: Index, tmp_path: Path, local: LocalConfig
 ) -> None:
     wanted = msgspec.structs.replace(Settings(), local=local)
-    chosen = await up._with_chat_model(wanted, DataFolder(tmp_path), Progress(quiet=True))
+    chosen = await up._with_chat_model(wanted, DataFolder(tmp_path), Progress(quiet=True).say)
     assert chosen == (wanted, None, None)
     assert not index.was_asked
     assert fleet.with_models(wanted).models[0].name == "slipstream-chat"

