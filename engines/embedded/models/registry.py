@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import torch
 
 from engines.embedded.models.checkpoint import Checkpoint, Weights
@@ -15,14 +16,21 @@ from engines.gguf.file import is_gguf
 
 
 def load_model(
-    folder: Path, dtype: str, linears: Callable[[torch.dtype], Linears] | None = None, device: torch.device = CPU
+    folder: Path,
+    dtype: str,
+    linears: Callable[[torch.dtype], Linears] | None = None,
+    device: torch.device = CPU,
+    context_tokens: int | None = None,
 ) -> Llama:
     """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: returns the layers to use
-    for a number format; None: plain layers.
+    for a number format; None: plain layers. context_tokens: the longest context; None: the model's.
 
     Raises ConfigError that names an unknown architecture, a missing or unknown tensor, a wrong shape or a broken file.
     """
     config = ModelConfig.read(folder)
+    if context_tokens is not None:
+        longest = min(context_tokens, config.max_position_embeddings)
+        config = msgspec.structs.replace(config, max_position_embeddings=longest)
     checkpoint = _weights(folder, config)
     own = _dtype(config, dtype, device)
     made = PlainLinears(own, device) if linears is None else linears(own)
