@@ -10,11 +10,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from engines.embedded.models.registry import load_model
+from engines.embedded.quantization.linears import Int8Linears
 from engines.layers.attention import AttentionPlan, Chunk
 from speculative.config import SpeculationConfig
+from tests.engines.embedded.forward import forward
 from tests.engines.embedded.test_families import GEMMA
 from tests.engines.embedded.test_graphs import with_graphs
 from tests.engines.embedded.test_lora import family_model
+from tests.engines.embedded.test_native import MOST_APART, RoundedWeights, apart
 from tests.engines.embedded.tiny import finish, make_engine, request
 
 NGRAM = SpeculationConfig(method="ngram", governed=False, ngram_least=1, max_drafts=3)
@@ -61,6 +65,16 @@ def likeliest(folder: Path, ids: list[int]) -> list[int]:
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     found: list[int] = model(torch.tensor([ids])).logits[0].argmax(-1).tolist()
     return found
+
+
+def test_8_bit_weights_are_computed_by_pytorchs_attention(gemma: Path) -> None:
+    pytest.importorskip("numba")
+    model = load_model(gemma, "bfloat16", lambda _: Int8Linears(native=True))
+    exact = load_model(gemma, "float32", lambda _: RoundedWeights())
+    exact.embedding = model.embedding.float()
+    assert model.native is None
+    ids = list(range(300, 400))
+    assert apart(forward(model, ids, 64), forward(exact, ids, 64)) < 2 * MOST_APART
 
 
 def test_a_branch_of_drafts_loses_the_positions_that_a_chain_would_lose() -> None:
