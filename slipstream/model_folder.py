@@ -51,7 +51,7 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
         return _read_file(path, setting, needs_chat_template)
     if not path.is_dir():
         raise ConfigError(
-            f"{setting}: {path} is not a folder and not a GGUF file; give a Hugging Face folder of the Llama family, "
+            f"{setting}: {path} is not a folder and not a GGUF file; give a Hugging Face folder, "
             "a .gguf file, or a name on the Hub, such as Qwen/Qwen3-0.6B",
             param=setting,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from engines.tokenizer.tokenizer import Tokenizer
+from engines.tokenizer.tokenizer import JsonObject, Tokenizer
 from tests.engines.embedded.engine_process import TOKEN
 from tests.engines.embedded.served import served
 from tests.engines.embedded.test_families import GEMMA, PHI4
@@ -31,8 +31,12 @@ TOOLS_IN_THE_SYSTEM_MESSAGE = (
     "{% else %}<|{{ m.role }}|>{{ m.content }}<|stop|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% else %}{{ eos_token }}{% endif %}"
 )
-SYSTEM, USER = {"role": "system", "content": "Be brief."}, {"role": "user", "content": " Hello. "}
-PARTS = {"role": "user", "content": [{"type": "text", "text": "The heron"}, {"type": "text", "text": " stands."}]}
+SYSTEM: JsonObject = {"role": "system", "content": "Be brief."}
+USER: JsonObject = {"role": "user", "content": " Hello. "}
+PARTS: JsonObject = {
+    "role": "user",
+    "content": [{"type": "text", "text": "The heron"}, {"type": "text", "text": " stands."}],
+}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ async def test_a_chat_is_rendered_as_it_is_counted(
     folder = family_model(tmp_path / "model", family, **shape)
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "bos_token": ""}))
     tokenizer = Tokenizer.load(folder)
-    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    tool: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     async with (
         served(model=str(folder)) as engine,
         openai.AsyncOpenAI(base_url=f"{engine.url}/v1", api_key=TOKEN, max_retries=0) as client,
