@@ -8,7 +8,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from contracts.printable import excerpt
-from engines.embedded.models.families import FAMILIES, decoder_fields
+from engines.families import FAMILIES, decoder_fields
 from engines.gguf.file import is_gguf
 from engines.gguf.model_config import config_of
 

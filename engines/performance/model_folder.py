@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from contracts.errors import ConfigError
-from engines.embedded.models.families import FAMILIES, decoder_fields
+from engines.families import FAMILIES, decoder_fields
 from engines.gguf.file import SUFFIX, is_gguf
 from engines.gguf.model_config import config_of
 from engines.performance.model_shape import ModelShape

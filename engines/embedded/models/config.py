@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from contracts.errors import ConfigError
-from engines.embedded.models.families import FAMILIES, Family, decoder_fields
 from engines.embedded.models.rope import LongScaling, RopeScaling, YarnScaling, read_scaling
+from engines.families import FAMILIES, Family, decoder_fields
 from engines.gguf.file import is_gguf
 from engines.gguf.model_config import config_of
 

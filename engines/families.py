@@ -1,4 +1,4 @@
-"""The supported decoders, as their differences from Llama."""
+"""The supported decoders, as their differences from Llama. The planner and `up` read them too, without PyTorch."""
 
 from __future__ import annotations
 
