@@ -22,8 +22,8 @@ class Family(msgspec.Struct, frozen=True):
     """Queries and keys are normalised per head before they are rotated."""
     head_dim: int | None = None
     """Head size when `head_dim` is absent; None: hidden size / heads."""
-    window_by_default: bool = True
-    """`sliding_window` counts when `use_sliding_window` is absent."""
+    window_by_default: bool | None = True
+    """`sliding_window` counts when `use_sliding_window` is absent; None: the family has no windows."""
     headless: bool = False
     """The decoder alone, as models for embeddings are saved: without a head, and without `model.` before its tensors'
     names."""
@@ -42,7 +42,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 _DECODERS = {
-    "Llama": Family(),
+    "Llama": Family(window_by_default=None),
     "Mistral": Family(qkv_bias=False, output_bias=False, mlp_bias=False),
     "Qwen2": Family(qkv_bias=True, output_bias=False, mlp_bias=False, window_by_default=False),
     "Qwen3": Family(mlp_bias=False, qk_norm=True, head_dim=128, window_by_default=False),

@@ -145,7 +145,7 @@ class _Reader:
                         param=field,
                     )
         layers = self._count("num_hidden_layers")
-        windowed = self._windowed(family, layers)
+        windowed = self._windowed(family, layers, context)
         return ModelConfig(
             hidden_size=hidden,
             num_hidden_layers=layers,
@@ -218,10 +218,14 @@ class _Reader:
     def _bias(self, fixed: bool | None, field: str) -> bool:
         return self._flag(field) if fixed is None else fixed
 
-    def _windowed(self, family: Family, layers: int) -> frozenset[int]:
+    def _windowed(self, family: Family, layers: int, context: int) -> frozenset[int]:
         """The layers that attend to a window."""
-        used = self._raw.get("use_sliding_window", family.window_by_default)
+        used = self._raw.get("use_sliding_window", family.window_by_default is not False)
         window = self._raw.get("sliding_window") if used else None
+        if window is not None and family.window_by_default is None:
+            if self._count("sliding_window") < context:
+                raise self._wrong("sliding_window", "null: this architecture has no windows")
+            window = None
         kinds = self._raw.get("layer_types")
         if kinds is None:
             if window is None:
