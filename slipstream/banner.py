@@ -13,7 +13,7 @@ from slipstream.fetched_model import NAME
 LABEL_COLUMNS = 17
 VALUE_COLUMNS = 21
 TEXT_COLUMNS = 96
-BETTER = "A better one: {program} up --chat-model FOLDER or FILE.gguf, of the Llama family (Llama, Mistral, Qwen)."
+BETTER = "A better one: {program} up --chat-model FOLDER (Llama, Mistral, Qwen, Gemma, Phi) or FILE.gguf."
 TIER_ORDER = (Tier.CHAT, Tier.AUTOCOMPLETE)
 
 

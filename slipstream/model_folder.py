@@ -8,7 +8,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from contracts.printable import excerpt
-from engines.embedded.models.families import FAMILIES
+from engines.families import FAMILIES, decoder_fields
 from engines.gguf.file import is_gguf
 from engines.gguf.model_config import config_of
 
@@ -51,7 +51,7 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
         return _read_file(path, setting, needs_chat_template)
     if not path.is_dir():
         raise ConfigError(
-            f"{setting}: {path} is not a folder and not a GGUF file; give a Hugging Face folder of the Llama family, "
+            f"{setting}: {path} is not a folder and not a GGUF file; give a Hugging Face folder, "
             "a .gguf file, or a name on the Hub, such as Qwen/Qwen3-0.6B",
             param=setting,
         )
@@ -69,21 +69,24 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
             param=setting,
         )
     try:
-        config = msgspec.json.decode((path / "config.json").read_bytes(), type=_Config)
-    except (OSError, msgspec.DecodeError) as error:
+        raw = msgspec.json.decode((path / "config.json").read_bytes(), type=dict)
+        config = msgspec.convert(raw, _Config)
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigError(
             f"{setting}: {path / 'config.json'} cannot be read ({error}); give a complete model folder", param=setting
         ) from None
-    if not set(config.architectures) & set(FAMILIES):
+    family = next((FAMILIES[name] for name in config.architectures if name in FAMILIES), None)
+    if family is None:
         found = excerpt(", ".join(config.architectures) or "none")
         raise ConfigError(
             f"{setting}: {path} has architecture {found}; the embedded engine serves {', '.join(FAMILIES)}",
             param=setting,
         )
-    if config.max_position_embeddings < 1:
+    context_tokens = decoder_fields(raw, family).get("max_position_embeddings")
+    if not isinstance(context_tokens, int) or context_tokens < 1:
         raise ConfigError(f"{setting}: {path / 'config.json'} has no max_position_embeddings", param=setting)
     dtype = config.dtype or config.torch_dtype or "float32"
-    return ModelFolder(path, path.name, config.max_position_embeddings, dtype)
+    return ModelFolder(path, path.name, context_tokens, dtype)
 
 
 def _read_file(path: Path, setting: str, needs_chat_template: bool) -> ModelFolder:

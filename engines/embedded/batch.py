@@ -186,14 +186,14 @@ class BatchBuilder:
     def _chunks(self, spans: list[Span], row: int) -> tuple[Chunk, ...]:
         chunks: list[Chunk] = []
         for sequence, start, stop in spans:
-            bias = None
-            # a prompt's pages may reach beyond the tokens that are computed now
-            pages = sequence.pages[: -(-stop // self._page_tokens)]
+            bias = numbers = None
             if start:
+                # a prompt's pages may reach beyond the tokens that are computed now
+                pages = sequence.pages[: -(-stop // self._page_tokens)]
+                numbers = torch.tensor(pages, device=self._device)
                 positions = torch.arange(len(pages) * self._page_tokens)
                 hidden = positions > torch.arange(start, stop)[:, None]
                 bias = _bias(hidden, self._dtype).to(self._device)
-            numbers = torch.tensor(pages, device=self._device)
             chunks.append(Chunk(row, row + stop - start, numbers, bias, self._dtype))
             row += stop - start
         return tuple(chunks)

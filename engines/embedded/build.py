@@ -21,6 +21,7 @@ from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.store import KVStore, kv_token_bytes
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.registry import load_model
+from engines.embedded.models.rope import LongScaling
 from engines.embedded.pooling import Pooling
 from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.tokenizer.tokenizer import Tokenizer
@@ -52,6 +53,14 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
             f"{config.model}: the tokenizer has {tokenizer.vocabulary_size} tokens, and the model's vocab_size is "
             f"{model.config.vocab_size}; give the tokenizer that belongs to the model"
         )
+    scaling = model.config.rope_scaling
+    if isinstance(scaling, LongScaling):
+        trained = scaling.original_max_position_embeddings
+        logger.info(
+            "positions: LongRoPE's %s factors for all requests; a context of up to %d tokens has the short ones, a "
+            "longer one the long ones (engine.context_tokens)",
+            "long" if context_tokens > trained else "short", trained,
+        )  # fmt: skip
     head = head_folder(config.speculation, Path(config.model))
     beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
     kv = config.kv

@@ -60,6 +60,13 @@ class _Reader:
             raise ConfigError(f"{file.path}: {ROPE_FACTORS}: rotary scaling by factors is not supported")
         if self._number("expert_count", 0):
             raise ConfigError(f"{file.path}: {self._name}.expert_count: mixtures of experts are not supported")
+        context = self._number("context_length")
+        window = self._number("attention.sliding_window", context)
+        if 0 < window < context:
+            raise ConfigError(
+                f"{file.path}: {self._name}.attention.sliding_window must be 0 or at least the context, {context:,}; "
+                f"got {window:,}. The file does not say which layers have a window; a Hugging Face folder does"
+            )
         heads = self._number("attention.head_count")
         head_dim = self._number("attention.key_length", self._number("embedding_length") // (heads or 1))
         for field in ("attention.value_length", "rope.dimension_count"):
@@ -74,13 +81,11 @@ class _Reader:
             "num_key_value_heads": self._number("attention.head_count_kv", heads),
             "head_dim": head_dim,
             "vocab_size": embedding.shape[0],
-            "max_position_embeddings": self._number("context_length"),
+            "max_position_embeddings": context,
             "rms_norm_eps": _shortest(self._real("attention.layer_norm_rms_epsilon", 1e-5)),
             "rope_theta": self._real("rope.freq_base", 10_000.0),
             "rope_scaling": self._scaling(),
             "tie_word_embeddings": HEAD not in file.tensors,
-            "sliding_window": self._number("attention.sliding_window", 0) or None,
-            "use_sliding_window": True,
             "dtype": number_format(file),
         }
 

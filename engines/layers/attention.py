@@ -7,7 +7,7 @@ The batch is flat: (tokens, heads, head_dim), first the sequences that compute o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -63,10 +63,11 @@ class Chunk:
 
     start: int
     stop: int
-    pages: Tensor
-    """(pages,) page numbers of the context, this chunk included."""
+    pages: Tensor | None
+    """(pages,) page numbers of the context, this chunk included; None: nothing precedes the chunk, so that its own keys
+    and values are all."""
     bias: Tensor | None
-    """(rows, positions); None when nothing precedes the chunk, so that it is causal and needs no pages."""
+    """(rows, positions); None: causal, without pages."""
     dtype: torch.dtype = torch.float32
     """Number format of the computation and of the bias."""
 
@@ -80,6 +81,37 @@ class AttentionPlan:
     groups: tuple[TokenGroup, ...] = ()
     chunks: tuple[Chunk, ...] = ()
     mirror: MirrorGroup | None = None
+
+    def within(self, window: int) -> AttentionPlan:
+        """The same for layers that attend to the last `window` positions only, the token's own included."""
+        groups = tuple(replace(group, bias=_near(group.bias, window)) for group in self.groups)
+        chunks = tuple(_near_chunk(chunk, window) for chunk in self.chunks)
+        mirror = self.mirror
+        if mirror is not None and mirror.positions > window:
+            bias = mirror.bias
+            if bias is None:
+                bias = torch.zeros(mirror.sequences, 1, mirror.tokens, mirror.positions)
+            mirror = replace(mirror, bias=_near(bias, window))
+        return AttentionPlan(self.slots, groups, chunks, mirror)
+
+
+def _near_chunk(chunk: Chunk, window: int) -> Chunk:
+    bias, rows = chunk.bias, chunk.stop - chunk.start
+    if bias is None:
+        if rows <= window:
+            return chunk
+        bias = torch.full((rows, rows), float("-inf"), dtype=chunk.dtype).triu_(1)
+    return replace(chunk, bias=_near(bias, window))
+
+
+def _near(bias: Tensor, window: int) -> Tensor:
+    """bias: (…, positions). The first positions of a context are hidden, so that `window` are left."""
+    positions = bias.shape[-1]
+    if positions <= window:
+        return bias
+    # a row attends to all positions up to its own; a draft of a tree to as many, if not to the ones before it
+    seen = (bias == 0).sum(-1, keepdim=True)
+    return bias.masked_fill(torch.arange(positions, device=bias.device) < seen - window, float("-inf"))
 
 
 class PagedAttention:
@@ -153,7 +185,7 @@ class PagedAttention:
     def _chunk(self, q: Tensor, kept: Tensor, pages: Tensor, chunk: Chunk) -> Tensor:
         rows = q.shape[0]
         queries = q.view(1, rows, self._heads, self._head_dim).transpose(1, 2).to(chunk.dtype)
-        if chunk.bias is None:
+        if chunk.pages is None:
             own = kept.to(chunk.dtype).reshape(1, rows, 2, self._kv_heads, self._head_dim)
             keys, values = own[:, :, 0].transpose(1, 2), own[:, :, 1].transpose(1, 2)
         else:

@@ -26,7 +26,8 @@ class RMSNorm:
             # torch has no single kernel for this on a CPU: three of these take half the time of `rms_norm`
             length = torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)
             return (x * self._scaled).div_(length)
-        return torch.rms_norm(x, self._shape, self.weight, self._epsilon)
+        # a weight in float32 is more exact than x
+        return torch.rms_norm(x.to(self.weight.dtype), self._shape, self.weight, self._epsilon).to(x.dtype)
 
 
 class HeadNorm:
@@ -40,4 +41,5 @@ class HeadNorm:
 
     def apply_(self, x: Tensor) -> None:
         """Normalise x: (tokens, heads, head_dim) in place."""
-        x.copy_(torch.rms_norm(x, self._shape, None, self._epsilon) * self.weight)
+        wide = x.float() if self.weight.dtype is torch.float32 else x
+        x.copy_(torch.rms_norm(wide, self._shape, None, self._epsilon) * self.weight)

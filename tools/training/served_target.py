@@ -31,6 +31,12 @@ class ServedTarget:
                 f"between layers, so {LEAST_LAYERS} are needed",
                 param="num_hidden_layers",
             )
+        if config.fused or not config.is_plain:
+            raise ConfigError(
+                f"{folder}: draft heads are trained for Llama, Mistral, Qwen2 and Qwen3 without windows; this model "
+                "computes otherwise, or its tensors have other names",
+                param="architectures",
+            )
         self._model = load_model(folder, "auto", device=device)
         self._checkpoint = Checkpoint(folder)
         self._tied = config.tie_word_embeddings

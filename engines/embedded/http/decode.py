@@ -265,7 +265,7 @@ def _min_tokens(body: SamplingFields, asked: _Asked, room: int) -> int:
 
 
 def _plain(message: dict[str, Any], at: int) -> dict[str, Any]:
-    """A message whose content is one string; parts of type text are joined by spaces, as SGLang and the gateway do."""
+    """A message whose content is one text, or parts of text that the template reads as it does in the gateway."""
     content = message.get("content")
     if not isinstance(message.get("role"), str):
         raise InvalidField(f"messages[{at}].role must be a string.", param=f"messages[{at}].role")
@@ -277,5 +277,5 @@ def _plain(message: dict[str, Any], at: int) -> dict[str, Any]:
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
         texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
         if len(texts) == len(content):
-            return {**message, "content": " ".join(texts)}
+            return {**message, "content": [{"type": "text", "text": text} for text in texts]}
     raise UnsupportedField(f"messages[{at}].content: only text is supported.", param=f"messages[{at}].content")

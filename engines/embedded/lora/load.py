@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -15,9 +14,9 @@ from engines.embedded.lora.adapter import Adapter, LowRank
 from engines.embedded.lora.adapter_files import AdapterFiles
 from engines.embedded.lora.peft_config import PeftConfig
 from engines.embedded.models.config import ModelConfig
+from engines.embedded.models.groups import Group, groups_of, in_pairs
 from engines.embedded.models.llama import Llama
 from engines.layers.linear import Linear
-from engines.layers.rotary import side_by_side
 
 WEIGHTS = "adapter_model.safetensors"
 MOST_HEADER_BYTES = 4 << 20
@@ -25,14 +24,6 @@ MOST_HEADER_BYTES = 4 << 20
 WIDEST_BYTES = 8
 """Bytes of the widest number: float64."""
 PREFIX = "base_model.model.model.layers"
-
-
-class _Group(NamedTuple):
-    """One fused linear layer. parts: the projections in it, by the name in the checkpoint, with their widths."""
-
-    name: str
-    inputs: int
-    parts: tuple[tuple[str, int], ...]
 
 
 def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_number: int, root: str = "") -> Adapter:
@@ -48,8 +39,8 @@ def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_num
     wide = model.generation_dtype is not model.dtype
     size = 0
     for layer in range(model.config.num_hidden_layers):
-        for group in _groups(model.config):
-            pair = _low_rank(tensors, config, group, layer, model.config.head_dim)
+        for group in groups_of(model.config):
+            pair = _low_rank(tensors, config, group, layer, model.config)
             if pair is None:
                 continue
             weights = [part.to(model.device, model.dtype) for part in pair]
@@ -61,24 +52,12 @@ def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_num
 
 def _most_bytes(config: ModelConfig, rank: int) -> int:
     """Bytes of an adapter of every projection."""
-    numbers = sum(rank * (group.inputs + width) for group in _groups(config) for _, width in group.parts)
+    numbers = sum(rank * (group.inputs + part.width) for group in groups_of(config) for part in group.parts)
     return MOST_HEADER_BYTES + numbers * config.num_hidden_layers * WIDEST_BYTES
 
 
-def _groups(config: ModelConfig) -> tuple[_Group, ...]:
-    hidden, ff = config.hidden_size, config.intermediate_size
-    q_width, kv_width = (heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads))
-    attention = (("self_attn.q_proj", q_width), ("self_attn.k_proj", kv_width), ("self_attn.v_proj", kv_width))
-    return (
-        _Group("qkv", hidden, attention),
-        _Group("output", q_width, (("self_attn.o_proj", hidden),)),
-        _Group("gate_up", hidden, (("mlp.gate_proj", ff), ("mlp.up_proj", ff))),
-        _Group("down", ff, (("mlp.down_proj", hidden),)),
-    )
-
-
 def _low_rank(
-    tensors: _Tensors, config: PeftConfig, group: _Group, layer: int, head_dim: int
+    tensors: _Tensors, config: PeftConfig, group: Group, layer: int, model: ModelConfig
 ) -> tuple[Tensor, Tensor] | None:
     """The fused A, and the fused B times the scale; None where no projection of the group is adapted.
 
@@ -89,15 +68,13 @@ def _low_rank(
     downs: list[Tensor] = []
     ups: list[tuple[int, Tensor]] = []
     first = 0
-    for part, width in group.parts:
-        pair = tensors.pair(f"{PREFIX}.{layer}.{part}", group.inputs, width)
+    for part in group.parts:
+        pair = tensors.pair(f"{PREFIX}.{layer}.{part.name}", group.inputs, part.width)
         if pair is not None:
             down, up = pair
-            # the model orders the rows of q and k like this
-            rotated = part.startswith(("self_attn.q_", "self_attn.k_"))
             downs.append(down)
-            ups.append((first, side_by_side(up, head_dim) if rotated else up))
-        first += width
+            ups.append((first, in_pairs(up, part, model)))
+        first += part.width
     if not downs:
         return None
     fused = torch.zeros(first, len(ups) * config.rank)

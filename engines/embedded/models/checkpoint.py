@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,8 +37,9 @@ class Checkpoint:
     """The tensors of one folder. Every tensor taken must exist, with the shape that the model's config implies."""
 
     def __init__(self, folder: Path, *, decoder_alone: bool = False) -> None:
-        """decoder_alone: the tensors may be those of a decoder without a head, whose names begin without `model.`; they
-        are then found by the name with it. Raises ConfigError that names the missing or broken file."""
+        """decoder_alone: read the tensors of the decoder alone, by the names that it has in a model of its own. The
+        checkpoint may be a decoder without a head, whose names begin without `model.`, or hold the parts of a model
+        that also sees images. Raises ConfigError that names the missing or broken file."""
         self._folder = folder
         self._taken: set[str] = set()
         # the library's reader has no types
@@ -49,10 +51,11 @@ class Checkpoint:
             self._where = _read_index(index)
         else:
             raise ConfigError(f"{folder}: neither {SINGLE} nor {INDEX} exists; only safetensors weights are read")
-        self._prefix = ""
-        if decoder_alone and "embed_tokens.weight" in self._where:
-            self._prefix = "model."
-            self._where = {self._prefix + name: path for name, path in self._where.items()}
+        self._stored = {name: name for name in self._where}
+        """The names in the files, by the model's."""
+        if decoder_alone:
+            self._stored = _names_of_decoder(self._where)
+            self._where = {name: self._where[stored] for name, stored in self._stored.items()}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """One tensor, converted to `dtype`. Raises ConfigError that names it when it is missing or has another
@@ -76,7 +79,7 @@ class Checkpoint:
         if path is None:
             raise ConfigError(f"{self._folder}: the tensor {name} is missing; the checkpoint does not fit config.json")
         try:
-            tensor: Tensor = self._open(path).get_tensor(name.removeprefix(self._prefix))
+            tensor: Tensor = self._open(path).get_tensor(self._stored[name])
         except (SafetensorError, OSError) as error:
             raise ConfigError(f"{path}: the tensor {name} cannot be read: {error}") from None
         return tensor
@@ -109,6 +112,18 @@ class Checkpoint:
             except (SafetensorError, OSError) as error:
                 raise ConfigError(f"{path}: not a whole safetensors file: {error}") from None
         return file
+
+
+def _names_of_decoder(stored: Iterable[str]) -> dict[str, str]:
+    """The decoder's tensors: its own names to the names in the files."""
+    names = list(stored)
+    if "embed_tokens.weight" in names:
+        return {f"model.{name}": name for name in names}
+    for outer, inner in (("language_model.", ""), ("model.language_model.", "model.")):
+        if any(name.startswith(outer) for name in names):
+            own = {inner + name.removeprefix(outer): name for name in names if name.startswith(outer)}
+            return own | {name: name for name in names if name == "lm_head.weight"}
+    return {name: name for name in names}
 
 
 def _read_index(path: Path) -> dict[str, Path]:

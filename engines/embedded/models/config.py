@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from contracts.errors import ConfigError
-from engines.embedded.models.families import FAMILIES, Family
-from engines.embedded.models.rope import RopeScaling, YarnScaling, read_scaling
+from engines.embedded.models.rope import LongScaling, RopeScaling, YarnScaling, read_scaling
+from engines.families import FAMILIES, Family, decoder_fields
 from engines.gguf.file import is_gguf
 from engines.gguf.model_config import config_of
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+UNSERVED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
+"""Fields that change what a decoder computes in a way that none here does."""
+
 
 class ModelConfig(msgspec.Struct, frozen=True):
-    """The shape of a decoder in the Llama family, in Hugging Face's names."""
+    """The shape of a decoder, in Hugging Face's names. Fields with a default are those of Llama."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -38,6 +42,35 @@ class ModelConfig(msgspec.Struct, frozen=True):
     """The checkpoint is a decoder without a head, which makes states and no tokens."""
     dtype: str
     """The checkpoint's own number format: `bfloat16`, `float16` or `float32`."""
+    fused: bool = False
+    """See `Family`, like the next three."""
+    activation: Literal["silu", "gelu_pytorch_tanh"] = "silu"
+    unit_offset: bool = False
+    outer_norms: bool = False
+    embedding_scale: float = 1.0
+    """Factor of the embeddings."""
+    query_scale: float = 1.0
+    """Factor of the queries, next to the root of the head size; only where queries are normalised."""
+    rotary_share: float = 1.0
+    """The first numbers of a head that are rotated, as a share of all."""
+    window: int = 0
+    """The last positions, its own included, that a token attends to in the layers `windowed`."""
+    windowed: frozenset[int] = frozenset()
+    """Layers, from 0, that attend to a window; the others attend to the whole context."""
+    local_rope_theta: float | None = None
+    """Base frequency of these layers, unscaled; None: like the other layers."""
+
+    @property
+    def rotary_dim(self) -> int:
+        """Numbers of a head that are rotated."""
+        return int(self.head_dim * self.rotary_share)
+
+    @property
+    def is_plain(self) -> bool:
+        """The model computes as a Llama does, within this context: what the native kernels compute."""
+        near = self.windowed and (self.window < self.max_position_embeddings or self.local_rope_theta is not None)
+        own = self.unit_offset or self.outer_norms or self.embedding_scale != 1 or self.activation != "silu"
+        return not (near or own)
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -78,6 +111,7 @@ class _Reader:
                 f"{', '.join(sorted(FAMILIES))}",
                 param="architectures",
             )
+        self._raw = decoder_fields(self._raw, family)
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", heads)
         hidden = self._count("hidden_size")
@@ -86,19 +120,35 @@ class _Reader:
             raise self._wrong("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
         if head_dim % 2:
             raise self._wrong("head_dim", "an even number")
-        if self._raw.get("hidden_act", "silu") not in ("silu", "swish"):
-            raise self._wrong("hidden_act", "silu")
+        act = "hidden_act" if family.activation == "silu" else "hidden_activation"
+        if str(self._raw.get(act, family.activation)).replace("swish", "silu") != family.activation:
+            raise self._wrong(act, family.activation)
+        for field in UNSERVED:
+            if self._raw.get(field):
+                raise self._wrong(field, "absent: it is not supported")
         if self._raw.get("quantization_config"):
             raise self._wrong("quantization_config", "absent: quantized checkpoints are not supported")
-        scaling = self._rope_scaling()
+        rope = self._rope(FULL)
+        scaling = self._rope_scaling(rope)
         context = self._count("max_position_embeddings")
+        share = self._share(rope)
         if isinstance(scaling, YarnScaling):
             # some folders give the context before the stretching, some the one after it
             context = max(context, int(scaling.factor * scaling.original_max_position_embeddings))
-        self._refuse_window(family, context)
+        if isinstance(scaling, LongScaling):
+            scaling = scaling.of(context)
+            for field, factors in (("short_factor", scaling.short_factor), ("long_factor", scaling.long_factor)):
+                if len(factors) != int(head_dim * share) // 2:
+                    raise ConfigError(
+                        f"{self._path}: {field} must have {int(head_dim * share) // 2} numbers, half of those that are "
+                        f"rotated in a head; got {len(factors)}",
+                        param=field,
+                    )
+        layers = self._count("num_hidden_layers")
+        windowed = self._windowed(family, layers, context)
         return ModelConfig(
             hidden_size=hidden,
-            num_hidden_layers=self._count("num_hidden_layers"),
+            num_hidden_layers=layers,
             num_attention_heads=heads,
             num_key_value_heads=kv_heads,
             head_dim=head_dim,
@@ -106,7 +156,7 @@ class _Reader:
             vocab_size=self._count("vocab_size"),
             max_position_embeddings=context,
             rms_norm_eps=self._number("rms_norm_eps", 1e-6),
-            rope_theta=self._rope_theta(),
+            rope_theta=self._theta(rope, "rope_theta"),
             rope_scaling=scaling,
             tie_word_embeddings=family.headless or self._flag("tie_word_embeddings"),
             qkv_bias=self._bias(family.qkv_bias, "attention_bias"),
@@ -115,30 +165,81 @@ class _Reader:
             qk_norm=family.qk_norm,
             headless=family.headless,
             dtype=str(self._raw.get("dtype") or self._raw.get("torch_dtype") or "float32"),
+            fused=family.fused,
+            activation=family.activation,
+            unit_offset=family.unit_offset,
+            outer_norms=family.outer_norms,
+            embedding_scale=math.sqrt(hidden) if family.scaled_embedding else 1.0,
+            query_scale=math.sqrt(head_dim / self._number("query_pre_attn_scalar", head_dim)),
+            rotary_share=share,
+            window=self._count("sliding_window") if windowed else 0,
+            windowed=windowed,
+            local_rope_theta=self._local_theta() if windowed else None,
         )
 
-    def _rope_theta(self) -> float:
-        # newer folders nest the base frequency with the scaling
-        nested = self._raw.get("rope_parameters")
-        if isinstance(nested, dict) and isinstance(nested.get("rope_theta"), int | float):
-            return float(nested["rope_theta"])
-        return self._number("rope_theta", 10_000.0)
+    def _rope(self, kind: str) -> dict[str, Any]:
+        """What `rope_parameters` says of layers of this kind: newer folders nest the base frequency with the scaling,
+        and both by kind where there are two."""
+        given = self._raw.get("rope_parameters")
+        if not isinstance(given, dict):
+            return {}
+        by_kind = {FULL: given} if not given.keys() & {FULL, SLIDING} else given
+        own = by_kind.get(kind)
+        return own if isinstance(own, dict) else {}
 
-    def _rope_scaling(self) -> RopeScaling | None:
-        field = "rope_scaling" if self._raw.get("rope_scaling") else "rope_parameters"
-        return read_scaling(self._path, field, self._raw.get(field))
+    def _theta(self, rope: dict[str, Any], field: str) -> float:
+        nested = rope.get("rope_theta")
+        return float(nested) if isinstance(nested, int | float) else self._number(field, 10_000.0)
+
+    def _local_theta(self) -> float | None:
+        rope = self._rope(SLIDING)
+        if not rope and "rope_local_base_freq" not in self._raw:
+            return None
+        if read_scaling(self._path, "rope_parameters", rope) is not None:
+            raise self._wrong("rope_parameters", f"of rope_type default for {SLIDING}")
+        return self._theta(rope, "rope_local_base_freq")
+
+    def _share(self, rope: dict[str, Any]) -> float:
+        share = rope.get("partial_rotary_factor", self._raw.get("partial_rotary_factor", 1.0))
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            raise self._wrong("partial_rotary_factor", "above 0 and at most 1")
+        return float(share)
+
+    def _rope_scaling(self, rope: dict[str, Any]) -> RopeScaling | None:
+        older = self._raw.get("rope_scaling")
+        field, given = (
+            ("rope_scaling", older) if older else ("rope_parameters", rope or self._raw.get("rope_parameters"))
+        )
+        trained = self._raw.get("original_max_position_embeddings")
+        if isinstance(given, dict) and trained is not None:
+            given = {**given, "original_max_position_embeddings": trained}
+        return read_scaling(self._path, field, given)
 
     def _bias(self, fixed: bool | None, field: str) -> bool:
         return self._flag(field) if fixed is None else fixed
 
-    def _refuse_window(self, family: Family, context: int) -> None:
-        """Require that every layer attends to the whole context."""
-        window = self._raw.get("sliding_window")
-        used = self._raw.get("use_sliding_window", family.window_by_default)
-        if used and isinstance(window, int) and window < context:
-            raise self._wrong("sliding_window", "null: attention over a window is not supported")
-        if set(self._raw.get("layer_types") or ()) - {"full_attention"}:
-            raise self._wrong("layer_types", "full_attention for every layer")
+    def _windowed(self, family: Family, layers: int, context: int) -> frozenset[int]:
+        """The layers that attend to a window."""
+        used = self._raw.get("use_sliding_window", family.window_by_default is not False)
+        window = self._raw.get("sliding_window") if used else None
+        if window is not None and family.window_by_default is None:
+            if self._count("sliding_window") < context:
+                raise self._wrong("sliding_window", "null: this architecture has no windows")
+            window = None
+        kinds = self._raw.get("layer_types")
+        if kinds is None:
+            if window is None:
+                return frozenset()
+            if not family.window_by_default:
+                raise self._wrong("layer_types", "given where use_sliding_window is true")
+            pattern = self._count("sliding_window_pattern", layers + 1)
+            kinds = [SLIDING if (layer + 1) % pattern else FULL for layer in range(layers)]
+        if not isinstance(kinds, list) or len(kinds) < layers or not set(kinds) <= {FULL, SLIDING}:
+            raise self._wrong("layer_types", f"{FULL} or {SLIDING} for each of {layers} layers")
+        windowed = frozenset(layer for layer in range(layers) if kinds[layer] == SLIDING)
+        if windowed and window is None:
+            raise self._wrong("layer_types", f"{FULL} for every layer without use_sliding_window and sliding_window")
+        return windowed
 
     def _count(self, field: str, default: int | None = None) -> int:
         value = self._raw.get(field)

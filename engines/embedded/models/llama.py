@@ -1,6 +1,6 @@
 """The Llama decoder: RMSNorm, rotary positions, grouped-query attention over pages, SwiGLU.
 
-Mistral, Qwen2 and Qwen3 differ in biases and in a norm on queries and keys only; see `families`.
+The other families are this one with some differences, each a field of the config; see `families`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from engines.embedded.models.checkpoint import Weights
 from engines.embedded.models.config import ModelConfig
+from engines.embedded.models.groups import Group, groups_of, in_pairs
 from engines.embedded.models.linears import CPU, HEAD, Linears
 from engines.embedded.models.rope import make_rotary
 from engines.layers.attention import AttentionPlan, PagedAttention, Rounding
@@ -32,6 +33,13 @@ class Memory(NamedTuple):
 
     pages: Tensor
     mirror: Tensor | None
+
+
+class Reach(NamedTuple):
+    """The positions of a step for the layers of one kind."""
+
+    turns: Tensor
+    plan: AttentionPlan
 
 
 class LlamaLayer:
@@ -53,41 +61,49 @@ class LlamaLayer:
         self._qk_width = self._qk_heads * head_dim
         self._head_dim = head_dim
         self._ff = config.intermediate_size
-        kv_width = config.num_key_value_heads * head_dim
+        self._gate = functional.silu if config.activation == "silu" else _gelu
         self._attention = PagedAttention(config.num_attention_heads, config.num_key_value_heads, head_dim)
         prefix = f"model.layers.{index}"
 
         def norm(name: str) -> RMSNorm:
-            weight = checkpoint.take(f"{prefix}.{name}.weight", (hidden,), dtype).to(device)
-            return RMSNorm(weight, config.rms_norm_eps)
+            return RMSNorm(_norm_weight(config, checkpoint, f"{prefix}.{name}", hidden, dtype, device), epsilon)
 
-        def read(name: str, *shape: int) -> Tensor:
-            rows = checkpoint.read(f"{prefix}.{name}", shape)
-            return side_by_side(rows, head_dim) if name.startswith(("self_attn.q_", "self_attn.k_")) else rows
+        def linear(group: Group, bias: bool) -> Projection:
+            def read(kind: str, *inputs: int) -> Tensor:
+                return torch.cat(
+                    [
+                        in_pairs(checkpoint.read(f"{prefix}.{part.name}.{kind}", (part.width, *inputs)), part, config)
+                        for part in group.parts
+                    ]
+                )
 
-        def linear(group: str, parts: dict[str, int], inputs: int, bias: bool) -> Projection:
-            weights = [read(f"{name}.weight", out, inputs) for name, out in parts.items()]
-            biases = [read(f"{name}.bias", out) for name, out in parts.items()] if bias else []
-            whole = torch.cat(biases) if biases else None
-            return linears.make(f"layers.{index}.{group}", torch.cat(weights), whole)
+            name = f"layers.{index}.{group.name}"
+            return linears.make(name, read("weight", group.inputs), read("bias") if bias else None)
 
-        mlp_bias = config.mlp_bias
+        epsilon = config.rms_norm_eps
+        qkv, output, gate_up, down = groups_of(config)
         self._input_norm = norm("input_layernorm")
-        self._post_norm = norm("post_attention_layernorm")
-        self._qkv = linear(
-            "qkv",
-            {"self_attn.q_proj": self._q_width, "self_attn.k_proj": kv_width, "self_attn.v_proj": kv_width},
-            hidden,
-            config.qkv_bias,
-        )
+        self._post_norm = norm("pre_feedforward_layernorm" if config.outer_norms else "post_attention_layernorm")
+        self._outer_norms: tuple[RMSNorm, RMSNorm] | None = None
+        """Of what attention and the MLP give out."""
+        if config.outer_norms:
+            self._outer_norms = norm("post_attention_layernorm"), norm("post_feedforward_layernorm")
+        self._qkv = linear(qkv, config.qkv_bias)
         self._qk_norm: HeadNorm | None = None
         if config.qk_norm:
-            q, k = (read(f"self_attn.{name}_norm.weight", head_dim).to(device, dtype) for name in "qk")
-            rows = [q] * config.num_attention_heads + [k] * config.num_key_value_heads
-            self._qk_norm = HeadNorm(torch.stack(rows), config.rms_norm_eps)
-        self._output = linear("output", {"self_attn.o_proj": hidden}, self._q_width, config.output_bias)
-        self._gate_up = linear("gate_up", {"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
-        self._down = linear("down", {"mlp.down_proj": hidden}, self._ff, mlp_bias)
+            q, k = (
+                side_by_side(
+                    _norm_weight(config, checkpoint, f"{prefix}.self_attn.{name}_norm", head_dim, dtype, device),
+                    head_dim,
+                    config.rotary_dim,
+                )
+                for name in "qk"
+            )
+            rows = [q * config.query_scale] * config.num_attention_heads + [k] * config.num_key_value_heads
+            self._qk_norm = HeadNorm(torch.stack(rows), epsilon)
+        self._output = linear(output, config.output_bias)
+        self._gate_up = linear(gate_up, config.mlp_bias)
+        self._down = linear(down, config.mlp_bias)
 
     def keep_rounded(self, rounding: Rounding | None) -> None:
         """Round this layer's keys and values when they are stored; None: store them unchanged."""
@@ -111,9 +127,8 @@ class LlamaLayer:
         self,
         x: Tensor,
         rotary: Rotary,
-        turns: Tensor,
+        reach: Reach,
         memory: Memory,
-        plan: AttentionPlan,
         adapted: AdaptedRows | None = None,
     ) -> Tensor:
         """x: (tokens, hidden), in the model's format or float32."""
@@ -126,12 +141,26 @@ class LlamaLayer:
         rotated = qkv[:, : self._qk_width].view(-1, self._qk_heads, self._head_dim)
         if self._qk_norm is not None:
             self._qk_norm.apply_(rotated)
-        rotary.rotate_(rotated, turns)
-        attended = self._attention(qkv[:, : self._q_width], qkv[:, self._q_width :], memory.pages, plan, memory.mirror)
-        x = x + project("output", self._output, attended)
+        rotary.rotate_(rotated, reach.turns)
+        q, kv = qkv[:, : self._q_width], qkv[:, self._q_width :]
+        added = project("output", self._output, self._attention(q, kv, memory.pages, reach.plan, memory.mirror))
+        x = x + (added if self._outer_norms is None else self._outer_norms[0](added))
         gate_up = project("gate_up", self._gate_up, self._post_norm(x))  # (tokens, gate | up)
-        gated = functional.silu(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :])
-        return x + project("down", self._down, gated)
+        gated = self._gate(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :])
+        added = project("down", self._down, gated)
+        return x + (added if self._outer_norms is None else self._outer_norms[1](added))
+
+
+def _gelu(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def _norm_weight(
+    config: ModelConfig, checkpoint: Weights, name: str, width: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    weight = checkpoint.read(f"{name}.weight", (width,))
+    # the sum is not rounded to bfloat16, which has few digits near 1
+    return (weight.float() + 1 if config.unit_offset else weight.to(dtype)).to(device)
 
 
 class Llama:
@@ -168,12 +197,18 @@ class Llama:
         self._layers = [
             LlamaLayer(config, checkpoint, index, dtype, device, linears) for index in range(config.num_hidden_layers)
         ]
-        norm = checkpoint.take("model.norm.weight", (config.hidden_size,), dtype).to(device)
+        norm = _norm_weight(config, checkpoint, "model.norm", config.hidden_size, dtype, device)
         self._norm = RMSNorm(norm, config.rms_norm_eps)
-        self._rotary = make_rotary(
-            config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings
-        )
+        # the factor is rounded like the embeddings: so the model was trained
+        self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=dtype))
+        head_dim, positions = config.head_dim, config.max_position_embeddings
+        self._rotary = make_rotary(head_dim, config.rope_theta, config.rope_scaling, positions, config.rotary_dim)
         self._rotary.to(device)
+        self._local_rotary = self._rotary
+        """Of the layers with a window."""
+        if config.local_rope_theta is not None:
+            self._local_rotary = make_rotary(head_dim, config.local_rope_theta, None, positions, config.rotary_dim)
+            self._local_rotary.to(device)
         self.native = self._native()
         """Computes generated tokens where the native kernels can."""
 
@@ -207,6 +242,8 @@ class Llama:
 
     def _native(self) -> NativeDecoder | None:
         config = self.config
+        if not config.is_plain:
+            return None
         layers = [weights for layer in self._layers if (weights := layer.native()) is not None]
         if len(layers) < config.num_hidden_layers:
             return None
@@ -255,11 +292,16 @@ class Llama:
         x = self._rows(ids)
         if dtype is not None:
             x = x.to(dtype)
-        turns = self._rotary.at(positions)
+        if self._embedding_scale != 1:
+            x = x * self._embedding_scale
+        windowed = self.config.windowed
+        whole = near = Reach(self._rotary.at(positions), plan)
+        if windowed:
+            near = Reach(self._local_rotary.at(positions), plan.within(self.config.window))
         outputs: list[Tensor] = []
         for index, layer in enumerate(self._layers):
             memory = Memory(pages[index], None if mirror is None else mirror[index])
-            x = layer(x, self._rotary, turns, memory, plan, adapted)
+            x = layer(x, self._rotary, near if index in windowed else whole, memory, adapted)
             if index in layers:
                 outputs.append(x)
         return self._norm(x), outputs

@@ -23,13 +23,14 @@ def load_model(
     context_tokens: int | None = None,
 ) -> Llama:
     """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: returns the layers to use
-    for a number format; None: plain layers. context_tokens: the longest prompt and output; None: the model's own.
+    for a number format; None: plain layers. context_tokens: the longest context; None: the model's.
 
     Raises ConfigError that names an unknown architecture, a missing or unknown tensor, a wrong shape or a broken file.
     """
     config = ModelConfig.read(folder)
     if context_tokens is not None:  # the rotary table has a row for each position
-        config = msgspec.structs.replace(config, max_position_embeddings=context_tokens)
+        longest = min(context_tokens, config.max_position_embeddings)
+        config = msgspec.structs.replace(config, max_position_embeddings=longest)
     checkpoint = _weights(folder, config)
     own = _dtype(config, dtype, device)
     made = PlainLinears(own, device) if linears is None else linears(own)

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import torch
 from msgspec import Meta
 
 from contracts.errors import ConfigError
 from engines.layers.rotary import (
     Rotary,
     llama3_frequencies,
+    long_scale,
     plain_frequencies,
     yarn_frequencies,
     yarn_scale,
@@ -47,8 +49,27 @@ class YarnScaling(msgspec.Struct, frozen=True, tag_field="rope_type", tag="yarn"
     attention_factor: Positive | None = None
 
 
-RopeScaling = LinearScaling | Llama3Scaling | YarnScaling
-KINDS = "absent, or of rope_type default, linear, llama3 or yarn"
+class LongScaling(msgspec.Struct, frozen=True, tag_field="rope_type", tag="longrope"):
+    """LongRoPE (Ding et al. 2024): every frequency is divided by a factor of its own, found by search. There are two
+    sets, and Phi's models have both."""
+
+    short_factor: tuple[Positive, ...]
+    """For contexts of at most `original_max_position_embeddings`."""
+    long_factor: tuple[Positive, ...]
+    original_max_position_embeddings: Positions
+    factor: Factor | None = None
+    attention_factor: Positive | None = None
+
+    def of(self, context: int) -> LongScaling:
+        """With the factor on attention that follows from the longest context."""
+        original = self.original_max_position_embeddings
+        factor = self.factor or context / original
+        return msgspec.structs.replace(self, attention_factor=self.attention_factor or long_scale(factor, original))
+
+
+RopeScaling = LinearScaling | Llama3Scaling | YarnScaling | LongScaling
+NAMES = ("linear", "llama3", "yarn", "longrope")
+KINDS = f"absent, or of rope_type default, {', '.join(NAMES[:-1])} or {NAMES[-1]}"
 
 
 def read_scaling(path: Path, field: str, raw: Any) -> RopeScaling | None:
@@ -58,9 +79,10 @@ def read_scaling(path: Path, field: str, raw: Any) -> RopeScaling | None:
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: {field} must be {KINDS}; got {raw!r}", param=field)
     kind = raw.get("rope_type", raw.get("type", "default"))
+    kind = "longrope" if kind == "su" else kind  # its first name
     if kind == "default":
         return None
-    if kind not in ("linear", "llama3", "yarn"):
+    if kind not in NAMES:
         raise ConfigError(f"{path}: {field} must be {KINDS}; got {raw!r}", param=field)
     for unserved in ("mscale", "mscale_all_dim"):
         if raw.get(unserved):
@@ -71,9 +93,18 @@ def read_scaling(path: Path, field: str, raw: Any) -> RopeScaling | None:
         raise ConfigError(f"{path}: {field}: {error}", param=field) from None
 
 
-def make_rotary(head_dim: int, theta: float, scaling: RopeScaling | None, max_positions: int) -> Rotary:
-    """The table for a model. max_positions: the longest context."""
-    plain = plain_frequencies(head_dim, theta)
+def make_rotary(
+    head_dim: int, theta: float, scaling: RopeScaling | None, max_positions: int, rotary_dim: int | None = None
+) -> Rotary:
+    """The table for a model. max_positions: the longest context; of LongRoPE it selects the factors, for all requests:
+    a cached key could not change its own. rotary_dim: numbers of a head that are rotated; None: all."""
+    made = _made(theta, scaling, max_positions, rotary_dim or head_dim)
+    made.leave(head_dim - (rotary_dim or head_dim))
+    return made
+
+
+def _made(theta: float, scaling: RopeScaling | None, max_positions: int, rotary_dim: int) -> Rotary:
+    plain = plain_frequencies(rotary_dim, theta)
     match scaling:
         case LinearScaling(factor=factor):
             # position interpolation: every position counts as 1/factor of itself (Chen et al. 2023)
@@ -84,5 +115,8 @@ def make_rotary(head_dim: int, theta: float, scaling: RopeScaling | None, max_po
         case YarnScaling(factor=factor, original_max_position_embeddings=original):
             stretched = yarn_frequencies(plain, theta, factor, original, scaling.beta_fast, scaling.beta_slow)
             return Rotary(stretched, max_positions, scaling.attention_factor or yarn_scale(factor))
+        case LongScaling(original_max_position_embeddings=original):
+            factors = scaling.long_factor if max_positions > original else scaling.short_factor
+            return Rotary(plain / torch.tensor(factors), max_positions, scaling.attention_factor or 1.0)
         case None:
             return Rotary(plain, max_positions)

@@ -31,7 +31,7 @@ def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...])
     ends = list(itertools.accumulate(map(len, texts)))
     chunks = [
         # nothing precedes a chunk, so attention reads no pages; keys and values still need a slot
-        Chunk(end - len(text), end, torch.zeros(1, dtype=torch.int64, device=device), None)
+        Chunk(end - len(text), end, None, None)
         for text, end in zip(texts, ends, strict=True)
     ]
     ids = torch.tensor([id_ for text in texts for id_ in text], device=device)

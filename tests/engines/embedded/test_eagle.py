@@ -92,7 +92,7 @@ def what_the_target_says(model: Llama, tokens: list[int]) -> tuple[Tensor, Tenso
     count = len(tokens)
     config = model.config
     pages = torch.zeros(config.num_hidden_layers, 1, count, 2, config.num_key_value_heads, config.head_dim)
-    plan = AttentionPlan(torch.arange(count), (), (Chunk(0, count, torch.tensor([0]), None),))
+    plan = AttentionPlan(torch.arange(count), (), (Chunk(0, count, None, None),))
     layers = HEAD.eagle_aux_hidden_state_layer_ids
     hidden, outputs = model.hidden_and_outputs(torch.tensor(tokens), torch.arange(count), pages, plan, layers)
     return torch.cat(outputs, -1), model.logits(hidden)

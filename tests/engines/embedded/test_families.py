@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from contracts.errors import ConfigError
 from engines.embedded.models.registry import load_model
+from slipstream import model_folder
 from tests.engines.embedded.forward import forward
 
 BASE: dict[str, Any] = {
@@ -34,6 +36,29 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0 + 0.05 * pair for pair in range(24)],
+    "long_factor": [1.0 + 2.0 * pair for pair in range(24)],
+    "partial_rotary_factor": 0.75,
+}
+PHI4 = {
+    "rope_parameters": LONG,
+    "original_max_position_embeddings": 64,
+    "hidden_size": 256,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "sliding_window": 512,
+}
+GEMMA = {
+    "head_dim": 32,
+    "query_pre_attn_scalar": 32,
+    "sliding_window": 40,
+    "sliding_window_pattern": 2,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama 2": ("llama", {"num_key_value_heads": 4}),
@@ -50,6 +75,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen 3": ("qwen3", {"head_dim": 32}),
     "qwen 3, tied, biases": ("qwen3", {"head_dim": 32, "tie_word_embeddings": True, "attention_bias": True}),
     "qwen 3, long": ("qwen3", {"head_dim": 16, "rope_parameters": YARN}),
+    "mistral, window of a part": ("mistral", {"sliding_window": 40}),
+    "qwen 2, windows in some layers": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
+    ),
+    "phi 3": ("phi3", {"pad_token_id": 0, "sliding_window": 47}),
+    "phi 4 mini": ("phi3", PHI4),
+    "gemma 3": ("gemma3_text", GEMMA),
+    "gemma 3, large": (
+        "gemma3_text",
+        {
+            **GEMMA,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 100,
+            "sliding_window_pattern": 3,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+    ),
 }
 IDS = torch.randint(0, 512, (150,), generator=torch.Generator().manual_seed(7)).tolist()
 
@@ -83,7 +126,7 @@ def test_float32_logits_equal_transformers(tmp_path: Path, name: str) -> None:
         torch.testing.assert_close(forward(model, IDS, chunk), expected, atol=2e-4, rtol=2e-4)
 
 
-@pytest.mark.parametrize("name", ["llama 3.2", "mistral", "qwen 2.5", "qwen 3"])
+@pytest.mark.parametrize("name", ["llama 3.2", "mistral", "qwen 2.5", "qwen 3", "phi 4 mini", "gemma 3, large"])
 def test_bf16_is_about_as_close_to_float32_as_transformers_is(tmp_path: Path, name: str) -> None:
     kind, change = FAMILIES[name]
     # heads like slipstream-code's: its kernels are compiled once for all of these tests
@@ -104,8 +147,22 @@ def test_bf16_is_about_as_close_to_float32_as_transformers_is(tmp_path: Path, na
         ({"num_hidden_layers": 2}, r"implies no tensor model\.layers\.2\."),
         ({"attention_bias": True}, r"self_attn\.q_proj\.bias is missing"),
         ({"head_dim": 16}, r"q_proj\.weight has shape \(128, 64\); config\.json implies \(64, 64\)"),
-        ({"use_sliding_window": True, "sliding_window": 64}, "sliding_window must be null"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types must be full_attention"),
+        (
+            {"use_sliding_window": True, "sliding_window": 64, "layer_types": None},
+            "layer_types must be given where use_",
+        ),
+        ({"layer_types": ["sliding_attention"] * 3}, "layer_types must be full_attention for every layer without use_"),
+        (
+            {"layer_types": ["chunked_attention"] * 3},
+            "layer_types must be full_attention or sliding_attention for each",
+        ),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping must be absent"),
+        ({"hidden_act": "gelu"}, "hidden_act must be silu"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor must be above 0"),
+        (
+            {"rope_parameters": {**LONG, "partial_rotary_factor": 1.0, "original_max_position_embeddings": 64}},
+            "short_factor must have 16 numbers",
+        ),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_parameters must be absent, or of rope_"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "rope_parameters: .*original_max_position"),
         ({"rope_parameters": {**YARN, "mscale": 0.7}}, r"rope_parameters\.mscale is not supported"),
@@ -128,3 +185,32 @@ def test_the_older_spelling_of_rope_scaling_is_the_same_model(tmp_path: Path) ->
     raw["rope_theta"] = scaling.pop("rope_theta")
     path.write_text(json.dumps({**raw, "rope_scaling": scaling}))
     torch.testing.assert_close(forward(load_model(tmp_path, "auto"), IDS, 150), expected, atol=2e-4, rtol=2e-4)
+
+
+def test_longrope_has_its_short_factors_where_the_served_context_is_short(tmp_path: Path) -> None:
+    reference = make(tmp_path, *FAMILIES["phi 4 mini"], torch.float32)
+    with torch.inference_mode():
+        expected = reference(torch.tensor([IDS[:64]])).logits[0]
+    found = forward(load_model(tmp_path, "auto", context_tokens=64), IDS[:64], 40)
+    torch.testing.assert_close(found, expected, atol=2e-4, rtol=2e-4)
+    assert not torch.allclose(forward(load_model(tmp_path, "auto"), IDS[:64], 64), expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("outer", ["model.language_model.", "language_model.model."])
+def test_the_decoder_of_a_model_that_also_sees_images(tmp_path: Path, outer: str) -> None:
+    reference = make(tmp_path, *FAMILIES["gemma 3"], torch.float32)
+    expected, whole = theirs(reference), tmp_path / "whole"
+    # as folders of the larger models are: the decoder's fields apart, with those left out that are the family's
+    text = json.loads((tmp_path / "config.json").read_text())
+    for field in ("architectures", "rope_parameters", "layer_types", "vocab_size", "tie_word_embeddings"):
+        del text[field]
+    whole.mkdir()
+    config = {"architectures": ["Gemma3ForConditionalGeneration"], "vocab_size": 512, "text_config": text}
+    (whole / "config.json").write_text(json.dumps(config))
+    tensors = {
+        outer + name.removeprefix("model."): one for name, one in load_file(tmp_path / "model.safetensors").items()
+    }
+    save_file({**tensors, "vision_tower.weight": torch.zeros(1)}, whole / "model.safetensors")
+    (whole / "tokenizer.json").touch()
+    torch.testing.assert_close(forward(load_model(whole, "auto"), IDS, 64), expected, atol=2e-4, rtol=2e-4)
+    assert model_folder.read_path(whole, "local.chat_model", needs_chat_template=False).context_tokens == 256

@@ -25,12 +25,13 @@ from tests.engines.embedded.test_families import make
 from tests.engines.embedded.tiny import SHIPPED, finish, make_engine, request, text
 
 PROMPT = tuple(range(300, 340))
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text")
+FUSED = ("qkv_proj", "gate_up_proj")
 
 
 def family_model(folder: Path, family: str, **change: Any) -> Path:
     """A random model of a family, with a tokenizer."""
-    make(folder, family, {"vocab_size": 2048, **change}, torch.float32)
+    make(folder, family, {"vocab_size": 2048, "pad_token_id": 0, **change}, torch.float32)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(SHIPPED / "slipstream-chat" / name, folder / name)
     return folder
@@ -53,7 +54,8 @@ def scores(engine: Engine, adapter: Adapter | None = None) -> list[float]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_probabilities_are_those_of_the_merged_model(tmp_path: Path, family: str) -> None:
     model = family_model(tmp_path / "model", family)
-    folder = write_adapter(tmp_path / "a", model, lora_alpha=6, use_rslora=family == "qwen3")
+    projections = (*PROJECTIONS, *(FUSED if family == "phi3" else ()))
+    folder = write_adapter(tmp_path / "a", model, projections=projections, lora_alpha=6, use_rslora=family == "qwen3")
     engine = make_engine(model)
     adapted = scores(engine, load(engine, folder))
     merged = scores(make_engine(merge(model, folder, tmp_path / "merged")))

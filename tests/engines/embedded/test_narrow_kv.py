@@ -79,7 +79,7 @@ def test_attention_over_codes_is_that_over_what_they_stand_for(format_: Format, 
     places = torch.arange(context + 1)
     slots = order[places // page_tokens] * page_tokens + places % page_tokens
     # the context is a prompt's chunk; the last token comes alone and reads it back
-    chunk = AttentionPlan(slots[:-1], chunks=(Chunk(0, context, order, None),))
+    chunk = AttentionPlan(slots[:-1], chunks=(Chunk(0, context, None, None),))
     prompt = attention(q[:-1], kv[:-1].flatten(1), pages, chunk, None)
     numbers = order[: context // page_tokens + 1]
     bias = torch.zeros(1, 1, 1, len(numbers) * page_tokens)

@@ -33,9 +33,14 @@ LENGTHS = (1, 5, 16, 17, 40, 95, 64)
 PAGE = 16
 MOST_APART = 0.02
 """What rounding to bfloat16 does; PyTorch's bfloat16 is as far off."""
+OTHER = {"head_dim": 64, "hidden_size": 80, "intermediate_size": 100}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "qwen 2": ("qwen2", {"head_dim": 64, "hidden_size": 80, "intermediate_size": 100}),
-    "qwen 3": ("qwen3", {"head_dim": 64, "hidden_size": 80, "intermediate_size": 100}),
+    "qwen 2": ("qwen2", OTHER),
+    "qwen 3": ("qwen3", OTHER),
+    "phi 4 mini": (
+        "phi3",
+        {**OTHER, "partial_rotary_factor": 0.75, "pad_token_id": 0, "sliding_window": 512, "tie_word_embeddings": True},
+    ),
     "too many heads to be done together": ("llama", {"head_dim": 64, "num_attention_heads": 16}),
 }
 AT_NIGHT: dict[str, tuple[str, dict[str, Any]]] = {
@@ -135,6 +140,8 @@ def test_shipped_models(name: str) -> None:
         ("qwen 2", True),
         ("qwen 3", False),
         ("qwen 3", True),
+        ("phi 4 mini", False),
+        ("phi 4 mini", True),
         ("too many heads to be done together", False),
         pytest.param("too many heads to be done together", True, marks=pytest.mark.nightly),
         *(pytest.param(name, int8, marks=pytest.mark.nightly) for name in AT_NIGHT for int8 in (False, True)),

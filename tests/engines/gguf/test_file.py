@@ -79,7 +79,7 @@ def test_scaled_positions(tmp_path: Path) -> None:
         ({"dimension_count": 8}, "llama.rope.dimension_count must be 16"),
         ({"block_count": None}, "llama.block_count is missing"),
         ({"block_count": "two"}, "llama.block_count has an unexpected type"),
-        ({"llama.attention.sliding_window": 64}, "sliding_window must be null"),
+        ({"llama.attention.sliding_window": 64}, "sliding_window must be 0 or at least"),
         ({"layer_norm_rms_epsilon": math.nan}, "rms_norm_eps must be a positive number; got nan"),
         ({"layer_norm_rms_epsilon": math.inf}, "rms_norm_eps must be a positive number; got inf"),
         ({"freq_base": math.nan}, "rope_theta must be a positive number; got nan"),

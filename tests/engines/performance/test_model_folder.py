@@ -50,6 +50,15 @@ def test_published_models_come_out_as_the_catalog_has_them(
     assert (shape.hidden, shape.heads) == (published.hidden, published.heads)
 
 
+def test_fields_that_a_family_leaves_out_are_its_own(tmp_path: Path) -> None:
+    """Gemma 3 4B without its image part, as published."""
+    text = {"hidden_size": 2_560, "intermediate_size": 10_240, "num_hidden_layers": 34}
+    config = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text}
+    shape = read_shape(folder_of(config, tmp_path))
+    assert shape.parameters == pytest.approx(3.88e9, rel=0.001)
+    assert (shape.heads, shape.kv_heads, shape.head_size) == (8, 4, 256)
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [
