@@ -131,7 +131,9 @@ def _order(target: Target) -> Iterator[Argument]:
     if not target.launch.priorities:
         return
     yield Argument("--enable-priority-scheduling", (), "the gateway sends priorities; the higher is served first")
-    yield Argument("--default-priority-value", ("0",), "for requests without a priority: the middle of the gateway's range")
+    yield Argument(
+        "--default-priority-value", ("0",), "for requests without a priority: the middle of the gateway's range"
+    )
     yield Argument(
         "--schedule-policy", ("fcfs",), "within a priority; SGLang sorts by longest prefix only without priorities"
     )
@@ -172,7 +174,9 @@ def _speculation(target: Target, drafts: Drafts) -> Iterator[Argument]:
     yield Argument("--speculative-draft-model-path", (config.draft_model,))
     if target.sizing.weights.value is not Precision.BF16:
         yield Argument(
-            "--speculative-draft-model-quantization", ("unquant",), "the head is BF16; otherwise SGLang reads it in the model's format"
+            "--speculative-draft-model-quantization",
+            ("unquant",),
+            "the head is BF16; otherwise SGLang reads it in the model's format",
         )
     yield Argument("--speculative-num-steps", (str(drafts.steps.value),), drafts.steps.why)
     yield Argument("--speculative-eagle-topk", (str(config.topk),), "a chain" if config.topk == 1 else "a tree")
@@ -180,7 +184,9 @@ def _speculation(target: Target, drafts: Drafts) -> Iterator[Argument]:
     if config.adaptive:
         yield Argument("--speculative-adaptive", (), "chooses a number of drafts that pays, by acceptance")
         yield Argument(
-            "--speculative-adaptive-config", (target.path("adaptive.json"),), "a 0: at that batch size, drafts may not pay"
+            "--speculative-adaptive-config",
+            (target.path("adaptive.json"),),
+            "a 0: at that batch size, drafts may not pay",
         )
 
 
