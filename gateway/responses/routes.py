@@ -5,15 +5,21 @@ from __future__ import annotations
 import msgspec
 from litestar import Controller, Response, delete, get, post
 from litestar.params import FromPath
+from litestar.response import Stream
 
-from contracts.errors import InvalidField, UnsupportedField
+from contracts.errors import InvalidField
+from contracts.misfit import shortened
 from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
 from gateway.responses.item_page import Parts, json_response, page_asked, page_of, route
+from gateway.responses.streaming import streamed
 from gateway.wire.responses.stored import cancelled, identified, is_background
 
 RESPONSE_PATH = "/v1/responses/{response_id}"
 INPUT_ITEMS_PATH, CANCEL_PATH = f"{RESPONSE_PATH}/input_items", f"{RESPONSE_PATH}/cancel"
+
+STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+MOST_EVENTS = 2**31 - 2
 
 
 class ResponsesController(Controller):
@@ -22,15 +28,19 @@ class ResponsesController(Controller):
     guards = (keyed(Scope.CHAT),)
 
     @get(route(RESPONSE_PATH))
-    async def retrieve(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
+    async def retrieve(
+        self, request: KeyedRequest, services: Parts, response_id: FromPath[str]
+    ) -> Response[bytes] | Stream:
         """GET /v1/responses/{response_id}."""
-        if request.query_params.get("stream", "false") != "false":
-            raise UnsupportedField(
-                "'stream' is not available for a stored response: leave it out to get the whole response.",
-                param="stream",
-            )
-        stored = await services.responses.get(request.user.caller, response_id)
-        return json_response(stored.response)
+        stream, after = _stream_asked(request)
+        caller = request.user.caller
+        stored = await services.responses.get(caller, response_id)
+        if not stream:
+            return json_response(stored.response)
+        services.event_streams.require_room(caller.organization_id)
+        parts = services.event_streams, services.responses
+        events = streamed(*parts, caller, response_id, after, lambda: services.draining)
+        return Stream(events, media_type="text/event-stream", headers=STREAM_HEADERS)
 
     @delete(route(RESPONSE_PATH), status_code=200)
     async def delete(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
@@ -56,3 +66,23 @@ class ResponsesController(Controller):
                 param="response_id",
             )
         return json_response(response)
+
+
+def _stream_asked(request: KeyedRequest) -> tuple[bool, int | None]:
+    """Whether the query names a stream, and the number of the event that it follows. Raises InvalidField."""
+    stream, after = request.query_params.get("stream", "false"), request.query_params.get("starting_after")
+    if stream not in ("true", "false"):
+        raise InvalidField(
+            f"Invalid value for 'stream': {shortened(repr(stream))}. It must be true or false.", param="stream"
+        )
+    if after is None:
+        return stream == "true", None
+    if stream == "false":
+        raise InvalidField("'starting_after' needs 'stream=true': only a stream has events.", param="starting_after")
+    if not (after.isascii() and after.isdigit() and len(after) < 11 and int(after) <= MOST_EVENTS):
+        raise InvalidField(
+            f"Invalid value for 'starting_after': {shortened(repr(after))}. It must be the number of an event, from 0 "
+            f"to {MOST_EVENTS}.",
+            param="starting_after",
+        )
+    return True, int(after)
