@@ -7,8 +7,6 @@ written only for one with `store` or in a conversation: all others are served li
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,14 +18,13 @@ from contracts.request_id import RESPONSE_PREFIX, answer_id
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import ClientConnection
-from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.http.response import ResponseWriter
 from gateway.responses.background import FIRST_EVENTS, BackgroundResponses, Queued, require_tenants
 from gateway.responses.conversations import ConversationStore, Grown, StoredItem
 from gateway.responses.event_streams import EventStreams
 from gateway.responses.store import ResponseStore, Stored
-from gateway.responses.streaming import BEAT_S, streamed
+from gateway.responses.streaming import send, streamed
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
 from gateway.serving.request import Arrival, InferenceRequest
@@ -176,26 +173,14 @@ class ResponsesEndpoint(_Continued):
             self._shares.unserved.spend(request.caller.organization_id, REFUSAL_S)
         response = ResponseWriter(connection, arrival.wire_format, arrival.request_id)
         if request.generation.stream:
-            await self._stream(request, arrival.wire_format.response_id, connection, response)
+            response_id = arrival.wire_format.response_id
+            events = streamed(self._streams, self._store, request.caller, response_id, None, self._leaving)
+            response.start_stream()
+            await send(connection, events)
         else:
             response.whole(200, queued)
         self._services.metrics.answered(request.tier, arrival.endpoint, 200, "none")
         return Ended(200)
-
-    async def _stream(
-        self, request: InferenceRequest, response_id: str, connection: ClientConnection, response: ResponseWriter
-    ) -> None:
-        """Send the events of a queued response until it has finished, or its client leaves or reads nothing."""
-        events = streamed(self._streams, self._store, request.caller, response_id, None, self._leaving)
-        with contextlib.suppress(ClientGone):
-            async with ClientWatch(connection), contextlib.aclosing(events):
-                response.start_stream()
-                with contextlib.suppress(TimeoutError):
-                    async for data in events:
-                        response.events(data)
-                        async with asyncio.timeout(BEAT_S):
-                            await response.drained()
-                response.end_stream(b"")
 
 
 class InputTokensEndpoint(_Continued, TokenCountEndpoint[Asked]):

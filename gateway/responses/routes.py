@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from typing import Any
+
 import msgspec
 from litestar import Controller, Response, delete, get, post
 from litestar.params import FromPath
-from litestar.response import Stream
 
+from contracts.dated_request_id import mint
 from contracts.errors import InvalidField
 from contracts.misfit import shortened
 from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.responses.item_page import Parts, json_response, page_asked, page_of, route
-from gateway.responses.streaming import streamed
+from gateway.responses.streaming import send, streamed
+from gateway.wire.format import EVENT_STREAM
 from gateway.wire.responses.stored import cancelled, identified, is_background
 
 RESPONSE_PATH = "/v1/responses/{response_id}"
 INPUT_ITEMS_PATH, CANCEL_PATH = f"{RESPONSE_PATH}/input_items", f"{RESPONSE_PATH}/cancel"
 
-STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 MOST_EVENTS = 2**31 - 2
 
 
@@ -28,9 +32,7 @@ class ResponsesController(Controller):
     guards = (keyed(Scope.CHAT),)
 
     @get(route(RESPONSE_PATH))
-    async def retrieve(
-        self, request: KeyedRequest, services: Parts, response_id: FromPath[str]
-    ) -> Response[bytes] | Stream:
+    async def retrieve(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
         """GET /v1/responses/{response_id}."""
         stream, after = _stream_asked(request)
         caller = request.user.caller
@@ -40,7 +42,7 @@ class ResponsesController(Controller):
         services.event_streams.require_room(caller.organization_id)
         parts = services.event_streams, services.responses
         events = streamed(*parts, caller, response_id, after, lambda: services.draining)
-        return Stream(events, media_type="text/event-stream", headers=STREAM_HEADERS)
+        return _EventResponse(events)
 
     @delete(route(RESPONSE_PATH), status_code=200)
     async def delete(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
@@ -66,6 +68,23 @@ class ResponsesController(Controller):
                 param="response_id",
             )
         return json_response(response)
+
+
+class _EventResponse(Response[bytes]):
+    """Sends events by the connection itself, which notices when the client leaves or reads nothing."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(b"")
+        self._events = events
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        """The ASGI application that sends them."""
+        return self._serve
+
+    async def _serve(self, scope: Any, receive: Any, _: Any) -> None:
+        connection: ClientConnection = scope.pop(SCOPE_KEY)
+        connection.start(200, [*EVENT_STREAM, (b"x-request-id", mint().encode())])
+        await send(connection, self._events)
 
 
 def _stream_asked(request: KeyedRequest) -> tuple[bool, int | None]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from contracts.errors import SlipstreamError
 from contracts.generation import Caller
+from gateway.http.client_connection import ClientConnection
+from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.responses.bounds import UNFINISHED
 from gateway.responses.event_streams import MOST_ROWS, EventStreams
 from gateway.responses.store import ResponseStore
@@ -60,6 +63,18 @@ async def streamed(
         except (_Ended, SlipstreamError) as error:
             # the number of the last event, so that a client that resumes after it misses none
             yield error_of(error.code, error.message, max(position, 0))
+
+
+async def send(connection: ClientConnection, events: AsyncGenerator[bytes, None]) -> None:
+    """Send these events in an answer that was started, until they end or the client leaves or reads nothing."""
+    with contextlib.suppress(ClientGone):
+        async with ClientWatch(connection), contextlib.aclosing(events):
+            with contextlib.suppress(TimeoutError):
+                async for data in events:
+                    connection.write(data)
+                    async with asyncio.timeout(BEAT_S):
+                        await connection.drained()
+            connection.end(b"")
 
 
 async def _events(

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from contracts.errors import RateLimited
+from contracts.generation import Caller
 from control.deferred import gateway_client
 from control.deferred import runner as leased
 from control.responses import runner as module
@@ -20,6 +23,10 @@ from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
 from control.responses.runner import ResponseRunner
 from gateway.responses.background import MOST_UNFINISHED
+from gateway.responses.event_streams import MOST, MOST_EACH, EventStreams
+from gateway.responses.store import ResponseStore
+from gateway.responses.streaming import streamed
+from storage.engine import close, lazy_pool
 from tests.control.batches.test_runner import working
 from tests.examples import examples
 from tests.gateway.responses.guide import run_example
@@ -39,6 +46,7 @@ LIMIT = """
 UPDATE gateway.limits SET {} FROM gateway.api_keys WHERE subject_id = api_keys.id AND hash = $1
 """
 REFUSED = "SELECT count(*) FROM gateway.request_traces WHERE client_request_id = ANY($1::text[]) AND status = 429"
+OWNER = "SELECT organization_id::text, project_id::text FROM gateway.responses WHERE id = $1"
 FAILURES = "SELECT failures FROM gateway.background_responses WHERE id = $1"
 PUT_BACK = "SELECT lease_until IS NOT NULL AND lease_id IS NULL FROM gateway.background_responses WHERE id = $1"
 HOLD = "UPDATE gateway.background_responses SET lease_until = now() + interval '1 hour' WHERE id = $1"
@@ -290,6 +298,42 @@ async def test_a_stream_ends_with_its_response_or_its_run(platform: SlowPlatform
     await broken.response.aclose()
 
 
+async def test_a_stream_that_cannot_go_on_says_how_to_resume_it(
+    platform: SlowPlatform, client: openai.AsyncOpenAI
+) -> None:
+    """Its gateway stops; or the database is away."""
+    response_id = (await anext(await create(client, stream=True))).response.id
+    owner = Caller(key_id="", **await platform.database.fetchrow(OWNER, response_id))
+    for code in ("stream_interrupted", "response_store_unavailable"):
+        pool = await lazy_pool(platform.database_url, size=1, connect_timeout_s=5.0, name="test")
+        streams, stops = EventStreams(pool), asyncio.Event()
+        events = streamed(streams, ResponseStore(pool), owner, response_id, None, stops.is_set)
+        assert (await anext(events)).count(b"data: ") == 2
+        if code == "stream_interrupted":
+            stops.set()
+        else:
+            await close(pool, 5.0)
+        assert f'"sequence_number":1,"code":"{code}"'.encode() in b"".join([event async for event in events])
+        await streams.stop()
+        await close(pool, 5.0)
+    await client.responses.cancel(response_id)
+
+
+def test_open_streams_are_bounded() -> None:
+    streams: Any = EventStreams(None)  # which it does not use here
+    with contextlib.ExitStack() as opened:
+        for _ in range(MOST_EACH):
+            opened.enter_context(streams.counted("a"))
+        streams.require_room("b")
+        with pytest.raises(RateLimited, match=f"organization has {MOST_EACH}"):
+            streams.require_room("a")
+        for number in range(MOST - MOST_EACH):
+            opened.enter_context(streams.counted(f"other {number}"))
+        with pytest.raises(RateLimited, match=f"gateway has {MOST}"):
+            streams.require_room("b")
+    streams.require_room("a")
+
+
 async def test_a_run_without_an_answer_is_repeated_a_few_times(
     platform: SlowPlatform, client: openai.AsyncOpenAI
 ) -> None:
@@ -400,7 +444,7 @@ async def test_the_guides_example_runs(
             ("Write a long story.", HI.replace('"', '\\"')),
             ("sleep(2)", "sleep(0.01)"),
         )
-    assert "completed  t0 t1" in capsys.readouterr().out
+    assert capsys.readouterr().out == "completed  t0 t1\n t0 t1"
 
 
 @given(st.lists(st.tuples(st.integers(1, 7), st.booleans()), max_size=3), st.booleans())
