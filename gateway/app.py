@@ -115,7 +115,9 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
     }
     stored = services.responses, services.conversations, services.background, max_body_bytes, requests, shares, room
     endpoints |= {
-        RESPONSES_PATH: ResponsesEndpoint(services, ResponsesFormat(requests), *stored),
+        RESPONSES_PATH: ResponsesEndpoint(
+            services, ResponsesFormat(requests), services.event_streams, lambda: services.draining, *stored
+        ),
         INPUT_TOKENS_PATH: InputTokensEndpoint(services, InputTokensFormat(requests), *stored),
     }
     engine_format = EngineCompletionFormat(requests)

@@ -52,6 +52,7 @@ from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
 from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
+from gateway.responses.event_streams import EventStreams
 from gateway.responses.store import ResponseStore
 from gateway.services import Services, Surroundings
 from gateway.serving.access_log import AccessLog
@@ -229,6 +230,9 @@ async def running_services(
         )
         stack.push_async_callback(serving.stop)
 
+        event_streams = EventStreams(pool)
+        stack.push_async_callback(event_streams.stop)
+
         services = Services(
             keyring=keyring,
             catalog=catalog,
@@ -242,6 +246,7 @@ async def running_services(
             responses=ResponseStore(pool),
             conversations=ConversationStore(pool),
             background=BackgroundResponses(pool),
+            event_streams=event_streams,
             stream_audits=StreamAudits(limiter, config.stream_audit),
             metrics=metrics,
             traces=traces,

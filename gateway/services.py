@@ -14,6 +14,7 @@ from gateway.limits.limiter import Limiter
 from gateway.limits.spending import CrossingSink
 from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
+from gateway.responses.event_streams import EventStreams
 from gateway.responses.store import ResponseStore
 from gateway.stream_audit.endpoint import StreamAudits
 
@@ -26,6 +27,7 @@ class Services(CompletionServices, kw_only=True):
     responses: ResponseStore
     conversations: ConversationStore
     background: BackgroundResponses
+    event_streams: EventStreams
     checks: dict[str, Callable[[], bool]]
     """Conditions for this instance to take traffic, by name."""
     replicas: Callable[[], Sequence[ReplicaState]]

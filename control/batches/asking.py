@@ -25,7 +25,11 @@ class Failed(Exception):
 
 async def ask(session: aiohttp.ClientSession, url: str, token: str, number: int, line: Line) -> Result:
     """The line's result. Raises Failed, and what `control.deferred.gateway_client.ask` does."""
-    answer = await gateway_client.ask(session, url + line.url, token, bytes(line.body))
+    try:
+        answer = await gateway_client.ask(session, url + line.url, token, bytes(line.body))
+    except gateway_client.NoAnswer:
+        content = output(line.custom_id, None, {"code": "no_answer", "message": gateway_client.LOST})
+        raise Failed(Result(number, False, content)) from None
     told = {"status_code": answer.status, "request_id": answer.request_id, "body": msgspec.json.decode(answer.body)}
     result = Result(number, answer.status == 200, output(line.custom_id, told, None), answer.closed)
     if answer.status in gateway_client.FAILED:

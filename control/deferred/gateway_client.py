@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import aiohttp
 import msgspec
@@ -19,6 +20,10 @@ FAILED = frozenset({500, 502, 504})
 """Statuses after which the request is sent again, a few times: the request may be the cause."""
 MOST_TRIES = 5
 """Most requests that fail by the platform's fault; the last failure is the result."""
+LOST = (
+    f"It was run {MOST_TRIES} times, and failed each time because the gateway or worker that ran it stopped, or its "
+    "engine failed. Send it again; if it fails again, change the request."
+)
 LONGEST_RETRY_AFTER_S = 60.0
 TIMEOUT_S = 3_600.0
 TOKEN_REFUSED = (
@@ -54,7 +59,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class GatewayUnreachable(Exception):
-    """The gateway could not be reached, or broke off."""
+    """The gateway could not be reached, or another server is there."""
+
+
+class NoAnswer(GatewayUnreachable):
+    """It broke off, or took too long, after it had the request: the request may be the cause."""
+
+
+class StreamEnd(NamedTuple):
+    """The end of a streamed answer. status: as if it had not been streamed. record: of its run, in base64."""
+
+    status: int
+    body: bytes
+    record: bytes
 
 
 class RetryLater(Exception):
@@ -76,22 +93,31 @@ async def ask(
     token: str,
     body: bytes,
     headers: Mapping[str, str] = MappingProxyType({}),
+    read_stream: Callable[[aiohttp.StreamReader], Awaitable[StreamEnd]] | None = None,
 ) -> Answer:
-    """The answer to this POST. Raises GatewayUnreachable, RetryLater and TokenRefused."""
+    """The answer to this POST. read_stream: reads a good answer, if it is streamed.
+
+    Raises GatewayUnreachable, NoAnswer, RetryLater and TokenRefused.
+    """
     headers = {**headers, "authorization": f"Bearer {token}", "content-type": "application/json"}
     try:
         async with session.post(url, data=body, headers=headers) as response:
-            answer = await response.read()
+            status, record = response.status, response.headers.get(LINE_CLOSED.decode(), "").encode()
+            if read_stream is not None and status == 200:
+                status, answer, record = await read_stream(response.content)
+            else:
+                answer = await response.read()
             msgspec.json.decode(answer, type=msgspec.Raw)
-    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, msgspec.DecodeError) as error:
         raise GatewayUnreachable(f"{type(error).__name__}: {error}") from None
-    status = response.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise NoAnswer(f"{type(error).__name__}: {error}") from None
     if status in NO_ROOM and response.headers.get("x-should-retry") != "false":
         raise RetryLater(_retry_after_s(response.headers.get("retry-after", "")))
     if status == 401 and (refused := refusal(answer)).code == InvalidKey.code:
         raise TokenRefused(refused.message)
     request_id = response.headers.get("x-request-id", "")
-    return Answer(status, request_id, answer, _closed(response) if status == 200 else None)
+    return Answer(status, request_id, answer, _closed(record) if status == 200 else None)
 
 
 def refusal(body: bytes) -> ErrorBody:
@@ -102,9 +128,9 @@ def refusal(body: bytes) -> ErrorBody:
         raise GatewayUnreachable("the refusal is not the gateway's: another server answers on its URL") from None
 
 
-def _closed(response: aiohttp.ClientResponse) -> Closed:
+def _closed(record: bytes) -> Closed:
     try:
-        return _CLOSED.decode(b64decode(response.headers.get(LINE_CLOSED.decode(), ""), validate=True))
+        return _CLOSED.decode(b64decode(record, validate=True))
     except (binascii.Error, msgspec.DecodeError) as error:
         raise GatewayUnreachable(f"the response to the worker's request reports no usage: {error}") from None
 

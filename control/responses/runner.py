@@ -1,12 +1,14 @@
 """Runs responses in the background: the worker sends each one's request to a gateway, with a token for its key.
 
 A kill at any time is safe: the response is stored with its bill in one transaction. A response whose answer was lost
-runs again; the lost run is not billed.
+runs again, a few times; the lost run is not billed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 import ssl
 import time
@@ -18,10 +20,12 @@ import msgspec
 from contracts.errors import RequestError
 from control.deferred.gateway_client import (
     FAILED,
+    LOST,
     MOST_TRIES,
     TOKEN_REFUSED,
     Answer,
     GatewayUnreachable,
+    NoAnswer,
     RetryLater,
     TokenRefused,
     ask,
@@ -31,13 +35,19 @@ from control.deferred.leases import Claim
 from control.deferred.runner import LeasedRowWorker
 from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
+from control.responses.recording import Recorder
 from control.responses.transitions import ClaimedResponse, FinishedResponse
 from gateway.auth.delegation import BACKGROUND_PREFIX, delegated
 from gateway.wire.responses.openapi import RESPONSES_PATH
 from gateway.wire.responses.stored import with_fields
+from storage.engine import FAILURES
 
 MOST = 64
 """Responses that a worker runs at once."""
+ALONE_AFTER = 2
+"""Failed runs after which a response may be their cause: a worker runs one such response at a time."""
+SWEEP_S = 60.0
+"""Between two deletions of old events."""
 PAUSE_S = 1.0
 """Pause after a refusal without a `Retry-After`, and after a failure."""
 NO_ANSWER = "%s: %s does not answer for %s (%s), which runs again"
@@ -70,12 +80,21 @@ class ResponseRunner(LeasedRowWorker):
     ) -> None:
         super().__init__(database_url, url, pepper, trusted)
         self._metrics = metrics
+        self._alone = asyncio.Lock()
+        self._sweep_s = float("-inf")
         self._told = False
         """The trouble with the gateway is in the log: all responses have the same."""
 
     async def _on_idle(self) -> None:
         if self._metrics is not None:
             self._metrics.set_counts(await self._once(transitions.by_status))
+        if (now_s := time.monotonic()) >= self._sweep_s:
+            await self._once(transitions.forget_events)
+            self._sweep_s = now_s + SWEEP_S
+
+    async def _stopped(self, held: Claim) -> None:
+        with contextlib.suppress(*FAILURES):  # its lease ends anyway
+            await self._once(transitions.put_back, held)
 
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
         found = await self._do(transitions.begin, held)
@@ -83,42 +102,53 @@ class ResponseRunner(LeasedRowWorker):
             reason = f"It could not be run within {transitions.WINDOW_S // 3600} hours. Create it again."
             await self._fail(held, found, _error("server_error", reason, "response_expired"))
             return
+        if found.failures >= MOST_TRIES:
+            await self._fail(held, found, _error("server_error", LOST, "response_lost"))
+            return
+        async with self._alone if found.failures >= ALONE_AFTER else contextlib.nullcontext():
+            await self._run(held, await self._do(transitions.start, held, found))
+
+    async def _run(self, held: Claim, found: ClaimedResponse) -> None:
         token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)
         named = {"x-client-request-id": held.id}
+        created_at = _decode_made(found.response).created_at
+        recorder = None
+        if found.next_event is not None:
+            recorder = Recorder(functools.partial(self._do, transitions.record, held), found.next_event, created_at)
+        read_stream = None if recorder is None else recorder.read
         try:
-            answer = await ask(self._session, self._url + RESPONSES_PATH, token, found.request, named)
+            answer = await ask(self._session, self._url + RESPONSES_PATH, token, found.request, named, read_stream)
             if answer.status != 200:
                 await self._refused(held, found, answer)
                 return
         except RetryLater as full:
-            await self._later(held, full.retry_after_s or PAUSE_S)
+            await self._do(transitions.put_back, held, full.retry_after_s or PAUSE_S)
             return
         except (GatewayUnreachable, TokenRefused) as trouble:
             if not self._told:
                 self._told = True
                 text = TOKEN_REFUSED if isinstance(trouble, TokenRefused) else NO_ANSWER
                 _log.warning(text, self.name, self._url, held.id, trouble)
-            await self._later(held, PAUSE_S)
+            await self._do(
+                self.leases.release if isinstance(trouble, NoAnswer) else transitions.put_back, held, PAUSE_S
+            )
             return
         self._told = False
-        response = with_fields(answer.body, {"created_at": _decode_made(found.response).created_at})
+        response = with_fields(answer.body, {"created_at": created_at})
+        ended = FinishedResponse(response, answer.closed, complete=recorder is None or not recorder.full)
         try:
-            await self._do(transitions.end, self._ledger, held, found, FinishedResponse(response, answer.closed))
+            await self._do(transitions.end, self._ledger, held, found, ended)
         except RequestError as error:  # its conversation was deleted, or is full
             await self._fail(held, found, _error("invalid_prompt", error.message, error.code, error.param))
 
     async def _refused(self, held: Claim, found: ClaimedResponse, answer: Answer) -> None:
         """End it, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
         told = refusal(answer.body)
-        if answer.status in FAILED and found.failures + 1 < MOST_TRIES:
-            await self._do(transitions.count_failure, held)
-            await self._later(held, PAUSE_S)
+        if answer.status in FAILED and found.failures < MOST_TRIES:
+            await self._do(self.leases.release, held, PAUSE_S)
             return
         code = CODES.get(answer.status, "server_error")
         await self._fail(held, found, _error(code, told.message, told.code, told.param))
-
-    async def _later(self, held: Claim, pause_s: float) -> None:
-        await self._do(self.leases.release, held, pause_s)
 
     async def _fail(self, held: Claim, found: ClaimedResponse, error: dict[str, Any]) -> None:
         response = with_fields(found.response, {"status": "failed", "error": error})

@@ -56,11 +56,26 @@ background_responses = Table(
     Column("conversation_id", Text(collation="C"), unique=True),
     # JSON, as the gateway takes it.
     Column("request", LargeBinary, nullable=False),
-    # Runs that failed by the platform's fault.
+    # Runs that failed by the platform's fault: each counts from its beginning until it ends otherwise.
     Column("failures", SmallInteger, nullable=False, server_default=text("0")),
     Column("lease_id", UUID()),
     Column("lease_until", DateTime(timezone=True)),
     Column("turn_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    # Number of its run's first event. Null: it is not streamed.
+    Column("next_event", Integer),
+)
+
+# Events of a streamed response in the background, several to a row: of its newest run, and of its end.
+response_events = Table(
+    "response_events",
+    metadata,
+    Column("response_id", Text(collation="C"), ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    # The number of the first event, and the number after the last.
+    Column("first", Integer, primary_key=True, autoincrement=False),
+    Column("next", Integer, nullable=False),
+    # As clients read them.
+    Column("events", LargeBinary, nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
 )
 
 conversations = Table(

@@ -16,18 +16,22 @@ from control.deferred.bills import billing_record, ensure_partitions_and_store
 from control.deferred.leases import Claim, Connection, LeaseLost, Leases
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
+from gateway.responses.background import FIRST_EVENTS
 from gateway.responses.conversations import Grown, StoredItem, grow
+from gateway.wire.responses.events import event_of
 from gateway.wire.responses.stored import identified, with_fields
 
 WINDOW_S = 86_400
 """Time after which a response that could not be run fails."""
+EVENTS_S = 600
+"""Time for which events are kept after the last one."""
 GATEWAY_ID = "responses"
 """Names the worker in the ledger rows by which responses are billed."""
 LEASES = Leases("gateway.background_responses", "true", "true")
 
 _READ = """
 SELECT response.organization_id, response.project_id, work.key_id, api_keys.hash, conversation_id, request, failures,
-       response, status,
+       next_event, response, status,
        extract(epoch FROM recorded_at - now())::float + $3 AS left_s
   FROM gateway.background_responses AS work JOIN gateway.responses AS response USING (id)
   LEFT JOIN gateway.api_keys ON api_keys.id = work.key_id
@@ -38,7 +42,34 @@ SELECT status, count(*)::integer AS responses
   FROM gateway.background_responses JOIN gateway.responses USING (id) GROUP BY status
 """
 _BEGIN = "UPDATE gateway.responses SET status = 'in_progress', response = $2 WHERE id = $1 AND status = 'queued'"
-_FAILED = "UPDATE gateway.background_responses SET failures = failures + 1 WHERE id = $1 AND lease_id = $2"
+# The worker or the gateway may be killed at any time: a run counts as failed until it ends otherwise. Its events leave
+# a gap after those of an earlier run, by which clients of that know.
+_START = f"""
+UPDATE gateway.background_responses SET failures = failures + 1, next_event = greatest(next_event, (
+       SELECT max(next) + 1 FROM gateway.response_events WHERE response_id = $1 AND next > {len(FIRST_EVENTS)}))
+ WHERE id = $1 AND lease_id = $2 RETURNING failures, next_event
+"""  # noqa: S608
+_DELETE_EVENTS = "DELETE FROM gateway.response_events WHERE response_id = $1"
+_PUT_BACK = """
+UPDATE gateway.background_responses SET failures = greatest(failures - 1, 0), lease_id = NULL,
+       lease_until = now() + make_interval(secs => $3)
+ WHERE id = $1 AND lease_id = $2
+"""
+_RECORD = """
+INSERT INTO gateway.response_events (response_id, first, next, events)
+SELECT response.id, $3, $4, $5
+  FROM gateway.responses AS response JOIN gateway.background_responses AS work USING (id)
+ WHERE work.id = $1 AND work.lease_id = $2 FOR KEY SHARE OF response FOR SHARE OF work
+    ON CONFLICT (response_id, first) DO UPDATE SET next = excluded.next, events = excluded.events RETURNING first
+"""
+_NEXT = "SELECT max(next) FROM gateway.response_events WHERE response_id = $1"
+_LAST = "INSERT INTO gateway.response_events (response_id, first, next, events) VALUES ($1, $2, $3, $4)"
+_SWEEP = """
+DELETE FROM gateway.response_events WHERE response_id IN (
+    SELECT response_id FROM gateway.response_events AS each
+     WHERE NOT EXISTS (SELECT FROM gateway.background_responses WHERE id = response_id)
+     GROUP BY response_id HAVING max(recorded_at) < now() - make_interval(secs => $1))
+"""
 _HOLD = "SELECT FROM gateway.responses WHERE id = $1 FOR UPDATE"
 _INPUT = "SELECT input FROM gateway.responses WHERE id = $1"
 _FORGET = "DELETE FROM gateway.background_responses WHERE id = $1 AND lease_id = $2 RETURNING id"
@@ -47,9 +78,17 @@ UPDATE gateway.responses SET status = $2, response = $3, size_bytes = length(inp
 """
 
 
+class _Status(msgspec.Struct):
+    status: str
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
 class ClaimedResponse(msgspec.Struct, frozen=True):
-    """A claimed response. response: its JSON, as it is now. failures: runs that failed by the platform's fault. left_s:
-    seconds until its window ends."""
+    """A claimed response. response: its JSON, as it is now. failures: runs that failed by the platform's fault, with
+    the present one. left_s: seconds until its window ends. next_event: the number of its run's first event; None: it is
+    not streamed."""
 
     owner: Caller
     key_hash: bytes
@@ -58,13 +97,16 @@ class ClaimedResponse(msgspec.Struct, frozen=True):
     response: bytes
     failures: int
     left_s: float
+    next_event: int | None
 
 
 class FinishedResponse(msgspec.Struct, frozen=True):
-    """The response as it ended. closed: the record of the run that made it; None: it failed."""
+    """The response as it ended. closed: the record of the run that made it; None: it failed. complete: all events of
+    its run are stored."""
 
     response: bytes
     closed: Closed | None = None
+    complete: bool = True
 
 
 async def by_status(connection: Connection) -> dict[str, int]:
@@ -89,12 +131,37 @@ async def begin(connection: Connection, held: Claim) -> ClaimedResponse:
         response=response,
         failures=row["failures"],
         left_s=row["left_s"],
+        next_event=row["next_event"],
     )
 
 
-async def count_failure(connection: Connection, held: Claim) -> None:
-    """A run failed, and may be repeated."""
-    await connection.execute(_FAILED, *held.key)
+async def start(connection: Connection, held: Claim, found: ClaimedResponse) -> ClaimedResponse:
+    """A run begins, and no client waits for the events of an earlier one any more. Raises LeaseLost."""
+    async with connection.transaction():
+        await connection.fetchrow(_HOLD, held.id)
+        row = await connection.fetchrow(_START, *held.key)
+        if row is None:
+            raise LeaseLost
+        if row["next_event"] is not None and row["next_event"] > len(FIRST_EVENTS):
+            await connection.execute(_DELETE_EVENTS, held.id)
+    return msgspec.structs.replace(found, failures=row["failures"], next_event=row["next_event"])
+
+
+async def put_back(connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
+    """Release it after a run that did not begin, or that its worker stopped: it does not count."""
+    await connection.execute(_PUT_BACK, *held.key, pause_s)
+
+
+async def record(connection: Connection, held: Claim, first: int, following: int, events: bytes) -> None:
+    """Store events of its run. first, following: the number of the first, and the number after the last. Raises
+    LeaseLost."""
+    if await connection.fetchval(_RECORD, *held.key, first, following, events) is None:
+        raise LeaseLost
+
+
+async def forget_events(connection: Connection) -> None:
+    """Delete the events of responses that finished some time ago."""
+    await connection.execute(_SWEEP, EVENTS_S)
 
 
 async def end(
@@ -114,6 +181,12 @@ async def _end(
         if await connection.fetchval(_FORGET, *held.key) is None:
             raise LeaseLost
         await connection.execute(_END, held.id, "failed" if ended.closed is None else None, ended.response)
+        if found.next_event is not None:
+            number = await connection.fetchval(_NEXT, held.id) or found.next_event
+            number += not ended.complete  # a gap, by which clients know
+            kind = f"response.{_decode_status(ended.response).status}"
+            event = event_of(kind, number, {"response": msgspec.Raw(ended.response)})
+            await connection.execute(_LAST, held.id, number, number + 1, event)
         if ended.closed is not None:
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
             if found.conversation_id is not None:

@@ -26,9 +26,12 @@ QUEUE = """
 WITH stored AS (
     INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes, status)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued'))
-INSERT INTO gateway.background_responses (organization_id, id, key_id, conversation_id, request)
-VALUES ($1, $3, $8, $9, $10) ON CONFLICT (conversation_id) DO NOTHING RETURNING id
+INSERT INTO gateway.background_responses (organization_id, id, key_id, conversation_id, request, next_event)
+VALUES ($1, $3, $8, $9, $10, $11) ON CONFLICT (conversation_id) DO NOTHING RETURNING id
 """
+FIRST_EVENTS = ("response.created", "response.queued")
+"""Of a stream, sent before a run."""
+KEEP_FIRST = "INSERT INTO gateway.response_events (response_id, first, next, events) VALUES ($1, 0, $2, $3)"
 IN_CONVERSATION = """
 SELECT id FROM gateway.background_responses WHERE organization_id = $1 AND conversation_id = $2 AND id <> $3
 """
@@ -43,13 +46,15 @@ UPDATE gateway.responses SET status = 'cancelled', response = $2, size_bytes = l
 
 
 class Queued(NamedTuple):
-    """A response that the worker is to generate. request: its JSON."""
+    """A response that the worker is to generate. request: its JSON. events: the first of its stream; empty: it is not
+    streamed."""
 
     response_id: str
     previous_id: str | None
     conversation_id: str | None
     stored: Stored
     request: bytes
+    events: bytes
 
 
 class BackgroundResponses:
@@ -70,9 +75,12 @@ class BackgroundResponses:
                     retry_after_s=5.0,
                 )
             place = *owner_of(caller), queued.response_id, queued.previous_id, *queued.stored, size_bytes
-            made = await connection.fetchval(QUEUE, *place, caller.key_id, queued.conversation_id, queued.request)
-            if made is None:
+            first_event = len(FIRST_EVENTS) if queued.events else None
+            asked = caller.key_id, queued.conversation_id, queued.request, first_event
+            if await connection.fetchval(QUEUE, *place, *asked) is None:
                 raise _conversation_waits("another")
+            if queued.events:
+                await connection.execute(KEEP_FIRST, queued.response_id, first_event, queued.events)
             await connection.execute(MAKE_ROOM, caller.organization_id)
 
     async def require_finished(self, caller: Caller, conversation_id: str, response_id: str) -> None:

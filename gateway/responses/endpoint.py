@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -19,9 +20,11 @@ from gateway.auth.scopes import Scope
 from gateway.http.client_connection import ClientConnection
 from gateway.http.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.http.response import ResponseWriter
-from gateway.responses.background import BackgroundResponses, Queued, require_tenants
+from gateway.responses.background import FIRST_EVENTS, BackgroundResponses, Queued, require_tenants
 from gateway.responses.conversations import ConversationStore, Grown, StoredItem
+from gateway.responses.event_streams import EventStreams
 from gateway.responses.store import ResponseStore, Stored
+from gateway.responses.streaming import send, streamed
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
 from gateway.serving.request import Arrival, InferenceRequest
@@ -32,6 +35,7 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.format import Asked as AnyAsked
 from gateway.wire.format import WireFormat
 from gateway.wire.responses.envelope import settings, state
+from gateway.wire.responses.events import event_of
 from gateway.wire.responses.format import ResponsesFormat
 from gateway.wire.responses.prepare import Asked, Details
 from gateway.wire.responses.schema import Item, ItemReference
@@ -98,7 +102,18 @@ class _Continued(InferenceEndpoint[Asked]):
 
 
 class ResponsesEndpoint(_Continued):
-    """POST /v1/responses."""
+    """POST /v1/responses. leaving: whether this gateway stops."""
+
+    def __init__(
+        self,
+        services: InferenceServices,
+        wire_format: WireFormat[Asked],
+        streams: EventStreams,
+        leaving: Callable[[], bool],
+        *stored: Any,
+    ) -> None:
+        super().__init__(services, wire_format, *stored)
+        self._streams, self._leaving = streams, leaving
 
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
         assert isinstance(self._format, ResponsesFormat)
@@ -108,7 +123,11 @@ class ResponsesEndpoint(_Continued):
             response_id = arrival.client_request_id or response_id
         elif asked.request.background:
             require_tenants(key)
+            if asked.request.stream:
+                self._streams.require_room(key.caller.organization_id)
         wire_format = arrival.wire_format = self._format.of(arrival.request_id, response_id)
+        if key.background:
+            wire_format.heartbeat = b""  # a stream then begins with the engine's, and a refusal has its status
         request = await super()._prepared(arrival, key, asked)
         assert isinstance(request.prepared.details, Details)
         whole = request.prepared.details.asked
@@ -138,9 +157,12 @@ class ResponsesEndpoint(_Continued):
         """Queue the request for the worker; returns the response as it is now."""
         now = settings(response_id, int(time.time()), request.prepared) | state("queued", [])
         stored = Stored(input_json(whole.items, response_id), msgspec.json.encode(now))
+        first = FIRST_EVENTS if whole.request.stream else ()
+        events = b"".join(event_of(kind, number, {"response": now}) for number, kind in enumerate(first))
         asked = msgspec.json.encode(msgspec.structs.replace(whole.request, client_metadata=None))
         previous, conversation_id = whole.request.previous_response_id, whole.request.conversation_id
-        await self._background.queue(request.caller, Queued(response_id, previous, conversation_id, stored, asked))
+        queued = Queued(response_id, previous, conversation_id, stored, asked, events)
+        await self._background.queue(request.caller, queued)
         return stored.response
 
     async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
@@ -149,7 +171,14 @@ class ResponsesEndpoint(_Continued):
             return await super()._answer(arrival, connection, request)
         if not arrival.paid:  # no limit counts it before it runs: it is paced like a refused request instead
             self._shares.unserved.spend(request.caller.organization_id, REFUSAL_S)
-        ResponseWriter(connection, arrival.wire_format, arrival.request_id).whole(200, queued)
+        response = ResponseWriter(connection, arrival.wire_format, arrival.request_id)
+        if request.generation.stream:
+            response_id = arrival.wire_format.response_id
+            events = streamed(self._streams, self._store, request.caller, response_id, None, self._leaving)
+            response.start_stream()
+            await send(connection, events)
+        else:
+            response.whole(200, queued)
         self._services.metrics.answered(request.tier, arrival.endpoint, 200, "none")
         return Ended(200)
 

@@ -15,6 +15,7 @@ from contracts.misfit import shortened
 from gateway.auth.guard import KeyedRequest
 from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
+from gateway.responses.event_streams import EventStreams
 from gateway.responses.store import ResponseStore
 
 DEFAULT_ITEMS, MOST_ITEMS = 20, 100
@@ -27,6 +28,8 @@ class Stores(Protocol):
     responses: ResponseStore
     conversations: ConversationStore
     background: BackgroundResponses
+    event_streams: EventStreams
+    draining: bool
 
 
 Parts = NamedDependency[SkipValidation[Stores]]

@@ -34,6 +34,20 @@ CONVERSATION_ID = {
 }
 ITEM_ID = {"name": "item_id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 RESPONSE_ID = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+STREAM = (
+    {
+        "name": "stream",
+        "in": "query",
+        "description": "As server-sent events, until the response has finished.",
+        "schema": {"type": "boolean", "default": False},
+    },
+    {
+        "name": "starting_after",
+        "in": "query",
+        "description": "The number of the event that the stream follows.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+)
 PAGE = (
     {
         "name": "limit",
@@ -104,7 +118,7 @@ def with_responses(document: bytes) -> bytes:
     whole["paths"] |= {
         INPUT_TOKENS_PATH: {"post": counting},
         RESPONSE_PATH: {
-            "get": _stored("get_response", "Get a stored response.", response, error, RESPONSE_ID),
+            "get": _stored("get_response", "Get a stored response.", response, error, RESPONSE_ID, *STREAM),
             "delete": _stored("delete_response", "Delete a stored response.", deleted, error, RESPONSE_ID),
         },
         INPUT_ITEMS_PATH: {

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from typing import Any
+
 import msgspec
 from litestar import Controller, Response, delete, get, post
 from litestar.params import FromPath
 
-from contracts.errors import InvalidField, UnsupportedField
+from contracts.dated_request_id import mint
+from contracts.errors import InvalidField
+from contracts.misfit import shortened
 from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.responses.item_page import Parts, json_response, page_asked, page_of, route
+from gateway.responses.streaming import send, streamed
+from gateway.wire.format import EVENT_STREAM
 from gateway.wire.responses.stored import cancelled, identified, is_background
 
 RESPONSE_PATH = "/v1/responses/{response_id}"
 INPUT_ITEMS_PATH, CANCEL_PATH = f"{RESPONSE_PATH}/input_items", f"{RESPONSE_PATH}/cancel"
+
+MOST_EVENTS = 2**31 - 2
 
 
 class ResponsesController(Controller):
@@ -24,13 +34,15 @@ class ResponsesController(Controller):
     @get(route(RESPONSE_PATH))
     async def retrieve(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
         """GET /v1/responses/{response_id}."""
-        if request.query_params.get("stream", "false") != "false":
-            raise UnsupportedField(
-                "'stream' is not available for a stored response: leave it out to get the whole response.",
-                param="stream",
-            )
-        stored = await services.responses.get(request.user.caller, response_id)
-        return json_response(stored.response)
+        stream, after = _stream_asked(request)
+        caller = request.user.caller
+        stored = await services.responses.get(caller, response_id)
+        if not stream:
+            return json_response(stored.response)
+        services.event_streams.require_room(caller.organization_id)
+        parts = services.event_streams, services.responses
+        events = streamed(*parts, caller, response_id, after, lambda: services.draining)
+        return _EventResponse(events)
 
     @delete(route(RESPONSE_PATH), status_code=200)
     async def delete(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
@@ -56,3 +68,40 @@ class ResponsesController(Controller):
                 param="response_id",
             )
         return json_response(response)
+
+
+class _EventResponse(Response[bytes]):
+    """Sends events by the connection itself, which notices when the client leaves or reads nothing."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(b"")
+        self._events = events
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        """The ASGI application that sends them."""
+        return self._serve
+
+    async def _serve(self, scope: Any, receive: Any, _: Any) -> None:
+        connection: ClientConnection = scope.pop(SCOPE_KEY)
+        connection.start(200, [*EVENT_STREAM, (b"x-request-id", mint().encode())])
+        await send(connection, self._events)
+
+
+def _stream_asked(request: KeyedRequest) -> tuple[bool, int | None]:
+    """Whether the query names a stream, and the number of the event that it follows. Raises InvalidField."""
+    stream, after = request.query_params.get("stream", "false"), request.query_params.get("starting_after")
+    if stream not in ("true", "false"):
+        raise InvalidField(
+            f"Invalid value for 'stream': {shortened(repr(stream))}. It must be true or false.", param="stream"
+        )
+    if after is None:
+        return stream == "true", None
+    if stream == "false":
+        raise InvalidField("'starting_after' needs 'stream=true': only a stream has events.", param="starting_after")
+    if not (after.isascii() and after.isdigit() and len(after) < 11 and int(after) <= MOST_EVENTS):
+        raise InvalidField(
+            f"Invalid value for 'starting_after': {shortened(repr(after))}. It must be the number of an event, from 0 "
+            f"to {MOST_EVENTS}.",
+            param="starting_after",
+        )
+    return True, int(after)

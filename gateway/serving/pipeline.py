@@ -257,7 +257,10 @@ class RequestPipeline:
             closed = attempt.closed()
             await self._journal.closed(closed)
             if request.key.line and attempt.billed_later:
-                attempt.client.response.headers.append((LINE_CLOSED, b64encode(msgspec.json.encode(closed))))
+                record = b64encode(msgspec.json.encode(closed))
+                attempt.client.response.headers.append((LINE_CLOSED, record))
+                if attempt.client.response.started:  # its headers have left: the record goes before its last events
+                    attempt.client.response.events(b": %b %b\n\n" % (LINE_CLOSED, record))
 
     async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
         """A slot at an engine. A wait that is refused, superseded or left also counts as one in the router's queue."""

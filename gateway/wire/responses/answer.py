@@ -18,6 +18,7 @@ from gateway.wire.event_reader import EventReader
 from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
 from gateway.wire.prepared import Prepared
 from gateway.wire.responses.envelope import settings, state
+from gateway.wire.responses.events import event_of
 from gateway.wire.responses.items import CUSTOM_PREFIX, ID_PREFIXES, Growing, GrowingCall, Kind
 from gateway.wire.responses.prepare import Details
 from gateway.wire.responses.schema import ENCRYPTED
@@ -231,8 +232,7 @@ class Answer(EventReader):
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         number, self._sequence = self._sequence, self._sequence + 1
-        event = msgspec.json.encode({"type": kind, "sequence_number": number, **fields})
-        return b"".join((b"event: ", kind.encode(), b"\ndata: ", event, b"\n\n"))
+        return event_of(kind, number, fields)
 
 
 def _delta_of(item: Growing) -> str:

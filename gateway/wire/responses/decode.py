@@ -110,19 +110,12 @@ def _require_available(request: CountedRequest) -> None:
 
 
 def _require_retrievable(request: ResponsesRequest) -> None:
-    """A response in the background is stored, and is not streamed."""
+    """A response in the background is stored."""
     if request.store is False:
         raise InvalidField(
             "'store' is false, but a response in the background must be stored to be retrieved: leave 'store' out, or "
             "leave 'background' out.",
             param="store",
-        )
-    if request.stream:
-        raise _unavailable(
-            "stream",
-            "true",
-            "a response in the background is not streamed. Leave 'stream' out and retrieve the response until its "
-            "status is neither queued nor in_progress, or leave 'background' out",
         )
     request.store = True
 

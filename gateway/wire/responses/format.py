@@ -18,6 +18,7 @@ from gateway.wire.prepared import Prepared, Target
 from gateway.wire.responses.answer import Answer
 from gateway.wire.responses.decode import RequestDecoder
 from gateway.wire.responses.envelope import state
+from gateway.wire.responses.events import event_of
 from gateway.wire.responses.prepare import Asked, items_of, prepare_response
 from gateway.wire.responses.schema import CountedRequest, ResponsesRequest
 from gateway.wire.usage_tracker import UsageTracker
@@ -27,7 +28,7 @@ class ResponsesFormat(EndpointFormat):
     """POST /v1/responses."""
 
     name = "responses"
-    _request_id = _response_id = ""
+    _request_id = response_id = ""
     answer: Answer | None = None
     """The newest attempt's; only of a format that is bound to a request."""
     queued = b""
@@ -41,7 +42,7 @@ class ResponsesFormat(EndpointFormat):
         """The format of one request: it knows what was sent, which a failed stream's last event continues, and what
         the store keeps."""
         bound = copy.copy(self)
-        bound._request_id, bound._response_id = request_id, response_id
+        bound._request_id, bound.response_id = request_id, response_id
         return bound
 
     def decode(self, body: bytes) -> Asked:
@@ -69,15 +70,14 @@ class ResponsesFormat(EndpointFormat):
             "created_at": int(time.time()),
             **state("failed", [], error=error),
         }
-        event = msgspec.json.encode({"type": "response.failed", "sequence_number": 0, "response": response})
-        return b"event: response.failed\ndata: " + event + b"\n\n"
+        return event_of("response.failed", 0, {"response": response})
 
     def _answer(
         self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError, *, stream: bool
     ) -> Answer:
         if request_id != self._request_id:  # a copy at another engine is none of the client's
             return Answer(answer_id(RESPONSE_PREFIX, request_id), prepared, usage, read_error, stream=stream)
-        self.answer = Answer(self._response_id, prepared, usage, read_error, stream=stream)
+        self.answer = Answer(self.response_id, prepared, usage, read_error, stream=stream)
         return self.answer
 
 

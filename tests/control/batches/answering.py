@@ -23,7 +23,7 @@ PEPPER = b"pepper of the tests"
 
 
 class Refused(Exception):
-    """In place of an answer."""
+    """In place of an answer. status: 0: the connection breaks off."""
 
     def __init__(self, status: int, code: str, **headers: str) -> None:
         self.status, self.code, self.headers = status, code, headers
@@ -58,9 +58,11 @@ class Gateway:
             self.asked[number] += 1
             text = self.answer(number)
         except Refused as refused:
+            if not refused.status and request.transport is not None:
+                request.transport.close()
             error = {"error": {"message": "refused", "type": "x", "param": None, "code": refused.code}}
             headers = {"x-request-id": request_id, **refused.headers}
-            return web.json_response(error, status=refused.status, headers=headers)
+            return web.json_response(error, status=refused.status or 500, headers=headers)
         usage = Usage(prompt_tokens=number + 1, completion_tokens=self.asked[number], cached_tokens=1)
         closed = self.given[request_id] = closed_run(self.owner, request_id, usage)
         return web.json_response(

@@ -282,7 +282,8 @@ def _answers(*scripts: Iterator[Any]) -> Any:
 
 
 async def test_refusals_faults_and_mistakes(world: World) -> None:
-    """Lines: refused for lack of room seven times; failed four times; failed for good; a mistake; over its budget."""
+    """Lines: refused for lack of room seven times; failed four times; failed for good; a mistake; over its budget;
+    without an answer."""
     owner, key_hash = await world.tenant()
     answer = _answers(
         iter([Refused(429, "rate_limit_exceeded")] * 4 + [Refused(503, "overloaded")] * 3),
@@ -290,13 +291,15 @@ async def test_refusals_faults_and_mistakes(world: World) -> None:
         iter([Refused(500, "internal_error")] * 9),
         iter([Refused(400, "context_length_exceeded")]),
         iter([Refused(429, "insufficient_quota", **{"x-should-retry": "false"})]),
+        iter([Refused(0, "")] * 9),
     )
     batch_id = await world.batch(owner, 8)
     async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
         batch = await world.ended(owner, batch_id)
         await world.check(owner, served, batch, 8)
-    assert [served.asked[number] for number in range(1, 7)] == [8, 5, 5, 1, 1, 1]
-    errors = await world.read(batch.error_file_id)
+    assert [served.asked[number] for number in range(1, 8)] == [8, 5, 5, 1, 1, 5, 1]
+    *errors, lost = await world.read(batch.error_file_id)
+    assert (lost["response"], lost["error"]["code"]) == (None, "no_answer")
     assert [(each["response"]["status_code"], each["response"]["body"]["error"]["code"]) for each in errors] == [
         (500, "internal_error"),
         (400, "context_length_exceeded"),

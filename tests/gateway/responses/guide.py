@@ -9,9 +9,10 @@ from tests.deployment import ROOT
 
 
 async def run_example(page: str, *replaced: tuple[str, str]) -> None:
-    """Run the page's one Python block. replaced: texts of it, each of which must be there, and what stands for them."""
+    """Run the page's Python blocks as one. replaced: texts of them, each of which must be there, and what stands for
+    them."""
     text = (ROOT / "docs" / "guides" / page).read_text()
-    [example] = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    example = "".join(re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S))
     for word, own in replaced:
         assert word in example
         example = example.replace(word, own)

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from contracts.errors import RateLimited
+from contracts.generation import Caller
 from control.deferred import gateway_client
 from control.deferred import runner as leased
 from control.responses import runner as module
@@ -20,6 +23,10 @@ from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
 from control.responses.runner import ResponseRunner
 from gateway.responses.background import MOST_UNFINISHED
+from gateway.responses.event_streams import MOST, MOST_EACH, EventStreams
+from gateway.responses.store import ResponseStore
+from gateway.responses.streaming import streamed
+from storage.engine import close, lazy_pool
 from tests.control.batches.test_runner import working
 from tests.examples import examples
 from tests.gateway.responses.guide import run_example
@@ -39,6 +46,10 @@ LIMIT = """
 UPDATE gateway.limits SET {} FROM gateway.api_keys WHERE subject_id = api_keys.id AND hash = $1
 """
 REFUSED = "SELECT count(*) FROM gateway.request_traces WHERE client_request_id = ANY($1::text[]) AND status = 429"
+OWNER = "SELECT organization_id::text, project_id::text FROM gateway.responses WHERE id = $1"
+FAILURES = "SELECT failures FROM gateway.background_responses WHERE id = $1"
+PUT_BACK = "SELECT lease_until IS NOT NULL AND lease_id IS NULL FROM gateway.background_responses WHERE id = $1"
+HOLD = "UPDATE gateway.background_responses SET lease_until = now() + interval '1 hour' WHERE id = $1"
 FREE = "UPDATE gateway.background_responses SET lease_until = now() - interval '1 second'"
 FILL = """
 WITH made AS (
@@ -65,20 +76,22 @@ async def client(platform: SlowPlatform) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 class Killable(ResponseRunner):
-    """Stands still for ever, as a process that was killed, before or after its step of this number."""
+    """Stands still for ever, as a process that was killed, before or after its step of this number, or after this
+    one."""
 
+    last: Any = None
     last_step: float = float("inf")
     before = True
     steps = 0
 
     async def _once(self, step: Any, *values: Any) -> Any:
-        if step in (self.leases.renew, transitions.by_status):
+        if step in (self.leases.renew, transitions.by_status, transitions.forget_events):
             return await super()._once(step, *values)
         self.steps += 1
         if self.before and self.steps >= self.last_step:
             await self.die()
         done = await super()._once(step, *values)
-        if self.steps >= self.last_step:
+        if self.steps >= self.last_step or step == self.last:
             await self.die()
         return done
 
@@ -150,11 +163,9 @@ async def test_it_is_queued_runs_once_and_is_billed_once(platform: SlowPlatform,
 
 
 async def test_what_cannot_be_in_the_background(platform: SlowPlatform, client: openai.AsyncOpenAI) -> None:
-    refusals: tuple[dict[str, Any], ...] = ({"store": False}, {"stream": True})
-    for more in refusals:
-        with pytest.raises(openai.BadRequestError, match="leave 'background' out") as refused:
-            await create(client, **more)
-        assert refused.value.param == next(iter(more))
+    with pytest.raises(openai.BadRequestError, match="leave 'background' out") as refused:
+        await create(client, store=False)
+    assert refused.value.param == "store"
     with pytest.raises(openai.NotFoundError):
         await create(client, previous_response_id="resp_x")
     made = await create(client)
@@ -192,6 +203,166 @@ async def test_a_cancelled_or_deleted_one_stops_and_is_not_billed(
     live = await client.responses.create(model="wide", input=HI, store=True)
     with pytest.raises(openai.BadRequestError, match="'background': true"):
         await client.responses.cancel(live.id)
+
+
+async def seen(stream: Any) -> list[Any]:
+    """All events of a stream, whose numbers have no gap."""
+    events = [event async for event in stream]
+    numbers = [event.sequence_number for event in events if event.type != "error"]
+    assert numbers == [*range(numbers[0], numbers[0] + len(numbers))] if numbers else True
+    return events
+
+
+def text_of(events: list[Any]) -> str:
+    return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+
+async def resumed(client: openai.AsyncOpenAI, response_id: str, **more: Any) -> Any:
+    return await client.responses.retrieve(response_id, stream=True, **more)
+
+
+async def test_a_stream_is_left_resumed_and_replayed(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await create(client, stream=True)
+    first = [await anext(stream), await anext(stream)]
+    assert [(event.type, event.response.status) for event in first] == [
+        ("response.created", "queued"),
+        ("response.queued", "queued"),
+    ]
+    response_id = first[0].response.id
+    await stream.response.aclose()
+    plain = await create(client)
+    async with working(runner_of(platform)):
+        rest = await seen(await resumed(client, response_id, starting_after=0))
+        whole = await seen(await resumed(client, plain.id))
+    for events, kinds in ((first[:1] + rest, 3), (whole, 2)):
+        last = events[-1]
+        assert (last.type, last.response.status, text_of(events)) == ("response.completed", "completed", " t0 t1")
+        assert last.response.to_dict() == (await client.responses.retrieve(last.response.id)).to_dict()
+        assert {event.response.created_at for event in events if hasattr(event, "response")} == {
+            last.response.created_at
+        }
+        assert [event.type for event in events[:kinds]].count("response.created") == 1
+    for after in range(len(rest) + 1):
+        again = await seen(await resumed(client, response_id, starting_after=after))
+        assert [event.to_dict() for event in again] == [event.to_dict() for event in rest[after:]]
+    stranger = client.with_options(api_key=(await platform.add_key(new_organization=True)).secret)
+    with pytest.raises(openai.NotFoundError):
+        await resumed(stranger, response_id)
+    for query in ({"stream": "yes"}, {"starting_after": "1"}, {"stream": "true", "starting_after": "-1"}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.retrieve(response_id, extra_query=query)
+        assert refused.value.param == [*query][-1]
+    [run, bill] = await bills(platform, response_id, 2)
+    assert (run["billed"], bill["billed"]) == (False, True)
+    monkeypatch.setattr(transitions, "EVENTS_S", 0)
+    await transitions.forget_events(platform.database)
+    replayed = await seen(await resumed(client, response_id))
+    assert (replayed[-1].to_dict()["response"], text_of(replayed)) == (rest[-1].to_dict()["response"], " t0 t1")
+    [lost] = await seen(await resumed(client, response_id, starting_after=3))
+    assert (lost.type, lost.code, lost.sequence_number) == ("error", "events_lost", 3)
+
+
+async def test_a_stream_ends_with_its_response_or_its_run(platform: SlowPlatform, client: openai.AsyncOpenAI) -> None:
+    """By a cancellation; by a deletion; by a failure; and by the loss of the run whose events the client has."""
+    made = [await create(client, LONG, stream=True) for _ in range(2)]
+    ids = [(await anext(stream)).response.id for stream in made]
+    await client.responses.cancel(ids[0])
+    await client.responses.delete(ids[1])
+    ends = [(await seen(stream))[-1] for stream in made]
+    assert [(end.type, end.code) for end in ends] == [("error", "response_cancelled"), ("error", "response_deleted")]
+    broken = await create(client, 'mock:{"tokens":9,"die_after_tokens":2}', stream=True)
+    broken_id = (await anext(broken)).response.id
+    stream = await create(client, stream=True)
+    response_id = (await anext(stream)).response.id
+    await platform.database.execute(HOLD, broken_id)
+    runner = runner_of(platform)
+    runner.last = transitions.record
+    task = asyncio.create_task(runner.run(asyncio.Event(), asyncio.Event()))
+    await runner.dead.wait()
+    events = [await anext(stream), await anext(stream)]
+    assert [event.type for event in events] == ["response.queued", "response.in_progress"]
+    task.cancel()
+    await asyncio.wait([task])
+    await platform.database.execute(FREE)
+    async with working(runner_of(platform)):
+        lost = (await seen(stream))[-1]
+        again = await seen(await resumed(client, response_id))
+        failed = (await seen(await resumed(client, broken_id)))[-1]
+    assert (lost.type, lost.code) == ("error", "events_lost")
+    assert again[0].type == "response.created"
+    assert again[0].sequence_number > lost.sequence_number
+    assert (again[-1].type, text_of(again)) == ("response.completed", " t0 t1")
+    assert (failed.type, failed.response.error.code) == ("response.failed", "server_error")
+    await broken.response.aclose()
+
+
+async def test_a_stream_that_cannot_go_on_says_how_to_resume_it(
+    platform: SlowPlatform, client: openai.AsyncOpenAI
+) -> None:
+    """Its gateway stops; or the database is away."""
+    response_id = (await anext(await create(client, stream=True))).response.id
+    owner = Caller(key_id="", **await platform.database.fetchrow(OWNER, response_id))
+    for code in ("stream_interrupted", "response_store_unavailable"):
+        pool = await lazy_pool(platform.database_url, size=1, connect_timeout_s=5.0, name="test")
+        streams, stops = EventStreams(pool), asyncio.Event()
+        events = streamed(streams, ResponseStore(pool), owner, response_id, None, stops.is_set)
+        assert (await anext(events)).count(b"data: ") == 2
+        if code == "stream_interrupted":
+            stops.set()
+        else:
+            await close(pool, 5.0)
+        assert f'"sequence_number":1,"code":"{code}"'.encode() in b"".join([event async for event in events])
+        await streams.stop()
+        await close(pool, 5.0)
+    await client.responses.cancel(response_id)
+
+
+def test_open_streams_are_bounded() -> None:
+    streams: Any = EventStreams(None)  # which it does not use here
+    with contextlib.ExitStack() as opened:
+        for _ in range(MOST_EACH):
+            opened.enter_context(streams.counted("a"))
+        streams.require_room("b")
+        with pytest.raises(RateLimited, match=f"organization has {MOST_EACH}"):
+            streams.require_room("a")
+        for number in range(MOST - MOST_EACH):
+            opened.enter_context(streams.counted(f"other {number}"))
+        with pytest.raises(RateLimited, match=f"gateway has {MOST}"):
+            streams.require_room("b")
+    streams.require_room("a")
+
+
+async def test_a_run_without_an_answer_is_repeated_a_few_times(
+    platform: SlowPlatform, client: openai.AsyncOpenAI
+) -> None:
+    """One that its worker gives up, as it stops, does not count; nor does a gateway that takes no connection."""
+    made = await create(client)
+    runs = 0
+
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal runs
+        await reader.readuntil(b"\r\n\r\n")
+        runs += 1
+        if runs == 1:
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(break_off, "127.0.0.1")
+    runner = runner_of(platform)
+    runner._url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        async with working(runner):
+            await eventually(lambda: runs)
+        assert await platform.database.fetchval(FAILURES, made.id) == 0
+        async with working(runner):
+            got = await finished(client, made.id)
+    assert (got.status, got.error.to_dict()["type"], runs) == ("failed", "response_lost", 1 + gateway_client.MOST_TRIES)
+    away = await create(client)
+    async with working(runner):
+        await eventually(lambda: platform.database.fetchval(PUT_BACK, away.id))
+    assert await platform.database.fetchval(FAILURES, away.id) == 0
 
 
 async def test_what_fails_says_why_and_is_not_billed(
@@ -273,15 +444,21 @@ async def test_the_guides_example_runs(
             ("Write a long story.", HI.replace('"', '\\"')),
             ("sleep(2)", "sleep(0.01)"),
         )
-    assert "completed  t0 t1" in capsys.readouterr().out
+    assert capsys.readouterr().out == "completed  t0 t1\n t0 t1"
 
 
-@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), max_size=3))
+@given(st.lists(st.tuples(st.integers(1, 7), st.booleans()), max_size=3), st.booleans())
 @examples(40, gate=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_kills_between_any_two_steps_end_in_one_result_and_one_bill(
-    platform: SlowPlatform, client: openai.AsyncOpenAI, kills: list[tuple[int, bool]]
+    platform: SlowPlatform, client: openai.AsyncOpenAI, kills: list[tuple[int, bool]], streamed: bool
 ) -> None:
-    made = await create(client)
+    """A client that streams it sees one run: to its end, or until it is lost."""
+    if streamed:
+        stream = await create(client, stream=True)
+        made = (await anext(stream)).response
+        watching = asyncio.create_task(seen(stream))
+    else:
+        made = await create(client)
     for last_step, before in kills:
         runner = runner_of(platform)
         runner.last_step, runner.before = last_step, before
@@ -296,5 +473,12 @@ async def test_kills_between_any_two_steps_end_in_one_result_and_one_bill(
     async with working(runner_of(platform)):
         got = await finished(client, made.id)
     assert (got.status, got.output_text) == ("completed", " t0 t1")
-    rows = await bills(platform, made.id, 2)
-    assert [row["billed"] for row in rows].count(True) == 1
+
+    async def billed() -> int:  # lost runs have rows too
+        return [row["billed"] for row in await bills(platform, made.id, 0)].count(True)
+
+    assert await eventually(billed) == 1
+    if streamed:
+        events = await watching
+        assert events[-1].type == "error" or (events[-1].type, text_of(events)) == ("response.completed", " t0 t1")
+        assert events[-1].type != "error" or events[-1].code == "events_lost"

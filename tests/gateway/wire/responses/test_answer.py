@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed, ResponsesUnavailable
+from gateway.wire.responses.events import replayed
 from tests.gateway.wire.responses.answers import (
     RESPONSE_ID,
     USED,
@@ -70,6 +71,12 @@ async def test_a_stream_has_every_event_that_the_sdk_expects_and_equals_the_whol
     assert (ask.name, ask.namespace, ask.call_id, ask.arguments) == ("ask", "team", "call_b", '{"who":1}')
     assert (patch.type, patch.name, patch.input, patch.call_id) == ("custom_tool_call", "patch", '*** "a"', "call_c")
     same = await whole(EVERYTHING, tools=TOOLS, include=["reasoning.encrypted_content"])
+    stored = msgspec.json.encode(same)
+    assert accumulated(b"".join(replayed(stored))).to_dict()["output"] == response.to_dict()["output"]
+    again = read(b"".join(replayed(stored)))
+    assert [one.sequence_number for one in again] == [*range(len(again))]
+    kinds = [[one.type for one in each if not one.type.endswith("delta")] for each in (again, events)]
+    assert sorted(kinds[0]) == sorted(kinds[1])
     last = msgspec.json.decode(body.rpartition(b"data: ")[2])
     for ours in (same, last["response"]):
         del ours["created_at"], ours["completed_at"]

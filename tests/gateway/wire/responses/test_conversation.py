@@ -205,7 +205,6 @@ async def test_settings_are_those_of_a_chat() -> None:
         ({"tools": [{"type": "function", "name": "f"}, {"type": "custom", "name": "f"}]}, "tools[1].name"),
         ({"tools": [{"type": "namespace", "name": "n" * 40, "tools": [{"type": "function", "name": "f" * 40}]}]},
          "tools[0].tools[0].name"),
-        ({"background": True, "stream": True}, "stream"),
         ({"background": True, "store": False}, "store"),
         ({"truncation": "auto"}, "truncation"),
         ({"conversation": "conv_1", "previous_response_id": "resp_1"}, "conversation"),

@@ -1,0 +1,124 @@
+"""Reads the stream of a response that the worker runs, and stores its events for clients that stream it.
+
+The stream's end is not stored here: a run that failed may be repeated, and a response ends together with its bill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import StreamReader
+
+from control.deferred.gateway_client import NoAnswer, StreamEnd
+from gateway.metering.journal.records import LINE_CLOSED
+from gateway.responses.background import FIRST_EVENTS
+from gateway.wire.responses.events import BLANK, Event, event_of, read
+from gateway.wire.responses.stored import with_fields
+
+STORED_EVERY_S = 0.25
+MOST_BYTES = 16 * 1024 * 1024
+"""Events of one run. Those beyond are not stored: clients that stream it are sent to the response."""
+RECORD = b": %b " % LINE_CLOSED
+
+Store = Callable[[int, int, bytes], Awaitable[None]]
+
+
+class _Error(msgspec.Struct):
+    """`type` is this deployment's code."""
+
+    message: str
+    type: str
+    param: str | None = None
+
+
+class _Failed(msgspec.Struct):
+    error: _Error
+
+
+_decode_failed = msgspec.json.Decoder(_Failed).decode
+
+
+class Recorder:
+    """One per run. store: stores events, with the number of the first and the number after the last. first: the run's
+    first number. created_at: the response's."""
+
+    def __init__(self, store: Store, first: int, created_at: int) -> None:
+        self._store = store
+        self._begun = first == len(FIRST_EVENTS)
+        """Clients have been sent that it was created."""
+        self._first = self._next = first
+        self._created_at = created_at
+        self._events: list[bytes] = []
+        self._size_bytes = 0
+        self._record = b""
+        self._end: tuple[int, bytes] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Events are missing."""
+        return self._size_bytes > MOST_BYTES
+
+    async def read(self, content: StreamReader) -> StreamEnd:
+        """Store all events before the last one, a few times a second. Raises NoAnswer, and what `store` does."""
+        clock = asyncio.get_running_loop().time
+        unread, due_s = b"", clock()
+        while True:
+            try:
+                async with asyncio.timeout(STORED_EVERY_S) as quiet:
+                    data = await content.readany()
+            except TimeoutError:
+                if not quiet.expired():
+                    raise
+                await self._flush()
+                continue
+            if not data:
+                break
+            *events, unread = (unread + data).split(BLANK)
+            for event in events:
+                self._take(event)
+            if clock() >= due_s:
+                await self._flush()
+                due_s = clock() + STORED_EVERY_S
+        await self._flush()
+        if self._end is None:
+            raise NoAnswer("the stream broke off")
+        return StreamEnd(*self._end, self._record)
+
+    def _take(self, event: bytes) -> None:
+        if event.startswith(b":"):
+            self._record = event.removeprefix(RECORD) if event.startswith(RECORD) else self._record
+            return
+        try:
+            self._read(event, read(event))
+        except msgspec.DecodeError as error:
+            raise NoAnswer(f"an event of the stream cannot be read: {error}") from None
+
+    def _read(self, event: bytes, told: Event) -> None:
+        match told.type:
+            case "response.failed":
+                error = _decode_failed(told.response).error
+                body = {"error": {"code": error.type, "message": error.message, "param": error.param}}
+                self._end = 502, msgspec.json.encode(body)
+            case "response.completed" | "response.incomplete":
+                self._end = 200, bytes(told.response)
+            case "response.created" if self._begun:
+                pass
+            case kind if bytes(told.response):
+                whole = msgspec.Raw(with_fields(told.response, {"created_at": self._created_at}))
+                self._add(event_of(kind, self._next, {"response": whole}))
+            case _:
+                number = b'"sequence_number":%d'  # the second member of an event
+                self._add(event.replace(number % told.sequence_number, number % self._next, 1) + BLANK)
+
+    def _add(self, event: bytes) -> None:
+        self._size_bytes += len(event)
+        if not self.full:
+            self._events.append(event)
+            self._next += 1
+
+    async def _flush(self) -> None:
+        if self._events:
+            await self._store(self._first, self._next, b"".join(self._events))
+            self._first, self._events = self._next, []
