@@ -124,7 +124,7 @@ class LeasedRowWorker(abc.ABC):
         _, failure = await while_leased(self._steps(held, ended), self._renew(held, ended), stop)
         match failure:
             case None:
-                await self._stopped(held)
+                await self._release(held)
             case LeaseLost():
                 _log.info("%s: %s was taken over by another worker, or has ended", self.name, held.id)
             case _:
@@ -132,10 +132,6 @@ class LeasedRowWorker(abc.ABC):
                 with contextlib.suppress(TimeoutError):  # which ends the wait: a task would stay until the worker's end
                     await asyncio.wait_for(stop.wait(), PAUSE_S)
                 await self._release(held)
-
-    async def _stopped(self, held: Claim) -> None:
-        """The work has ended, gave way, or the process stops."""
-        await self._release(held)
 
     async def _release(self, held: Claim) -> None:
         with contextlib.suppress(*FAILURES):  # its lease ends anyway

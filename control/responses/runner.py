@@ -92,10 +92,6 @@ class ResponseRunner(LeasedRowWorker):
             await self._once(transitions.forget_events)
             self._sweep_s = now_s + SWEEP_S
 
-    async def _stopped(self, held: Claim) -> None:
-        with contextlib.suppress(*FAILURES):  # its lease ends anyway
-            await self._once(transitions.put_back, held)
-
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
         found = await self._do(transitions.begin, held)
         if found.left_s <= 0:
@@ -106,7 +102,13 @@ class ResponseRunner(LeasedRowWorker):
             await self._fail(held, found, _error("server_error", LOST, "response_lost"))
             return
         async with self._alone if found.failures >= ALONE_AFTER else contextlib.nullcontext():
-            await self._run(held, await self._do(transitions.start, held, found))
+            found = await self._do(transitions.start, held, found)
+            try:
+                await self._run(held, found)
+            except asyncio.CancelledError:  # the worker stops, or the lease is lost, which changes no row then
+                with contextlib.suppress(*FAILURES):
+                    await self._once(transitions.put_back, held)
+                raise
 
     async def _run(self, held: Claim, found: ClaimedResponse) -> None:
         token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)

@@ -88,6 +88,8 @@ class Killable(ResponseRunner):
         if step in (self.leases.renew, transitions.by_status, transitions.forget_events):
             return await super()._once(step, *values)
         self.steps += 1
+        if self.dead.is_set() and step == transitions.put_back:
+            raise ConnectionError  # a killed process gives nothing back
         if self.before and self.steps >= self.last_step:
             await self.die()
         done = await super()._once(step, *values)
