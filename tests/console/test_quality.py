@@ -134,7 +134,7 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await by_hand(owner, "Promote to 50 %", "checked by hand")
     await expect(figure(owner, "Share now")).to_contain_text("50 %")
     await page.get_by_role("button", name="Roll back…").click()
-    await page.get_by_text("new is given no session of m any more").wait_for()
+    await page.get_by_text("new gets no more sessions of m").wait_for()
     await owner.expect_no_faults("rolling back")
     await page.get_by_role("button", name="Cancel").click()
     await by_hand(owner, "Roll back", "tried by hand")
