@@ -30,7 +30,7 @@ OBSERVED = frozenset({
     "slo_roll_up_runs", "completion_hours", "detailed_completion_days", "project_completion_weeks",
     "completion_days", "project_completion_days", "completion_roll_up_runs", "completion_due_hours",
     "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
-    "responses", "background_responses", "conversations", "conversation_items",
+    "responses", "background_responses", "response_events", "conversations", "conversation_items",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",
     "model_versions", "slice_versions", "runs", "run_slices", "items", "comparisons", "nights", "night_plan",
     "release_steps", "console_sessions", "console_links", "console_attempts",

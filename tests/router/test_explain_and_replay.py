@@ -92,7 +92,7 @@ async def test_what_the_commands_print_is_explained_where_it_is_printed(
     assert not plain.stderr
     table = await asyncio.to_thread(run, fleet_commands.fleet, ["--explain"])
     assert f"{lease.engine.replica_id}: {lease.engine.url}" in table.stdout
-    assert " leases, by " in table.stdout
+    assert ": at most " in table.stdout
     for column in ("headroom: KV tokens", "speed: prompt tokens it computes a second"):
         assert column in table.stderr
     for command, arguments in ((router_commands.router, ["explain", "req_l1"]), (fleet_commands.fleet, [])):

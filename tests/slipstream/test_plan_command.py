@@ -126,12 +126,14 @@ def test_a_fleet_that_queueing_decides_is_told_by_no_error() -> None:
 def test_the_pages_worked_example_is_that_of_its_table() -> None:
     page = " ".join(PAGE.read_text().split())
     worked = re.search(
-        r"a first token of (\S+) ms with (\S+ to \S+ %) was (\S+) to (\S+) times .*? is (\S+ ms to \S+ ms)\.", page
+        r"the first token of (\S+) ms has an error of (\S+ to \S+ %): it is (\S+) to (\S+) times .*? between "
+        r"\S+ / \S+ = (\S+ ms) and \S+ / \S+ = (\S+ ms)\.", page
     )
     assert worked is not None
-    planned, error, least, most, result = worked.groups()
+    planned, error, least, most, low, high = worked.groups()
+    result = f"{low} to {high}"
     assert re.search(rf"first token, p99 {planned} ms in this fleet {re.escape(error)} - by its error {result} ", page)
-    assert f"{planned} / {most} to {planned} / {least} is {float(planned) / float(most):.0f} ms to " in page
+    assert f"{planned} / {most} = {float(planned) / float(most):.0f} ms and {planned} / {least} = " in page
     assert float(planned) / float(least) == pytest.approx(float(result.split()[3]), abs=0.5)
 
 
