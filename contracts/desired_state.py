@@ -256,8 +256,8 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         field = f"pools.{other.name}.engine_parameters"
         if different := set(self.engine_parameters) ^ set(other.engine_parameters):
             raise ConfigError(
-                f"{field}: {min(different)!r} is in one list of {self.name!r} and {other.name!r} alone, and both are "
-                "given the same requests; name the same parameters in both",
+                f"{field}: {min(different)!r} is in the list of only one of {self.name!r} and {other.name!r}, which "
+                "get the same requests; name the same parameters in both",
                 param=field,
             )
 

@@ -96,8 +96,8 @@ def template_variables(given: object, param: str) -> dict[str, TemplateValue]:
     for name in variables:
         if not _NAME.fullmatch(name) or name in RESERVED_VARIABLES or name.startswith("_") or name.endswith("_token"):
             raise InvalidField(
-                f"'{param}.{name[:80]}' is no variable of a template's own: the engine sets it, or it is no name. "
-                "Leave it out.",
+                f"'{param}.{name[:80]}' is not a variable of the template: the engine sets it, or it is not a "
+                "valid name. Leave it out.",
                 param=param,
             )
     return variables

@@ -104,7 +104,9 @@ class _Subscription:
 
     def ask_replay(self, first: int) -> None:
         if self._replay is None:
-            logger.info("replica %s: KV events from %d on missed, and the engine repeats none", self._replica_id, first)
+            logger.info(
+                "replica %s: KV events from %d on missed, and the engine cannot repeat them", self._replica_id, first
+            )
             return
         try:
             self._replay.send_multipart((b"", first.to_bytes(8, "big")), self._no_wait)

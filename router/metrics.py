@@ -31,36 +31,44 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
     ("leases", "Live leases.", lambda _, one: one.leases),
     (
         "replica_healthy",
-        "1 while its health probes are answered; 0 once one is not.",
+        "1 while the replica answers health probes; 0 once it misses one.",
         lambda _, one: one.health is Health.HEALTHY,
     ),
     (
         "max_concurrency",
-        "Leases it may have: learnt, reported by the engine, or set by its pool.",
+        "Leases that the replica may have: learnt, reported by the engine, or set by its pool.",
         lambda _, one: one.max_concurrency,
     ),
     (
         "load_stale",
-        "1 while its load reports are missing or do not change, and the router places by its own leases.",
+        "1 while the replica's load reports are missing or do not change, and the router places by its own leases.",
         lambda _, one: one.load_is_stale,
     ),
     (
         "kv_events_silent",
-        "1 while it computes prompts without sending KV events; for replicas whose events the router follows.",
+        "1 while the replica computes prompts without sending KV events; for replicas whose events the router follows.",
         lambda _, one: one.kv_is_silent if one.follows_kv else None,
     ),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
     ("prefill_tokens", "Prompt tokens of granted requests without a first token.", lambda _, one: one.prefill_tokens),
-    ("headroom_tokens", "KV tokens it could still be given, where it reports.", lambda _, one: one.headroom_tokens),
+    (
+        "headroom_tokens",
+        "KV tokens that the replica could still take, where it reports them.",
+        lambda _, one: one.headroom_tokens,
+    ),
     (
         "kv_used_ratio",
-        "Part of its KV memory that running requests hold, by its last report, where it reports.",
+        "Share of the replica's KV memory that running requests hold, by its last report.",
         lambda _, one: one.kv_used_ratio,
     ),
     ("slowness", "Learnt time to first token relative to its pool; above 1 slower.", lambda _, one: one.ratio.value),
-    ("breaker_open", "1 while its circuit breaker keeps requests away.", lambda _, one: one.breaker.open),
-    ("adapters", "LoRA adapters it is known to hold.", lambda _, one: len(one.adapters.names)),
-    ("prefix_blocks", "Prompt blocks it is assumed to have cached.", lambda fleet, one: fleet.blocks_of(one)),
+    ("breaker_open", "1 while the replica's circuit breaker keeps requests away.", lambda _, one: one.breaker.open),
+    ("adapters", "LoRA adapters that the replica is known to hold.", lambda _, one: len(one.adapters.names)),
+    (
+        "prefix_blocks",
+        "Prompt blocks that the replica is assumed to have cached.",
+        lambda fleet, one: fleet.blocks_of(one),
+    ),
 )
 OF_LEARNT: tuple[tuple[str, str, Callable[[ConcurrencyLimit], float]], ...] = (
     (
@@ -75,7 +83,7 @@ OF_LEARNT: tuple[tuple[str, str, Callable[[ConcurrencyLimit], float]], ...] = (
     ),
 )
 OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
-    ("queued", "Asks waiting for a slot.", lambda one: len(one.queue)),
+    ("queued", "Lease requests waiting for a slot.", lambda one: len(one.queue)),
     (
         "predicted_cached_tokens_total",
         "Prompt tokens expected to be cached.",
@@ -112,19 +120,20 @@ OF_GOVERNORS: tuple[tuple[str, str, Callable[[SpeculationGovernor], float]], ...
     ("speculation_switches_total", "Times that drafting was switched on or off.", lambda one: one.switches),
 )
 OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...] = (
-    ("asks_total", "Asks answered, granted or refused.", lambda sheds: sheds.asks),
-    ("refusals_total", "Asks refused for lack of room or of engines.", lambda sheds: sheds.refusals),
+    ("asks_total", "Lease requests answered, granted or refused.", lambda sheds: sheds.asks),
+    ("refusals_total", "Lease requests refused for lack of room or of engines.", lambda sheds: sheds.refusals),
     (
         "over_share_refusals_total",
-        "Asks refused for lack of room, of organizations that asked for more than their share.",
+        "Lease requests refused for lack of room, of organizations that requested more than their share.",
         lambda sheds: sheds.over_share,
     ),
     (
         "yielding_refusals_total",
-        "Refused asks of classes that yield (offline and the deployment's own work); the other counters exclude them.",
+        "Refused lease requests of classes that yield (offline and the deployment's own work); the other "
+        "counters exclude them.",
         lambda sheds: sheds.yielding,
     ),
-    ("shed_ratio", "Share of the asks refused, over about the last 2,000.", lambda sheds: sheds.ratio),
+    ("shed_ratio", "Share of lease requests refused, over about the last 2,000.", lambda sheds: sheds.ratio),
 )
 OF_ROUTER: tuple[tuple[str, str, Callable[[Dispatcher], float]], ...] = (
     ("gateways", "Gateways connected.", lambda core: len(core.connections)),
@@ -141,14 +150,14 @@ class RouterMetrics:
         counter = functools.partial(Counter, registry=self.registry)
         histogram = functools.partial(Histogram, registry=self.registry)
         self.grants = counter(PREFIX + "grants", "Leases granted.", ["replica"])
-        self.sheds = counter(PREFIX + "sheds", "Asks refused, by error code and reason.", ["code", "reason"])
+        self.sheds = counter(PREFIX + "sheds", "Lease requests refused, by error code and reason.", ["code", "reason"])
         self.generation_probes = counter(
             PREFIX + "generation_probes",
             "Generation probes that the router sent to a replica because requests failed there.",
             ["replica"],
         )
         self.queue_seconds = histogram(
-            PREFIX + "queue_seconds", "Time that granted asks waited for a slot.", buckets=QUEUE_BUCKETS_S
+            PREFIX + "queue_seconds", "Time that granted lease requests waited for a slot.", buckets=QUEUE_BUCKETS_S
         )
         self.decision_seconds = histogram(
             PREFIX + "decision_seconds",

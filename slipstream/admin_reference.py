@@ -18,10 +18,10 @@ from storage.roles import PERMISSIONS, Permission, Role
 
 ROLES = """# Roles of the admin API
 
-A role holds in the organization its member or service account belongs to. A principal of the operating organization
-has its role's permissions in every organization; endpoints marked *deployment* are for those alone, and so are changes
-of an organization's own limits and priorities. No principal can give, change or take a role with more permissions
-than its own, nor create an admin key for a member who has one.
+A role applies in the organization of its member or service account. A principal of the operating organization
+has its role's permissions in every organization; endpoints marked *deployment* require such a principal, and so do
+changes of an organization's own limits and priorities. No principal can give, change or take a role with more
+permissions than its own, nor create an admin key for a member who has one.
 
 ## Permissions
 
@@ -33,23 +33,23 @@ ENDPOINT_HEAD = """
 API = """# The admin API
 
 Below `/admin/v1`, with an admin key (`Authorization: Bearer sk-slip-admin-…`) or a
-[session of the console](../guides/console.md#sessions). The same as OpenAPI: `/admin/v1/openapi.json`. Who may call
-what: [roles](admin-roles.md). How to use it: [customers](../guides/customers.md).
+[session of the console](../guides/console.md#sessions). The same as OpenAPI: `/admin/v1/openapi.json`.
+Required permissions: [roles](admin-roles.md). Guide: [customers](../guides/customers.md).
 
-Bodies are JSON; an unknown field is refused by name. Errors have OpenAI's body ([errors](errors.md)); what belongs to
-another organization is a 404. Lists are pages, the newest first unless an endpoint says otherwise: `limit` (each
-says how many at most) and `cursor`, which is the page's `next_cursor`. A POST with an `Idempotency-Key` is done once:
-for 24 hours the same key and body get the same answer (`idempotent-replayed: true`), another body 409, and so does a
-second request while the first is running.
+Bodies are JSON; an unknown field is refused by name. Errors have OpenAI's body ([errors](errors.md)); objects of
+other organizations return 404. Lists come in pages, newest first unless an endpoint says otherwise: `limit` (each
+endpoint gives its maximum) and `cursor`, the `next_cursor` of the previous page. A POST with an `Idempotency-Key` takes
+effect once: for 24 hours the same key and body return the same response (`idempotent-replayed: true`); another body, or
+a second request while the first is running, returns 409.
 
 Answers about the fleet (models, aliases, pools, fleet) carry its version as `ETag`. A change of it with `If-Match` is
-refused with 412 when the fleet is at another version by then; with `?dry_run=true` it says what would differ and does
-nothing ([how to](../guides/fleet.md)).
+refused with 412 when the fleet is no longer at that version; with `?dry_run=true` it returns the differences and
+changes nothing ([how to](../guides/fleet.md)).
 """
 FORMER = """
 ## Former paths
 
-They are answered like the present ones, with `Deprecation` and `Link` in the response.
+They work like the present ones, with `Deprecation` and `Link` in the response.
 
 | former | present |
 |---|---|

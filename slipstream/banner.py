@@ -13,7 +13,7 @@ from slipstream.fetched_model import NAME
 LABEL_COLUMNS = 17
 VALUE_COLUMNS = 21
 TEXT_COLUMNS = 96
-BETTER = "A better one: {program} up --chat-model FOLDER (Llama, Mistral, Qwen, Gemma, Phi) or FILE.gguf."
+BETTER = "A better model: {program} up --chat-model FOLDER (Llama, Mistral, Qwen, Gemma, Phi) or FILE.gguf."
 TIER_ORDER = (Tier.CHAT, Tier.AUTOCOMPLETE)
 
 
@@ -56,7 +56,7 @@ def render(
         lines.append(_line("admin key", admin_key, f"for {admin_url}/admin/v1; shown once"))
     if console_link is not None:
         link = console_link if "://" in console_link else f"{admin_url}{console_link}"
-        lines.append(_line("console", link, "opens once; create your account there"))
+        lines.append(_line("console", link, "one-time link; create your account there"))
     elif console:
         lines.append(_line("console", f"{admin_url}/console/", "sign in there"))
     attempt = _try(url, models, key)

@@ -102,7 +102,7 @@ def _placed(context: click.Context, option: str) -> str:
     if option in _options(root.command):
         return f"It belongs before the command: {root.info_name} {option}"
     if option in DEPLOYMENT:
-        return f"{context.command_path} is about no deployment: leave it out."
+        return f"{context.command_path} does not use a deployment: leave it out."
     return ""
 
 

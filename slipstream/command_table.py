@@ -26,29 +26,29 @@ class Entry(NamedTuple):
 GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     "Run a deployment": {
         "up": Entry("up", "Start everything on this machine, until Ctrl-C."),
-        "status": Entry("running", "Say whether all is well, and show processes and engines."),
+        "status": Entry("running", "Report overall health, and show processes and engines."),
         "doctor": Entry(
             "doctor",
             "Check the whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis.",
         ),
         "top": Entry("top", "Watch tiers and pools live, until Ctrl-C."),
         "logs": Entry("logs", "Print the logs of process NAME, or of all processes."),
-        "down": Entry("running", "Stop what runs on the data folder, letting requests finish."),
+        "down": Entry("running", "Stop all processes of the data folder, letting requests finish."),
         "config": Entry("config", "Check or show the settings; migrate the database."),
         "console": Entry("console", "Open the console; accounts, admin keys and the audit log."),
-        "import": Entry("imports", "Take over models, customers, keys and limits from another gateway."),
+        "import": Entry("imports", "Import models, customers, keys and limits from another gateway."),
     },
     "Customers": {
-        "keys": Entry("keys", "Make, list, rotate and revoke API keys."),
+        "keys": Entry("keys", "Create, list, rotate and revoke API keys."),
         "customers": Entry("customers", "Organizations, projects, members, limits, prices, webhooks."),
         "usage": Entry("usage", "Totals, invoices, the ledger's checks, prefixes, completions."),
     },
     "Operate": {
         "fleet": Entry("fleet", "Show every pool and replica; change models, pools and replicas."),
-        "requests": Entry("requests", "List requests, and look at single ones."),
-        "batches": Entry("batches", "List batches of tenants, and look at single ones."),
-        "diagnose": Entry("diagnose", "Name what burns an alert or slows requests; objectives."),
-        "releases": Entry("releases", "Release a new version of a model by stages, or review one."),
+        "requests": Entry("requests", "List requests, or show one."),
+        "batches": Entry("batches", "List batches of tenants, or show one."),
+        "diagnose": Entry("diagnose", "Find the cause of an alert or of slow requests; objectives."),
+        "releases": Entry("releases", "Release a new version of a model in stages, or review one."),
         "evals": Entry("evals", "Ask models questions whose answers a program can check."),
         "tools": Entry("tools", "Size hardware, launch engines, load tests, simulate, audit a network, LSP."),
         "run": Entry(
@@ -58,10 +58,10 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     },
     "Single processes": {
         "gateway": Entry("processes", "Run one gateway instance."),
-        "router": Entry("router", "Run the router, or ask it why."),
+        "router": Entry("router", "Run the router, or explain its decisions."),
         "engine": Entry("processes", "Run one embedded engine."),
         "worker": Entry("processes", "Run a background worker with its schedule."),
-        "control": Entry("processes", "Serve the admin API and the console at an address of their own."),
+        "control": Entry("processes", "Serve the admin API and the console at a separate address."),
     },
 })  # fmt: skip
 """Groups of commands in the order of `--help`."""
@@ -70,20 +70,20 @@ WITHIN: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "migrate": Entry("migrate", "Bring the database to a revision."),
     },
     "console": {
-        "admin-keys": Entry("admin_keys", "Make, list and revoke keys for the admin API."),
+        "admin-keys": Entry("admin_keys", "Create, list and revoke keys for the admin API."),
         "audit": Entry("audit", "Read and verify the log of administrative changes."),
     },
     "customers": {
-        "organizations": Entry("organizations", "Make, list, change, disable and enable organizations."),
+        "organizations": Entry("organizations", "Create, list, change, disable and enable organizations."),
         "members": Entry("members", "Add, list and remove members of an organization."),
-        "projects": Entry("projects", "Make, list and change projects."),
+        "projects": Entry("projects", "Create, list and change projects."),
         "limits": Entry("limits", "Set and show limits, class and share of organizations, projects and keys."),
         "prices": Entry("prices", "List, set and end prices of models, per million tokens."),
         "adapters": Entry("adapters", "List, add and remove LoRA adapters, which clients name as MODEL:ADAPTER."),
-        "webhooks": Entry("webhooks", "List, make, test and remove webhooks; look at deliveries and send one again."),
+        "webhooks": Entry("webhooks", "List, create, test and remove webhooks; show deliveries and resend one."),
     },
     "usage": {
-        "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and what breaks the rest."),
+        "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and why the rest does not."),
         "autocomplete": Entry("autocomplete", "Show how often completions are accepted; fit prompts to your code."),
         "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),
     },
@@ -97,12 +97,12 @@ WITHIN: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "changes": Entry("changes", "Compare the expected and the measured effect of changes on latency."),
     },
     "releases": {
-        "shadow": Entry("shadow", "Compare candidates' answers with those that customers got."),
-        "reviews": Entry("reviews", "Vote blindly between a candidate's answers and those that customers got."),
+        "shadow": Entry("shadow", "Compare candidates' responses with those that customers got."),
+        "reviews": Entry("reviews", "Vote blindly between a candidate's responses and those that customers got."),
     },
     "tools": {
         "plan": Entry("plan", "Size hardware for a workload: machines, the first bottleneck, cost."),
-        "engines": Entry("engines", "Write launch commands for SGLang, TensorRT-LLM, vLLM, or ours on a GPU."),
+        "engines": Entry("engines", "Write launch commands for SGLang, TensorRT-LLM, vLLM or the embedded engine."),
         "simulate": Entry("simulate", "Compare placement policies on modelled engines."),
         "bench": Entry("bench", "Measure TTFT, TPOT, gaps, goodput and tokens/s under load."),
         "quantization": Entry("quantization", "Judge a rounded model, calibrate FP8 and write FP8 checkpoints."),

@@ -78,7 +78,7 @@ async def fleet_warning(settings: Settings, instance: str) -> str | None:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 return warning_of(await foreseen(connection, state, instance))
         except TimeoutError:  # a warning must not hold a start up
-            return "what these settings make of edits of the fleet is in the gateway's log: the database was busy"
+            return "the database was busy; the gateway's log shows how these settings affect edits of the fleet"
 
 
 def _elsewhere(settings: Settings) -> str:

@@ -154,7 +154,7 @@ async def _fleet(settings: Settings) -> Found:
         return (
             Outcome.FAILED,
             "; ".join(refusals),
-            f"mend it, or `{command('fleet rollback')}` to the version that serves",
+            f"correct it, or `{command('fleet rollback')}` to the version that serves",
         )
     return Outcome.OK, "no gateway refuses a version", ""
 

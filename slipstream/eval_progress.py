@@ -26,14 +26,14 @@ def plan_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
     if isinstance(found, Comparison):
         first, most = found.rule.first_look, found.budget_items
         return (
-            f"both pools are asked the same items of {what}: of each at first {min(first, most):,}, then twice as many "
-            f"and so on where it is undecided, up to the budget of {most:,}; a slice ends as soon as it is decided"
+            f"both pools are asked the same items of {what}: {min(first, most):,} of each at first, then twice as many "
+            f"each time while a slice is undecided, up to the budget of {most:,}; a slice ends as soon as it is decided"
         )
     counts = {each.items for each in slices}
     each_of = f"{counts.pop():,} items" if len(counts) == 1 else "its items"
     total = sum(each.items for each in slices)
     every = f" of each of {what}, {total:,} in all" if len(slices) != 1 else f" of {what}"
-    return f"{each_of}{every}; all are asked, it does not end early"
+    return f"{each_of}{every}; all are asked; a run does not end early"
 
 
 def progress_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
@@ -76,10 +76,10 @@ class Telling:
     def _silence(self, status: Status, for_s: float) -> str:
         if status == "queued":
             return (
-                f"no worker has begun it for {for_s:,.0f} s: one that works on another comes to it, and "
-                f"`{self._status}` says whether there is one for the queue evals"
+                f"no worker has started it for {for_s:,.0f} s: a busy worker takes it next, and "
+                f"`{self._status}` shows whether the queue evals has a worker"
             )
-        return f"nothing was answered for {for_s:,.0f} s; where the gateway refuses, `{self._worker_log}` says why"
+        return f"no item was answered for {for_s:,.0f} s; if the gateway refuses, `{self._worker_log}` shows the reason"
 
 
 def _status_of(found: RunInFull | Comparison) -> Status:

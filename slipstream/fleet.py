@@ -21,7 +21,7 @@ from speculative.config import SpeculationConfig
 ABOUT = {
     "slipstream-chat": "3.7 million parameters, for trials and tests: it knows the few kinds of tasks of its training "
     "(facts, lists, sums, JSON, short functions), and answers everything else with nonsense.",
-    "slipstream-code": "5.2 million parameters: it completes Python of a plausible shape, seldom the right one.",
+    "slipstream-code": "5.2 million parameters: its Python completions look plausible and are seldom right.",
 }
 """Descriptions of the models that come with Slipstream."""
 Method = Literal["off", "ngram", "eagle"]

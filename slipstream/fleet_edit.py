@@ -59,12 +59,16 @@ def edit_options(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="As one JSON object."),
         click.option(
-            "--wait-s", type=float, default=WAIT_S, show_default=True, help="For gateways to take it up; 0: not at all."
+            "--wait-s",
+            type=float,
+            default=WAIT_S,
+            show_default=True,
+            help="Wait for gateways to apply the change; 0: do not wait.",
         ),
-        click.option("--if-version", type=int, metavar="N", help="Refuse when the fleet is at another version by now."),
-        click.option("--force", is_flag=True, help="Also where a model is left without an engine, and unchecked."),
-        click.option("--probe", is_flag=True, help="Ask the engines first, and change nothing where one cannot serve."),
-        click.option("--dry-run", is_flag=True, help="Tell what would differ, and change nothing."),
+        click.option("--if-version", type=int, metavar="N", help="Refuse if the fleet is no longer at this version."),
+        click.option("--force", is_flag=True, help="Apply even if a model is left without an engine, and skip checks."),
+        click.option("--probe", is_flag=True, help="Probe the engines first, and change nothing if one cannot serve."),
+        click.option("--dry-run", is_flag=True, help="Show the differences, and change nothing."),
     ):
         command = option(command)
     return deployment_options(command)
@@ -99,7 +103,7 @@ def edit(how: How, service: Service) -> None:
 def told(reports: list[GatewayReport], version: int) -> list[str]:
     """A line for the gateways that serve by a version, that refuse it with the reason, and that have not reported."""
     if not reports:
-        return ["no gateway runs; the next that starts serves by it"]
+        return ["no gateway is running; the next one serves it from its start"]
     serving = [each.instance for each in reports if each.version >= version and each.refusal is None]
     waiting = [each.instance for each in reports if each.version < version and each.refusal is None]
     return [

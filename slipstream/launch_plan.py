@@ -181,7 +181,7 @@ def _unavailable_reason(pool: PoolSettings) -> str:
         return ""
     program, setting = PROGRAMS[pool.driver], f"pools.{pool.name}.launch.program"
     if pool.launch.program:
-        return f"{setting}: {pool.launch.program} is no executable; give the path of {program.title}'s"
+        return f"{setting}: {pool.launch.program} is not an executable; give the path of {program.title}'s"
     return (
         f"{program.title} is not installed: no `{program.name}` is on the PATH; install it ({program.install}) and add "
         f"its folder to the PATH, or set {setting}"

@@ -104,7 +104,8 @@ def _require_pair(settings: Settings, pool: PoolSettings) -> None:
 def _launch(pool: PoolSettings) -> LaunchConfig:
     if pool.launch is None:
         raise ConfigError(
-            f"pools.{pool.name}.launch: it is not said how its engines are started; give [pools.launch] with its model",
+            f"pools.{pool.name}.launch: the settings do not describe how its engines are started; give "
+            "[pools.launch] with its model",
             param=f"pools.{pool.name}.launch",
         )
     return pool.launch
@@ -212,7 +213,7 @@ def _out_of_reach(
     *fewer, last = tried
     counts = f"{', '.join(map(str, fewer))} and {last}" if fewer else str(last)
     least = " and ".join(f"{PROMISES[what]} = {math.ceil(each * 1e3)}" for what, each in refused.least.items())
-    would_do = f"; with {last}, {least} or more would do, if nothing else is too much" if least else ""
+    would_do = f"; with {last}, {least} or more would be enough, if nothing else exceeds its limit" if least else ""
     field = f"pools.{pool.name}.launch.{setting}"
     return PromiseOutOfReach(
         f"{field}: {value}{refused.message}. Tried: {counts} x {gpu_of(launch).name} a replica{would_do}",

@@ -1,4 +1,4 @@
-"""Prints what a command lists: a table for people, or one JSON object a line."""
+"""Prints what a command lists: a table for people, or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATES = "disabled", "active"
 
 def json_option(function: Function) -> Function:
     """`--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")(function)
 
 
 def show(

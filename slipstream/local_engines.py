@@ -116,7 +116,7 @@ def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Eng
     if config is None:
         if pool.local_replicas > 1 and (pool.launch is None or pool.replicas):
             raise ConfigError(
-                f"pools.{pool.name}.local_replicas: {pool.local_replicas} engines to start, and nothing says of what; "
+                f"pools.{pool.name}.local_replicas: {pool.local_replicas} engines to start, but no model; "
                 f'give {trail} = {{ model = "FOLDER" }}, or the engines\' addresses as replicas',
                 param=f"pools.{pool.name}.local_replicas",
             )
@@ -161,8 +161,8 @@ def _require_ours(pool: PoolSettings, trail: str) -> None:
         )
     if pool.launch is not None:
         raise ConfigError(
-            f"{trail}: `up` would start this pool's engines, and pools.{pool.name}.launch says how others are started; "
-            "give one of the two",
+            f"{trail}: `up` would start this pool's engines, and pools.{pool.name}.launch describes engines "
+            "started elsewhere; give one of the two",
             param=trail,
         )
 

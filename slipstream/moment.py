@@ -19,7 +19,7 @@ def span(text: str, longest: timedelta = LONGEST) -> timedelta:
     """Raises BadParameter for what is none, is nothing or is longer than that."""
     found = _span(text, longest)
     if not found:
-        raise click.BadParameter(f"{text!r} is no span of time; write one such as {SPAN}")
+        raise click.BadParameter(f"{text!r} is not a duration; write one such as {SPAN}")
     return found
 
 
@@ -32,7 +32,7 @@ def moment(text: str, longest: timedelta = LONGEST) -> datetime:
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no moment; write {MOMENT}") from None
+        raise click.BadParameter(f"{text!r} is not a time; write {MOMENT}") from None
     if given.tzinfo is None:
         given = given.replace(tzinfo=UTC)
     if abs(given - now) > longest:

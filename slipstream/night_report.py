@@ -47,10 +47,10 @@ def night_lines(found: Sequence[EvalNight], every_slice: bool) -> Iterator[str]:
             yield f"{one.model} on {one.pool}, the night of {one.night}, run {one.run_id}:"
             yield from table(SLICES, map(_slice_row, slices))
         if one.changed:
-            yield f"changed since the version before: {'; '.join(one.changed)}"
+            yield f"changed since the previous version: {'; '.join(one.changed)}"
         if one.rollback_release_id is not None:
             undone = command(f'releases rollback {one.rollback_release_id} --reason "the night of {one.night}"')
-            yield f"release {one.rollback_release_id} was promoted before it; this puts the version before back:"
+            yield f"release {one.rollback_release_id} was promoted before it; this restores the previous version:"
             yield f"  {undone}"
 
 

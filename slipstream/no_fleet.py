@@ -33,7 +33,7 @@ def no_fleet(refused: Mapping[str, ConfigError], given: Mapping[str, str]) -> No
     would_do = ""
     if isinstance(nearest, PromiseOutOfReach) and nearest.least:
         least = " and ".join(f"{OPTIONS[what]} {math.ceil(each_s * 1e3):,}" for what, each_s in nearest.least.items())
-        would_do = f" There {least} or more would do, if nothing else is too much."
+        would_do = f" There {least} or more would be enough, if nothing else exceeds its limit."
     others = f" (tried: {', '.join(refused)})" if len(refused) > 1 else ""
     more = "other GPUs with --gpu" if option == "--precision" else "other GPUs with --gpu and --precision"
     return NoFleetFits(

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from control.releases.judge.evidence import Evidence
     from control.releases.releases import ReleaseDetail, ReleaseSummary
 
-HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since or ended (UTC)", "why it is there")
+HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since or ended (UTC)", "reason")
 EVIDENCE = ("test of", "what", "counted", "candidate", "control", "evidence", "decides at", "so far")
 LEGEND = (
     "harm: that the candidate is worse than tolerated; one that reaches 100 % rolls the release back, in any stage. "
     "proof: that it is not worse by the margin; all must reach 100 % before it is given all traffic, and none is "
     "needed for the stages before. candidate, control: the sessions that count against each, where the candidate's "
     "latencies are divided by 1 + the tolerance first (of first requests every session counts, and how slow they were "
-    "is compared). evidence: it decides at the power of ten beside it; at 10^0 and less nothing speaks for it."
+    "is compared). evidence: it decides at the power of ten next to it; at 10^0 and below there is none."
 )
 COPIES = re.compile(r"(\d+) more copies of requests")
 """What the controller says in the shadow stage."""
@@ -159,11 +159,11 @@ class _Judged:
         one = max(self.verdict.harms, key=towards)
         name = f"{METRIC_NAMES[one.metric]}, {self._counted(one)}"
         if one.is_enough:
-            text = f"{name}: it has what rolls the release back"
+            text = f"{name}: it has reached the evidence for a rollback"
         elif towards(one) > 0:
-            text = f"{name}: at {100 * towards(one):.0f} % of what would roll the release back"
+            text = f"{name}: at {100 * towards(one):.0f} % of the evidence for a rollback"
         else:
-            text = "no test of harm: nothing speaks against the candidate"
+            text = "no test of harm has evidence against the candidate"
         yield from _wrapped("nearest", text)
 
     def missing(self) -> Iterator[str]:
@@ -190,13 +190,13 @@ class _Judged:
 
 def _next(found: ReleaseDetail) -> Iterator[str]:
     if found.state.value == "promoted":
-        text = f"{found.baseline_pool} serves {found.model} no more; remove the pool if nothing else uses it"
+        text = f"{found.baseline_pool} no longer serves {found.model}; remove the pool if nothing else uses it"
         yield from _wrapped("next", text)
     elif found.state.value == "held":
         yield from _wrapped("next", f"slipstream releases resume, promote or rollback {found.model} --reason WHY")
     elif found.state.value == "waiting":
-        text = f"{_place(found, found.stage)}, when {found.baseline_pool} has answered enough to be compared with"
-        yield from _wrapped("next", f"{text}; until then nothing is split")
+        text = f"{_place(found, found.stage)}, when {found.baseline_pool} has answered enough requests for a comparison"
+        yield from _wrapped("next", f"{text}; until then the candidate gets no sessions")
     elif found.state.value == "running":
         yield from _wrapped("next", f"{_place(found, found.stage + 1)}, when {_condition(found)}")
 

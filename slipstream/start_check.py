@@ -87,8 +87,8 @@ def _check_local(settings: Settings) -> None:
     for name, instead in INSTEAD_OF_LOCAL.items():
         if getattr(settings.local, name) != getattr(usual, name):
             raise ConfigError(
-                f"local.{name}: it is for the models that `up` serves where none are named, and models are given; use "
-                f"{instead}, and remove it",
+                f"local.{name}: it applies only to the default models of `up`, and the settings name models; use "
+                f"{instead} and remove it",
                 param=f"local.{name}",
             )
 

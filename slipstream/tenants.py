@@ -150,9 +150,9 @@ async def ensure_project_named(call: AdminCall, organization: str, which: str) -
     project_id, project_made = await ensure_project(call, organization_id, which)
     notes = []
     if organization_made:
-        notes.append(f"organization {organization!r} made, without limits")
+        notes.append(f"organization {organization!r} created, without limits")
     if project_made:
-        notes.append(f"project {which!r} of {organization!r} made, for all models and tiers, without limits of its own")
+        notes.append(f"project {which!r} of {organization!r} created, for all models and tiers, without its own limits")
     return project_id, notes
 
 
@@ -211,7 +211,7 @@ def only(what: str, which: str, ids: list[UUID]) -> UUID:
     """Raises InvalidField, naming all, when a name is not one's alone."""
     if len(ids) > 1:
         raise InvalidField(
-            f"{what} {which!r}: {len(ids)} are called that; name one by its id: {', '.join(map(str, ids))}", param=what
+            f"{what} {which!r}: {len(ids)} have this name; give the id of one: {', '.join(map(str, ids))}", param=what
         )
     return ids[0]
 
@@ -225,7 +225,7 @@ def _meant(which: str, known: list[asyncpg.Record]) -> str:
 def _require_name(what: str, which: str) -> None:
     """Nobody calls a tenant by what looks like an id: it is one with a wrong digit, or of another database."""
     if _is_id(which):
-        raise NotFound(f"{what} {which!r}: none has this id, and an id becomes no name")
+        raise NotFound(f"{what} {which!r}: none has this id, and an id cannot be a name")
 
 
 def _is_id(which: str) -> bool:

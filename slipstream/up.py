@@ -199,8 +199,8 @@ class Up:
                 print(await starting, flush=True)
                 await stopping
             self._progress.say(
-                f"stopping: running requests may end, for {self._settings.gateway.drain_timeout_s:g} s at most; "
-                "Ctrl-C again cuts them off, and what they used is not billed"
+                f"stopping: running requests may finish, for {self._settings.gateway.drain_timeout_s:g} s at most; "
+                "a second Ctrl-C cuts them off, and their usage is not billed"
             )
         finally:
             tasks = (starting, stopping, loading)
@@ -345,7 +345,7 @@ class Up:
 
     async def _tell_of_kernels(self, child: Child) -> None:
         await compiles(child.log)
-        self._progress.say(f"{child.spec.name:<24}compiles its kernels, once for this account: a minute on few cores")
+        self._progress.say(f"{child.spec.name:<24}compiling its kernels, once for this account: a minute on few cores")
 
     async def _child(self, child: Child) -> None:
         await self._progress.step(child.spec.name, "ready", child.ready(), lambda: child.cpu_s)
@@ -356,7 +356,7 @@ class Up:
         def ask() -> None:
             if self._supervisor.stop_requested.is_set():
                 # Asked twice: leave now. The kernel ends our children with us, and nothing committed is lost.
-                print("  cut off: requests that ran got no end and are not billed", file=sys.stderr, flush=True)
+                print("  cut off: running requests were ended early and are not billed", file=sys.stderr, flush=True)
                 os._exit(130)
             self._supervisor.stop_requested.set()
 

@@ -81,7 +81,7 @@ class WorkerProcess:
                 quiet=True,  # its banner is printed, not logged: where the log's disk is full, that ends the start
             )
         if os.geteuid() == 0:
-            logger.warning("worker: it runs as root, and needs none of root's rights; give it an account of its own")
+            logger.warning("worker: running as root, which it does not need; run it under its own account")
         try:
             worker.start()
         finally:
@@ -132,4 +132,4 @@ class WorkerProcess:
             return error
         if isinstance(error, OSError) and error.filename == str(self._ready):
             return folder_error(self._ready, error)
-        return ServiceError(f"worker: it could not begin its work: {in_words(error)}")
+        return ServiceError(f"worker: it could not start: {in_words(error)}")

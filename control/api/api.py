@@ -238,7 +238,7 @@ class AdminApi:
                         return await work(connection)
                     except SlipstreamError as error:
                         failure = error  # raised below: `borrow` would throw a healthy connection away
-        except AWAY as error:  # any other error of the database is a defect of ours
+        except AWAY as error:  # any other error of the database is a defect in Slipstream
             if isinstance(error, TimeoutError) and granted_s - began_s > self._config.timeout_s / 2:
                 _log.warning("admin request %s: no connection came free in time", what)
                 raise self._queue.refusal(key) from None

@@ -87,7 +87,7 @@ class Idempotency:
             )
         if not hmac.compare_digest(row["fingerprint"], self._fingerprint):
             raise IdempotencyMismatch(
-                "This Idempotency-Key was used for another request (method, URL or body differ); take a new one.",
+                "This Idempotency-Key was used for another request (method, URL or body differ); use a new one.",
                 param="Idempotency-Key",
             )
         return Kept(row["status"], unseal(self._pepper, self._use, row["answer"]))

@@ -119,7 +119,7 @@ class SecretResource(Resource[KeyT]):
         """
         before = await self.find(call, key_id, for_update=True)
         if before.revoked_at is not None:
-            raise Conflict("This key has been revoked, for good; make a new one.")
+            raise Conflict("This key has been revoked, which is final; create a new one.")
         rotation.require_room(before.previous_expires_at, "opens")
         minted = mint(call.pepper, self.prefix)
         second = {"previous_hash": self.table.c.hash, "previous_expires_at": rotation.until}

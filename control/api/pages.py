@@ -78,7 +78,7 @@ def _decode(cursor: str, kind: type[ItemT], order: tuple[ColumnElement[Any], ...
     except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError):
         values = []
     if not values or any(map(_unfit, values, order)):
-        raise InvalidField("Invalid value for 'cursor': it is not one that a page gave.", param="cursor")
+        raise InvalidField("Invalid value for 'cursor': it is not the `next_cursor` of a page.", param="cursor")
     return values
 
 

@@ -138,7 +138,7 @@ async def confirm(connection: asyncpg.Connection[Any], principal: Principal) -> 
     if row is None or not row["valid"]:
         if principal.session_id is not None:
             raise SessionEnded(NOT_SIGNED_IN)
-        raise RevokedKey("This API key was revoked, or its owner disabled, while the request was on its way.")
+        raise RevokedKey("This API key was revoked, or its owner disabled, while the request was being processed.")
     return msgspec.structs.replace(principal, role=Role(row["role"]), operator=row["operator"])
 
 

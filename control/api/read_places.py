@@ -32,8 +32,8 @@ class ReadPlaces:
         organization_id = principal.organization_id
         if self._taken[organization_id] >= self._each:
             raise RateLimited(
-                f"Your organization has {self._each} reports of this kind under way at this gateway, which is all it "
-                "may have at once; try again when one of them is done.",
+                f"Your organization has {self._each} reports of this kind under way at this gateway, which is "
+                "the limit; try again when one of them is done.",
                 retry_after_s=RETRY_AFTER_S,
             )
         if self._taken.total() >= self._most:

@@ -23,10 +23,10 @@ from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request cannot be understood: `error.param` names the field.",
-    401: "No admin key and no session, or one that opens nothing.",
+    401: "No admin key and no session, or an invalid one.",
     403: "The role does not allow it, the tenant is disabled, or a session's request was not sent by our own page.",
-    404: "There is no such thing, or it is another organization's.",
-    409: "It contradicts existing objects, a limit of objects is reached, or the Idempotency-Key was used otherwise.",
+    404: "The object does not exist, or belongs to another organization.",
+    409: "It conflicts with existing objects, a limit of objects is reached, or the Idempotency-Key was already used.",
     413: "The body is too large.",
     429: (
         "The organization makes too many changes, has too many requests or reports under way, or this address has too "
@@ -34,7 +34,7 @@ REFUSALS = {
     ),
     503: "The database cannot be reached, or the admin API is busy; try again.",
 }
-STALE_VERSION = "The fleet is not at the version that If-Match names any more; the message says at which it is."
+STALE_VERSION = "The fleet is no longer at the version that If-Match names; the message names the current one."
 IDEMPOTENCY_KEY = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$", description="printable ASCII")]
 ETAG = Annotated[str, Meta(min_length=1, max_length=30, pattern='^"[0-9]+"$', description="a version in quotes")]
 TEXT = Annotated[str, Meta(min_length=1)]
@@ -130,12 +130,13 @@ def _signature(operation: Operation) -> Iterator[inspect.Parameter]:
             )
     if operation.method == "POST":
         header = HeaderParameter(
-            name="Idempotency-Key", description="Send the same key again to get the first answer again, for 24 hours."
+            name="Idempotency-Key", description="For 24 hours, the same key returns the first response again."
         )
         yield parameter("idempotency_key", Annotated[Any, header, Documented(IDEMPOTENCY_KEY)], None)
     if operation.versioned:
         header = HeaderParameter(
-            name="If-Match", description="The ETag that was read: refuse when the fleet is at another version by now."
+            name="If-Match",
+            description="The ETag that you read: the change is refused if the fleet is no longer at that version.",
         )
         yield parameter("if_match", Annotated[Any, header, Documented(ETAG)], None)
     if operation.body is not None:

@@ -92,7 +92,7 @@ def _problem(row: asyncpg.Record, previous: bytes, expected_id: int, remembered:
         return f"row {row['id']} does not follow the row before it"
     fields = [str(row[name]) if row[name] is not None else None for name in FIELDS]
     if hashlib.sha256(previous + text_of(fields).encode()).digest() != row["hash"]:
-        return f"row {row['id']} was altered: its content does not give its hash"
+        return f"row {row['id']} was altered: its content does not match its hash"
     if remembered - {row["hash"].hex()}:
         return f"row {row['id']} differs from the recorded head: the log was rewritten"
     return None

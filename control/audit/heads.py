@@ -64,7 +64,7 @@ def noted(folder: Path) -> list[NotedHead]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ConfigError(f"{path}: the noted heads cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{path}: the recorded heads cannot be read: {error.strerror}") from None
     for number, line in enumerate(lines, 1):
         try:
             heads.append(msgspec.json.decode(line, type=NotedHead))

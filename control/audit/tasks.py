@@ -34,7 +34,7 @@ def add_tasks(app: Celery, database_url: str, folder: Path) -> None:
             note(folder, head)
             _log.info("audit log: head %d:%s, %d rows", head.id, head.hash, head.rows)
         except FAILURES as error:
-            _log.error("the head of the audit log could not be noted: %r", error)
+            _log.error("the head of the audit log could not be recorded: %r", error)
 
 
 async def _head(database_url: str) -> NotedHead | None:

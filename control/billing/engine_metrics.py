@@ -13,7 +13,7 @@ class EngineCounterMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._retractions = Counter(
             "slipstream_engine_retractions",
-            "Requests that engines threw out of memory, to compute them again, by their own metrics pages where these"
+            "Requests that engines evicted from memory, to compute them again, by their own metrics pages where these"
             " count them (SGLang), between two samples of one process (`worker.ledger.reconcile_every_s`).",
             ("pool", "replica"),
             registry=registry,

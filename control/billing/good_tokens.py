@@ -2,7 +2,7 @@
 apart, by tenant, tier and length class.
 
 A request is good when it kept its objective, by the objectives in force (`control.slo.judgement`). Amounts are those of
-all billed requests, so a broken promise makes the good tokens dearer. Each request's amount is the ledger's: its
+all billed requests, so a missed objective makes good tokens more expensive. Each request's amount is the ledger's: its
 output is its output tokens at their price, rounded to a micro-unit, and its input the rest, so that both together are
 the invoice's amount.
 """

@@ -158,7 +158,7 @@ class EngineCounters:
                 replica.url, driver.counts(), ASK_TIMEOUT_S, METRICS_BYTES, pool_name=pool.name
             )
             if status != 200:
-                logger.warning("reconciliation: %s answers a request for its counters with %d", replica.id, status)
+                logger.warning("reconciliation: %s returned %d for its counters", replica.id, status)
                 return None
             return driver.parse_counts(body)
         except SlipstreamError as error:

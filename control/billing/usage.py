@@ -206,7 +206,7 @@ class TotalsQuery(Filters, frozen=True, kw_only=True):
             if value is not None and value.utcoffset() and value.astimezone(UTC) != midnight(value.astimezone(UTC)):
                 raise InvalidField(
                     f"Invalid value for '{name}': days are counted in UTC, and this moment of another zone lies within "
-                    "one. Give it in UTC, or ask for 'bucket=hour' and add up the hours of your days.",
+                    "one. Give it in UTC, or send 'bucket=hour' and add up the hours of your days.",
                     param=name,
                 )
 

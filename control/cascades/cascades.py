@@ -51,7 +51,7 @@ async def approve_cascade(call: AdminCall, model_name: str, body: CascadeApprova
         if _measured(version, model_name) != _measured(state, model_name):
             raise Conflict(
                 f"What the comparison {found.id} compared has changed since: in version {version.version} of the fleet "
-                f"the cascade of {model_name!r}, its models or their pools were others. Compare again."
+                f"the cascade of {model_name!r}, its models or their pools were different. Compare again."
             )
     lowest = min(one.lower for one in msgspec.convert(found.verdict, _Verdict).slices)
     approval = Approval(str(found.id), _measured(state, model_name), lowest)

@@ -39,7 +39,7 @@ def check(password: str, param: str, *known: str) -> None:
     if len(text) < LEAST_CHARACTERS:
         raise InvalidField(
             f"Invalid value for '{param}': it has {len(text)} characters and needs {LEAST_CHARACTERS}; a few words in "
-            "a row are easy to keep.",
+            "a row are easy to remember.",
             param=param,
         )
     if len(set(text.casefold())) < 5 or text.casefold() in {each.casefold() for each in known}:

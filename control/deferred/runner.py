@@ -128,7 +128,7 @@ class LeasedRowWorker(abc.ABC):
             case LeaseLost():
                 _log.info("%s: %s was taken over by another worker, or has ended", self.name, held.id)
             case _:
-                _log.error("%s: %s cannot go on and is tried again", self.name, held.id, exc_info=failure)
+                _log.error("%s: %s failed and is retried", self.name, held.id, exc_info=failure)
                 with contextlib.suppress(TimeoutError):  # which ends the wait: a task would stay until the worker's end
                     await asyncio.wait_for(stop.wait(), PAUSE_S)
                 await self._release(held)

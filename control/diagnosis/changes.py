@@ -173,11 +173,11 @@ async def _shown(call: AdminCall, kept: _Kept) -> ExpectedChange:
 def _require_whole(kept: _Kept, effect: Effect) -> None:
     """Raises Conflict."""
     if not effect.complete:
-        raise Conflict(f"The {kept.window_s} s after the change {kept.name!r} are not over; measure it then.")
+        raise Conflict(f"The {kept.window_s} s after the change {kept.name!r} have not passed yet; measure it then.")
     least = LEAST[kept.statistic]
     for side, number in (("before", effect.before), ("after", effect.after)):
         if number.requests < least:
             raise Conflict(
-                f"{number.requests} requests {side} the change {kept.name!r} do not tell a {kept.statistic.value}: it "
-                f"takes {least}. Note it again with a longer window, or another statistic."
+                f"{number.requests} requests {side} the change {kept.name!r} are too few for a {kept.statistic.value}, "
+                f"which takes {least}. Record the change again with a longer window, or another statistic."
             )

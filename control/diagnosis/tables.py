@@ -39,7 +39,7 @@ changes = Table(
     # Null: all.
     Column("tier", Text),
     Column("model", Text),
-    # Milliseconds more; below 0: less.
+    # Expected change in milliseconds; below 0: faster.
     Column("expected_ms", Double, nullable=False),
     # How long before and after it is measured.
     Column("window_s", Integer, nullable=False),

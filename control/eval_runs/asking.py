@@ -69,9 +69,7 @@ class Asker:
         self._base = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {key}"} | ({POOL_HEADER: pool} if pool else {})
         self._model = target.model
-        self._where = (
-            f"pool {pool}" if pool else f"whichever pool the router chooses ({target.pool} is the model's own)"
-        )
+        self._where = f"pool {pool}" if pool else f"the pool that the router chooses ({target.pool} is the model's own)"
         self._patience_s = patience_s
         self._waits = waits
 
@@ -108,7 +106,7 @@ class Asker:
             if waited_s + pause_s >= LONG_S:
                 until = datetime.now(UTC) + timedelta(seconds=self._patience_s - waited_s)
                 self._waits(
-                    f"{url} does not answer {self._which(item)}: {said}; it is asked again until "
+                    f"{url} does not answer {self._which(item)}: {said}; retrying until "
                     f"{until:%Y-%m-%d %H:%M:%S} UTC (evals.patience_s is {self._patience_s:g}), then the run fails"
                 )
             await asyncio.sleep(pause_s)

@@ -182,7 +182,7 @@ def missing(
     if not is_working and (now - plan.reported_at).total_seconds() > SILENT_S:
         yield f"no worker of the queue `evals` has reported since {plan.reported_at:%Y-%m-%d %H:%M} UTC; start one"
     if not plan.schedule:
-        yield "evals.schedule is empty, so no night is asked; '0 2 * * *' asks one at two o'clock UTC"
+        yield "evals.schedule is empty, so no nightly run is scheduled; '0 2 * * *' schedules one at two o'clock UTC"
         return
     if not plan.slices:
         yield "no model has slices, so there is nothing to ask"
@@ -194,7 +194,7 @@ def missing(
                 yield f"{model}: no nightly run has started yet"
         elif plan.previous_at is not None and found.night < plan.previous_at.date():
             yield (
-                f"{model}: the night of {plan.previous_at:%Y-%m-%d} was left out: no worker of the queue `evals` ran "
+                f"{model}: the night of {plan.previous_at:%Y-%m-%d} was skipped: no worker of the queue `evals` ran "
                 f"at {plan.previous_at:%H:%M} UTC"
             )
         elif found.decision is Decision.INCONCLUSIVE:

@@ -28,7 +28,9 @@ class EngineKeyRefused(EngineFailed):
 
     def __init__(self, status: int) -> None:
         """status: 401 or 403."""
-        super().__init__(f"it wants a key (status {status}), and a probe sends none: its models are not known")
+        super().__init__(
+            f"the engine requires a key (status {status}), and a probe sends none, so its models are unknown"
+        )
         self.status = status
 
 

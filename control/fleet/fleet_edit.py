@@ -141,13 +141,13 @@ def _require_engine_keys(before: DesiredState, pools: Sequence[Pool]) -> None:
         if pool.api_key_file not in {"", *files} and Path(pool.api_key_file).resolve().parent.name != KEYS_FOLDER:
             raise InvalidField(
                 f"Invalid value for 'api_key_file': over the API it must lie in a folder called {KEYS_FOLDER}, or be "
-                "the file of a pool that there is. `slipstream fleet pools set` on the machine takes any file.",
+                "the file of an existing pool. `slipstream fleet pools set` on the machine takes any file.",
                 param="api_key_file",
             )
         if pool.api_key_env not in {"", *variables} and not pool.api_key_env.endswith(KEY_VARIABLE):
             raise InvalidField(
                 f"Invalid value for 'api_key_env': over the API the variable's name must end with {KEY_VARIABLE}, "
-                "or be that of a pool that there is. `slipstream fleet pools set` on the machine takes any name.",
+                "or be that of an existing pool. `slipstream fleet pools set` on the machine takes any name.",
                 param="api_key_env",
             )
 

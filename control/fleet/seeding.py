@@ -96,7 +96,7 @@ class Seeding:
             try:
                 await self._seed()
             except DatabaseAway as error:
-                _log.debug("the database is still away: %s", error.message)
+                _log.debug("the database is still unreachable: %s", error.message)
             except ConfigError as error:  # an operator may mend what the database refuses
                 if error.message != said:
                     _log.error("the settings' models are not in force, trying again: %s", error.message)

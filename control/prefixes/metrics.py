@@ -18,8 +18,7 @@ class PrefixMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._drops = Counter(
             "slipstream_prefix_share_drops",
-            "Organizations whose reusable share has dropped, as often as it did, by likely cause (none: no single"
-            " one).",
+            "Drops in the reusable share of organizations' prompts, by likely cause (none: no single one).",
             ["cause"],
             registry=registry,
         )

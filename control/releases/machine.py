@@ -110,7 +110,7 @@ def after(place: Place, event: Event, stages: int) -> Place:
             return Place(State.HELD, place.stage)
         case State.HELD if event is Event.RESUME:
             return Place(State.RUNNING, place.stage)
-    raise Conflict(f"'{event.value}' cannot happen to this release: it {_REFUSED[place.state]}.")
+    raise Conflict(f"'{event.value}' is not possible for this release: it {_REFUSED[place.state]}.")
 
 
 def _further(place: Place, stages: int) -> Place:

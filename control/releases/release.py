@@ -149,7 +149,7 @@ def why_lost(state: DesiredState, release: Release) -> str | None:
     if model.pool != release.baseline_pool:
         return f"the model's pool was changed from {release.baseline_pool!r} to {model.pool!r}"
     if not _is_as_wanted(model.canary, release):
-        return "the model's split was changed by another hand"
+        return "the model's split was changed outside the release"
     return None
 
 

@@ -153,7 +153,7 @@ async def _write_split(
     def edit(state: DesiredState) -> DesiredState:
         """Seen under the lock of writers: a release does not go on in a fleet that another hand has changed."""
         if event in ON and (lost := why_lost(state, release)) is not None:
-            raise Conflict(f"The release cannot go on: {lost}.")
+            raise Conflict(f"The release cannot continue: {lost}.")
         return fleet_for(state, moved, salt)
 
     return await write_fleet(connection, edit, action=f"release.{event.value}", by=by)
@@ -166,7 +166,7 @@ async def _engine_model_before(connection: asyncpg.Connection[Any], release: Rel
     model = None if found is None else found.state.model(release.model)
     if model is None:
         raise Conflict(
-            "The promotion cannot be undone: the fleet before it is not kept any more; set the model's pool by hand."
+            "The promotion cannot be undone: the fleet before it is no longer stored; set the model's pool by hand."
         )
     return model.engine_model
 

@@ -39,8 +39,8 @@ def _of_candidate(baseline: Pool, candidate: Pool) -> Iterator[str]:
         lost = [told for name, told in LOST.items() if getattr(own, name) and not getattr(other, name)]
         if lost:
             yield (
-                f"While it runs, on both sides, and for good once it is promoted: {'; '.join(lost)}, since the "
-                "candidate's engines have no such thing."
+                f"While it runs, on both sides, and permanently once it is promoted: {'; '.join(lost)}, since the "
+                "candidate's engines do not support this."
             )
     if baseline.max_adapters and not candidate.max_adapters:
         yield (

@@ -80,7 +80,7 @@ class NoFleetReader:
     """For an admin API that knows no router."""
 
     async def live_fleet(self) -> LiveFleet:
-        raise RouterUnavailable("No router is known here: ask a gateway.")
+        raise RouterUnavailable("No router is known here: use a gateway.")
 
     async def placements(self, request_id: str) -> list[Placement]:
-        raise RouterUnavailable("No router is known here: ask a gateway.")
+        raise RouterUnavailable("No router is known here: use a gateway.")

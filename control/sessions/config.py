@@ -102,7 +102,8 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if oidc.issuer and not oidc.client_id:
             raise ConfigError(
-                "gateway.console.oidc.client_id: it is empty; say what the provider knows this deployment by",
+                "gateway.console.oidc.client_id: it is empty; give the id that the provider assigned to this "
+                "deployment",
                 param="gateway.console.oidc.client_id",
             )
         if oidc.issuer and "openid" not in oidc.scopes:

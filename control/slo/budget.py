@@ -52,7 +52,7 @@ class Count(msgspec.Struct, frozen=True):
     counted: int
     good: int
     over_share: int = 0
-    """Refused for lack of room while their organization asked for more than its share: of the counted ones of an
+    """Refused for lack of room while their organization requested more than its share: of the counted ones of an
     organization; of the deployment they are not counted."""
 
     @property

@@ -8,7 +8,7 @@ Answered requests count, and requests that failed by our fault. These do not cou
 - what is offline, which was promised nothing;
 - answers of which nothing was measured: those that read another request's generation and got no text of it.
 
-Requests refused for lack of room while their organization asked for more than its share count for the organization, and
+Requests refused for lack of room while their organization requested more than its share count for the organization, and
 not for the deployment, which had room for the others.
 
 A client that left behind the first text has had an answer, and it is judged by what it had.

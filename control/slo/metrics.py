@@ -21,7 +21,7 @@ class SloMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = functools.partial(Gauge, registry=registry)
         self._target = gauge(
-            "slipstream_slo_target", "Part of the requests of a tier and length class that shall be good.", OF
+            "slipstream_slo_target", "Share of the requests of a tier and length class that should be good.", OF
         )
         self._attainment = gauge(
             "slipstream_slo_attainment",
@@ -37,8 +37,8 @@ class SloMetrics:
         )
         self._over_share = gauge(
             "slipstream_slo_over_share_requests",
-            "Requests of the last 28 days that were refused for lack of room while their organization asked for more"
-            " than its share, by tier and length class: not counted in attainment, budget and burn rates.",
+            "Requests of the last 28 days that were refused for lack of room while their organization requested more "
+            "than its share, by tier and length class: not counted in attainment, budget and burn rates.",
             OF,
         )
         self._burn_rate = gauge(
@@ -55,7 +55,7 @@ class SloMetrics:
         )
         self._rolled_up = gauge(
             "slipstream_slo_rolled_up_timestamp_seconds",
-            "When this worker last added up what requests kept of their objectives, in seconds since 1970.",
+            "When this worker last measured the attainment of objectives, in seconds since 1970.",
         )
         self._told: set[tuple[str, str]] = set()
 

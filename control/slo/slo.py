@@ -109,7 +109,7 @@ class SloWindow(Struct, frozen=True, kw_only=True):
     good: int
     """Of these, requests that kept every figure of the objective."""
     over_share: int
-    """Refused for lack of room while their organization asked for more than its share of the pool. Of an organization
+    """Refused for lack of room while their organization requested more than its share of the pool. Of an organization
     these are among the counted ones; of the deployment they are not, as it had room for all others."""
     attainment: float | None
     """good / counted; null when none counted."""
@@ -188,7 +188,7 @@ class GoodputTotals(Struct, frozen=True, kw_only=True):
     shed: int
     """Refused for lack of room."""
     over_share: int
-    """Of these, while their organization asked for more than its share: counted for an organization, and not where the
+    """Of these, while their organization requested more than its share: counted for an organization, and not where the
     deployment is asked about."""
     limited: int
     """Refused by the tenant's own limits; not counted."""

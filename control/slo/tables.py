@@ -45,7 +45,7 @@ COUNTS = (
     "cached_tokens",
     "completion_tokens",
     "good_tokens",
-    # of the counted ones: refused for lack of room while their organization asked for more than its share
+    # of the counted ones: refused for lack of room while their organization requested more than its share
     "over_share",
 )
 """What is added up."""

@@ -98,7 +98,7 @@ async def _require_within(call: AdminCall, organization_id: UUID, rule: Priority
     if beyond:
         has = " and ".join(f"in the tier {tier}, '{allowed[tier]}'" for tier in beyond)
         raise InvalidField(
-            f"service_class: '{given}' is above what the organization has {has}. Give that or a lower one; the "
+            f"service_class: '{given}' is above the class of the organization {has}. Give that or a lower one; the "
             "deployment's operator can raise the organization's "
             f"(`slipstream customers limits set --organization NAME --class {given}`).",
             param="service_class",

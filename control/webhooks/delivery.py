@@ -157,7 +157,7 @@ class Shift:
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._under_way[task]
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a webhook delivery failed on our side and comes back after its lease", exc_info=error)
+            _log.error("a webhook delivery failed on our side; it is retried after its lease", exc_info=error)
         self._on_slot_free()
 
     async def _deliver(self, delivery: Due) -> None:
@@ -166,7 +166,7 @@ class Shift:
             async with borrow(self._pool) as connection:
                 await self._note(connection, delivery, outcome)
         except FAILURES as error:  # sent and not written down: it comes again after its lease, with the same id
-            _log.warning("a webhook delivery could not be noted: %r", error)
+            _log.warning("a webhook delivery could not be recorded: %r", error)
 
     async def _try(self, delivery: Due) -> Outcome | None:
         """None: the webhook was disabled meanwhile."""

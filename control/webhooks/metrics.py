@@ -13,7 +13,7 @@ class WebhookMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         attempts = Counter(
             "slipstream_webhook_attempts",
-            "Tries to deliver a webhook, by outcome: delivered; retried (it failed and comes again); given_up (it"
+            "Tries to deliver a webhook, by outcome: delivered; retried (it failed and is tried again); given_up (it"
             " failed for the last time).",
             ["outcome"],
             registry=registry,

@@ -38,7 +38,7 @@ class PublicResolver(AbstractResolver):
             text = str(place[0]).partition("%")[0]
             if not self._allow_private and not is_public(ipaddress.ip_address(text)):
                 # Which address that is, is the deployment's own: a tenant would read its name servers by it.
-                raise ForbiddenAddress(f"what {host} leads to is not an address of the public internet")
+                raise ForbiddenAddress(f"{host} does not lead to an address of the public internet")
             results.append(
                 ResolveResult(
                     hostname=host,

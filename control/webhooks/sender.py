@@ -63,7 +63,7 @@ class Sender:
             target = URL(url)
             if not self._config.allow_private_addresses:
                 if target.scheme != "https":
-                    raise ForbiddenAddress("only https is delivered to")
+                    raise ForbiddenAddress("deliveries require https")
                 check_literal(target.host or "")
             async with self._session.post(
                 target,

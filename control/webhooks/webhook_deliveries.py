@@ -90,8 +90,8 @@ async def retry_delivery(call: AdminCall, delivery_id: UUID) -> Delivery:
     # One that is due sooner than that may be under way, and would be sent twice at once.
     if before.state is DeliveryState.PENDING and before.next_attempt_at <= datetime.now(UTC) + lease:
         raise Conflict(
-            f"This delivery is under way, or is tried within {lease.total_seconds():g} s without being asked; its "
-            "attempts will tell."
+            f"This delivery is under way, or is tried within {lease.total_seconds():g} s automatically; its attempts "
+            "show the outcome."
         )
     webhook = await WEBHOOKS.find(call, before.webhook_id)
     again = {"state": DeliveryState.PENDING.value, "next_attempt_at": func.now()}

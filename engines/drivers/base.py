@@ -137,7 +137,7 @@ class Load(msgspec.Struct, frozen=True):
             or not all(count <= MOST_REQUESTS for count in requests)
             or not all(0 <= share <= 1 for share in shares)
         ):
-            raise EngineFailed("The engine's load report has a number that cannot be.")
+            raise EngineFailed("The engine's load report has an impossible number.")
 
 
 class Driver(Protocol):

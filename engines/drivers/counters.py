@@ -66,6 +66,6 @@ def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict
         except (IndexError, ValueError):
             raise EngineFailed("The engine's counters cannot be read.") from None
         if not 0 <= value <= MOST_COUNTED:  # NaN is not either
-            raise EngineFailed("The engine's counters have a number that cannot be.")
+            raise EngineFailed("The engine's counters have an impossible number.")
         sums[name] = sums.get(name, 0.0) + value
     return sums

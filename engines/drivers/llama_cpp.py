@@ -33,5 +33,5 @@ class LlamaCppDriver(OpenAIDriver):
     def parse_load(self, body: bytes) -> Load:
         sums = sums_of_page(body, lambda name, _: name in _GAUGES)
         if not sums.keys() >= {*_GAUGES}:
-            raise EngineFailed("The engine reports no queue; is it started with --metrics?")
+            raise EngineFailed("The engine reports no queue; was it started with --metrics?")
         return Load(running=round(sums[_RUNNING]), waiting=round(sums[_WAITING]))

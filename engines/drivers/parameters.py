@@ -34,7 +34,7 @@ class Parameter(msgspec.Struct, frozen=True):
 _FLAG = Parameter(bool, "true or false")
 _CHAT_FLAG = Parameter(bool, "true or false", chat_only=True)
 _SAMPLING: dict[str, Parameter] = {
-    "top_k": Parameter(Annotated[int, Meta(ge=-1, le=2**30)], "an integer from 1 on; -1 and 0 mean every token"),
+    "top_k": Parameter(Annotated[int, Meta(ge=-1, le=2**30)], "an integer of at least 1; -1 and 0 mean every token"),
     "min_p": Parameter(Annotated[float, Meta(ge=0, le=1)], "a number from 0 to 1"),
     "repetition_penalty": Parameter(
         Annotated[float, Meta(ge=LEAST_PENALTY, le=2)], f"a number from {LEAST_PENALTY} to 2"

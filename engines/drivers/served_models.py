@@ -26,7 +26,9 @@ class _List(msgspec.Struct, frozen=True):
 
 def parse_served_models(body: bytes) -> list[ServedModel]:
     """The response to MODELS. Raises EngineFailed for an invalid one."""
-    return decode_engine_json(body, _List, "The engine's answer to GET /v1/models is no list of models.").data
+    return decode_engine_json(
+        body, _List, "The engine's answer to GET /v1/models did not return a list of models."
+    ).data
 
 
 class _Generation(msgspec.Struct, frozen=True):

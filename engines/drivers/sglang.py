@@ -83,7 +83,7 @@ class SGLangDriver(Driver):
     """SGLang ignores `suffix` silently unless it was started with a completion template."""
     scores_prompts = False
     """SGLang refuses log probabilities together with `echo`."""
-    no_counters = "The engine shows no counters; is it started with --enable-metrics?"
+    no_counters = "The engine shows no counters; was it started with --enable-metrics?"
     aborts_choices = False
     """With n > 1 SGLang gives every choice an id of its own, and `/abort_request` for ours does nothing."""
 
@@ -163,7 +163,7 @@ class SGLangDriver(Driver):
             return AdapterUnavailable("The engine has lost the adapter; try again.", retry_after_s=RETRY_AFTER_S)
         if said.message.startswith(PAIR_FAILED) and not any(text in said.message for text in DECODE_FAILED):
             return TransferFailed(
-                "The engine that computed the prompt did not hand it on.",
+                "The engine that computed the prompt did not transfer it.",
                 retry_after_s=RETRY_AFTER_S,
                 detail=said.message[:MAX_SENTENCE],
             )

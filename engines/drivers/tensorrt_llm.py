@@ -157,7 +157,7 @@ def _is_validation(message: str) -> bool:
 def _behind_a_front(said: str) -> SlipstreamError | None:
     """The error about the request behind a front's 500; None for a failure."""
     if any(words in said[:200] for words in ONE_CHOICE):
-        return UnsupportedField("This model answers with one choice: ask 'n' times instead.", param="n")
+        return UnsupportedField("This model returns one choice: send the request 'n' times instead.", param="n")
     found = _BEHIND_A_FRONT.match(said)
     if found is None or (context_too_long(found["said"]) is None and not _is_validation(found["said"])):
         return None

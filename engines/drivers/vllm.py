@@ -48,7 +48,7 @@ class VLLMDriver(Driver):
     """
 
     name = "vllm"
-    no_counters = "The engine shows no counters; is it started with --disable-log-stats?"
+    no_counters = "The engine shows no counters; was it started with --disable-log-stats?"
     capabilities = Capabilities(
         running_count=True,
         token_prompts=True,

@@ -120,7 +120,7 @@ class GgufFile:
         """One text entry that is a name, or None. Raises ConfigError for a text that is none; errors quote names."""
         found = self.text(name)
         if found is not None and not _is_name(found):
-            raise ConfigError(f"{self.path}: {name} is no name: {excerpt(found)}; download the file again")
+            raise ConfigError(f"{self.path}: {name} is not a name: {excerpt(found)}; download the file again")
         return found
 
     def entries(self, name: str, kind: type) -> list[Any]:

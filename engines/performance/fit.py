@@ -51,7 +51,7 @@ def require_fit(node: Node, context_tokens: int) -> None:
     if node.gpus > gpu.per_node:
         raise TensorParallelAcrossNodes(
             f"tensor parallelism of {node.gpus} spans machines: {gpu.per_node} {gpu.name} share one NVLink domain, and "
-            f"the two sums of each layer over the network would hold up every step; use at most {gpu.per_node}",
+            f"the two sums of each layer over the network would delay every step; use at most {gpu.per_node}",
             param="tensor_parallel",
         )
     if model.heads % node.gpus:
@@ -65,7 +65,7 @@ def require_fit(node: Node, context_tokens: int) -> None:
         raise WeightsDoNotFit(
             f"the weights of {model.name} do not fit: {model.parameters / 1e9:.1f} billion parameters × "
             f"{model.weight_bytes:g} bytes = {_gb(model.weights_bytes)}, but {node.gpus} × {gpu.name} of "
-            f"{_gb(gpu.memory_bytes)} have {_gb(usable)} beside a reserve of "
+            f"{_gb(gpu.memory_bytes)} have {_gb(usable)} after a reserve of "
             f"{_gb(memory.reserve_bytes)}{_adapters(node, ' and')}; {_enough(node)}",
             param="tensor_parallel",
         )

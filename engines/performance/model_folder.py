@@ -55,7 +55,7 @@ def read_shape(folder: Path) -> ModelShape:
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}", param="model") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{file}: is no configuration of a decoder: {error}", param="model") from error
+        raise ConfigError(f"{file}: is not the configuration of a decoder: {error}", param="model") from error
     if not known:
         raise ConfigError(
             f"{file}: {', '.join(named) or 'no architecture'} cannot be planned; known: {', '.join(ARCHITECTURES)}",

@@ -30,10 +30,12 @@ def key_hash_of(token: str, pepper: bytes, now_s: float) -> bytes:
     not, and the worker tries again."""
     body, _, signature = token.rpartition(".")
     if not hmac.compare_digest(_signature(body, pepper).encode(), signature.encode("utf-8", "surrogatepass")):
-        raise InvalidKey("This is no API key of this deployment's.")
+        raise InvalidKey("This is not an API key of this deployment.")
     key_hash, _, until = body.rpartition("-")[2].partition(".")
     if int(until) < now_s:
-        raise InvalidKey("This token has expired; if the worker's new ones have too, compare both machines' clocks.")
+        raise InvalidKey(
+            "This token has expired; if the worker's new tokens have expired too, compare the clocks of both machines."
+        )
     return bytes.fromhex(key_hash)
 
 

@@ -84,7 +84,7 @@ def check(secret: str, prefix: str = PREFIX) -> None:
         )
     body, checksum = secret[:-CHECKSUM_CHARACTERS], secret[-CHECKSUM_CHARACTERS:]
     if not secret.isascii() or not hmac.compare_digest(_checksum(body), checksum):
-        raise InvalidKey("This API key is mistyped: its checksum does not match. Copy it again, whole.")
+        raise InvalidKey("This API key is mistyped: its checksum does not match. Copy the whole key again.")
 
 
 def is_foreign(secret: str) -> bool:
@@ -110,12 +110,13 @@ def _check_kind(secret: str, prefix: str) -> None:
     is_admin = secret.startswith(ADMIN_PREFIX)
     if is_admin and prefix == PREFIX:
         raise WrongKeyKind(
-            "This is an admin key, which opens /admin/v1 only; inference needs a project's key, which starts with "
-            f"{PREFIX}."
+            "This is an admin key, which is valid for /admin/v1 only; inference needs a project's key, which "
+            f"starts with {PREFIX}."
         )
     if not is_admin and secret.startswith(PREFIX) and prefix == ADMIN_PREFIX:
         raise WrongKeyKind(
-            f"This is an inference key, which opens /v1 only; the admin API needs one that starts with {ADMIN_PREFIX}."
+            "This is an inference key, which is valid for /v1 only; the admin API needs one that starts with "
+            f"{ADMIN_PREFIX}."
         )
 
 
@@ -123,7 +124,7 @@ def _whose(secret: str) -> str:
     """The provider of a foreign key; the text repeats only the prefix that all its keys share."""
     for beginning, provider in PROVIDERS.items():
         if secret.startswith(beginning):
-            return f"This is a key of {provider}'s ({beginning}…), which opens nothing here."
+            return f"This is a key of {provider}'s ({beginning}…), which is not valid here."
     return "This is not a Slipstream API key."
 
 

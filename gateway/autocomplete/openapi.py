@@ -17,7 +17,7 @@ REFUSALS = {
     400: "The request cannot be understood: `error.param` names the field.",
     401: "No key, or an invalid one.",
     403: "The key lacks the scope `completions`, or the tenant is disabled.",
-    404: "No completion can have this id.",
+    404: "The completion id is not valid.",
     413: "The body is too large.",
     429: "The project reports too many events, or the address has too many connections open.",
     503: "Keys cannot be verified now; try again.",
@@ -35,7 +35,7 @@ SELECT_KIND = {
     "description": "`line`: a `select` took one line of the completion.",
     "schema": {"type": "string"},
 }
-ACCEPTED = "Noted. It is stored a little later, best effort; a repetition changes nothing."
+ACCEPTED = "Accepted. The event is stored shortly after, best effort; a repetition changes nothing."
 REPORT = """Report what a user did with a completion.
 
 Counted for the project of the key, if that project requested the completion. No text is stored."""
@@ -59,17 +59,21 @@ def with_autocomplete(document: bytes) -> bytes:
         TABBY_EVENTS_PATH: {
             "post": {
                 **_operation(
-                    "report_event", "The same, as Tabby's plug-ins do.", error, 200, ACCEPTED, body=tabby_event
+                    "report_event", "Report an event, as Tabby's plug-ins do.", error, 200, ACCEPTED, body=tabby_event
                 ),
                 "parameters": [SELECT_KIND],
             }
         },
         HEALTH_PATH: {
-            method: _operation(f"{method}_health", "What Tabby's plug-ins ask first.", error, 200, "Done.", health)
+            method: _operation(
+                f"{method}_health", "Report health and versions to Tabby's plug-ins.", error, 200, "Done.", health
+            )
             for method in ("get", "post")
         },
         SETTING_PATH: {
-            "get": _operation("get_server_setting", "What is asked of Tabby's plug-ins.", error, 200, "Done.", setting)
+            "get": _operation(
+                "get_server_setting", "Return the settings for Tabby's plug-ins.", error, 200, "Done.", setting
+            )
         },
     }
     return msgspec.json.encode(whole)

@@ -202,7 +202,7 @@ class ClientProtocol(HttpToolsProtocol):
         version, most = self.parser.get_http_version(), self._table.config.max_header_bytes
         self._refusal = refusal_of(version, self.url, headers, most)
         if self._refusal is None and len(self.pipeline) >= MAX_PIPELINED:
-            self._refusal = RequestError(f"More than {MAX_PIPELINED} requests wait on one connection.")
+            self._refusal = RequestError(f"More than {MAX_PIPELINED} requests are waiting on one connection.")
         if self._refusal is not None:
             raise Refused
         super().on_headers_complete()  # raises for an invalid URL: still the head's fault

@@ -279,5 +279,5 @@ def _begun_before(moment_s: float, since_s: dict[Held, float]) -> list[Held]:
 
 def _exhausted() -> ConnectionsExhausted:
     return ConnectionsExhausted(
-        "This instance holds as many connections as it may; try again shortly.", retry_after_s=RETRY_AFTER_S
+        "This instance has reached its limit of connections; try again shortly.", retry_after_s=RETRY_AFTER_S
     )

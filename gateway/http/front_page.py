@@ -15,12 +15,12 @@ LINES = (
     "Base URL for clients: this address and /v1, with an API key from its operator.",
 )
 LINKS = (
-    ("/openapi.json", "what can be asked"),
-    ("/readyz", "whether it serves now"),
+    ("/openapi.json", "the API reference"),
+    ("/readyz", "the readiness of this gateway"),
 )
 CONTROL_LINKS = (
-    ("/console", "the console, for people who administer it"),
-    ("/admin/v1/openapi.json", "the API of administrators, who have keys of their own"),
+    ("/console", "the console for administrators"),
+    ("/admin/v1/openapi.json", "the admin API, with its own keys"),
 )
 """Those of the control plane, which may be at another address."""
 

@@ -17,8 +17,8 @@ def checked_origins(origins: tuple[str, ...]) -> frozenset[bytes]:
         if origin != ANY and (parts.scheme not in ("http", "https") or not parts.hostname or whole != origin):
             param = f"gateway.cors_origins[{number}]"
             raise ConfigError(
-                f"{param}: {origin!r} is no origin; write a scheme and a host in lower case, with a port where it is "
-                f"not the usual one, as https://app.example.com, or {ANY!r} for all",
+                f"{param}: {origin!r} is not an origin; write a scheme and a host in lower case, with a port "
+                f"where it is not the usual one, as https://app.example.com, or {ANY!r} for all",
                 param=param,
             )
     return frozenset(origin.encode() for origin in origins)

@@ -34,7 +34,7 @@ def inherited_listener(environment: Mapping[str, str], pid: int, port: int) -> L
         held = socket.socket(fileno=FIRST_DESCRIPTOR)
         listens = held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
-        raise ConfigError(f"LISTEN_FDS is 1, but descriptor 3 is no socket: {error.strerror}") from None
+        raise ConfigError(f"LISTEN_FDS is 1, but descriptor 3 is not a socket: {error.strerror}") from None
     if held.family not in (socket.AF_INET, socket.AF_INET6) or held.type != socket.SOCK_STREAM or not listens:
         raise ConfigError("the socket unit must listen on a TCP port: ListenStream=127.0.0.1:8000, Accept=no")
     held.set_inheritable(False)

@@ -66,10 +66,7 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
         return f"Did you mean POST {MESSAGES}? The base URL of Anthropic's clients is this address without {VERSION}."
     if endings := [meant for meant in served if _versioned(meant) and path.endswith(meant.removeprefix(VERSION))]:
         meant = max(endings, key=len)
-        return (
-            f"Did you mean {served[meant]} {meant}? A client's base URL is this address and {VERSION}, no more and no "
-            "less."
-        )
+        return f"Did you mean {served[meant]} {meant}? A client's base URL is this address and exactly {VERSION}."
     if steps == ["metrics"]:
         return METRICS
     if steps[0] in NOT_SERVED:
@@ -78,7 +75,7 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
     for guess in (path, f"{VERSION}/{'/'.join(steps)}"):
         if near := difflib.get_close_matches(guess, known, 1, _ALIKE):
             return f"Did you mean {known[near[0]]} {near[0]}?"
-    return _all(served) if _versioned(path) else "GET / says what this address serves."
+    return _all(served) if _versioned(path) else "GET / lists the APIs at this address."
 
 
 def _meant_of_administration(steps: list[str], administered: Collection[str]) -> str:

@@ -108,7 +108,7 @@ class BudgetThresholds:
             await self._spending.crossed(crossing)
         except FAILURES as error:
             self._refused.discard(name)
-            logger.warning("budget of %s: a refusal is not recorded yet, the next one is: %r", name[0], error)
+            logger.warning("budget of %s: a refusal is not recorded yet; the next refusal retries: %r", name[0], error)
             return
         self._metrics.crossings.labels("refused").inc()
         logger.info("budget of %s: a request was refused, %d of %d spent", name[0], crossing.spent_micro, name[2])

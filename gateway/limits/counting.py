@@ -214,7 +214,7 @@ class Counting:
                 return True
             if time.monotonic() > deadline_s:
                 logger.error(
-                    "spending of %s is counted without gateways %s: what their journals hold is not in it",
+                    "spending of %s is counted without gateways %s: their journals are not included",
                     mine.planned.name,
                     ", ".join(sorted(missing)),
                 )

@@ -327,7 +327,9 @@ class Limiter:
         restarted = connected and self._valkey.incarnation != self._script.incarnation
         self._script.met(self._valkey.incarnation)
         if not connected:
-            logger.warning("Valkey is gone; limited requests: when_unavailable=%s", self._config.when_unavailable)
+            logger.warning(
+                "Valkey is unreachable; limited requests: when_unavailable=%s", self._config.when_unavailable
+            )
             return
         logger.info("limits are counted in Valkey")
         self._doubt(self._local_money)
@@ -360,7 +362,7 @@ class Limiter:
                 await retirement.end(self._valkey, self._script, ended)
                 self._metrics.retired.inc(len(ended))
         except (*STORE_FAILURES, *FAILURES) as error:
-            logger.debug("strays not looked for: %r", error)
+            logger.debug("the search for stray reservations failed: %r", error)
 
     async def _end_earlier_runs(self) -> None:
         """End earlier runs' reservations once their rows are in the ledger."""

@@ -19,7 +19,7 @@ class LimitsMetrics:
         counter, gauge = partial(LoopCounter, registry=registry), partial(Gauge, registry=registry)
         self.decisions = counter(
             "slipstream_limits_decisions",
-            "Reservations asked for, by result and by the level and counter that refused (empty when admitted).",
+            "Reservations requested, by result and by the level and counter that refused (empty when admitted).",
             ("result", "level", "counter"),
         )
         self.admitted = self.decisions.labels("admitted", "", "")
@@ -34,7 +34,7 @@ class LimitsMetrics:
         )
         self.reserve_seconds = LoopHistogram(
             "slipstream_limits_reserve_seconds",
-            "Time to an answer about a reservation.",
+            "Time to decide a reservation.",
             (),
             buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0),
             registry=registry,
@@ -49,7 +49,7 @@ class LimitsMetrics:
         )
         self.dropped = counter(
             "slipstream_limits_dropped_settlements",
-            "Settlements given up: too many or too old. Their reservations are ended as strays.",
+            "Settlements dropped because they were too many or too old. Their reservations are ended as strays.",
         )
         self.announced = counter(
             "slipstream_limits_announced",
@@ -67,7 +67,7 @@ class LimitsMetrics:
         )
         self.retired = counter(
             "slipstream_limits_retired",
-            "Reservations that no gateway had any more, ended; the ledger alone holds their cost.",
+            "Stray reservations ended because no gateway held them any more; only the ledger holds their cost.",
         )
         self.crossings = counter(
             "slipstream_limits_budget_crossings",

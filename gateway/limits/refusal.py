@@ -74,16 +74,18 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
     again = f"Try again {_when(wait_ms, decided.now_ms)}."
     if position == MONEY:
         whole = f"{_amount(position, limit, currency)} {_UNITS[position]}"
-        stands = f"{whole}, of which {_amount(position, left, currency)} is neither spent nor held back for requests"
+        stands = (
+            f"{whole}, of which {_amount(position, left, currency)} is neither spent nor reserved for running requests"
+        )
         if used > limit:
-            stands = f"{whole}, and {_amount(position, used, currency)} is spent or held back for requests"
+            stands = f"{whole}, and {_amount(position, used, currency)} is spent or reserved for running requests"
         message = (
-            f"Budget {whose} reached: {stands} that run; this one may cost up to "
+            f"Budget {whose} reached: {stands}; this one may cost up to "
             f"{_amount(position, amount, currency)} (prompt and largest possible output). {again}"
         )
         return BudgetReached(message, detail, wait_ms, state)
     needs = "needs 1" if position == 0 else f"may use up to {amount}"
-    stands = f"of which {left} are left" if used <= limit else f"and {used} are used or held by requests that run"
+    stands = f"of which {left} are left" if used <= limit else f"and {used} are used or reserved by running requests"
     message = f"Limit {whose} reached: {limit} {_UNITS[position]}, {stands}; this request {needs}. {again}"
     return LimitReached(message, detail, wait_ms, state)
 

@@ -76,7 +76,7 @@ class MeteringMetrics:
         )
         self.ship_errors = counter("slipstream_ledger_errors", "Failed attempts to ship a batch; retried without end.")
         self.refused = counter(
-            "slipstream_ledger_refused", "Rows the database will not take, kept in refused.jsonl of the journal folder."
+            "slipstream_ledger_refused", "Rows that the database rejects, kept in refused.jsonl of the journal folder."
         )
         self.billed_twice = counter(
             "slipstream_ledger_billed_twice",
@@ -84,7 +84,7 @@ class MeteringMetrics:
         )
         self.drift_tokens = gauge(
             "slipstream_ledger_drift_tokens",
-            "How far engines' own counters and the ledger are apart, over the last day; 0 when all agree.",
+            "Difference between engines' own counters and the ledger over the last day; 0 when all agree.",
             ["kind"],
         )
         self.wrong_totals = gauge(

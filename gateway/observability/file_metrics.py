@@ -48,7 +48,7 @@ class FileMetrics:
         )
         self._objective = Gauge(
             "slipstream_kv_survival_objective",
-            "Part of them that should find all kept: the pool's kv_objective.share.",
+            "Share of these requests that should find everything kept: the pool's kv_objective.share.",
             ["pool"],
             registry=registry,
         )

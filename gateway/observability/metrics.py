@@ -34,7 +34,7 @@ class GatewayMetrics:
             counter(
                 "slipstream_requests",
                 "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well); over_share"
-                " is true of those refused for lack of room because their organization asked for more than its share.",
+                " is true of those refused for lack of room because their organization requested more than its share.",
                 ["tier", "endpoint", "status", "code", "over_share"],
             ).labels
         )
@@ -105,7 +105,7 @@ class GatewayMetrics:
         self._superseded = functools.cache(
             counter(
                 "slipstream_superseded",
-                "Requests that a newer keystroke has ended, by how far they were: queue (no engine had it), prefill"
+                "Requests that a newer keystroke has ended, by their phase: queue (no engine had it), prefill"
                 " (before the first text) or decode.",
                 ["stage"],
             ).labels
@@ -121,47 +121,47 @@ class GatewayMetrics:
         )
         self._observers_failed = counter(
             "slipstream_observer_failures",
-            "Events of requests that a feature failed to observe, by its method. The requests went on; the log has the"
-            " tracebacks.",
+            "Events of requests that a feature failed to observe, by its method. The requests continued; the log "
+            "has the tracebacks.",
             ["method"],
         )
         self.traces_dropped = counter(
             "slipstream_request_traces_dropped",
-            "Phase records not stored because the database was away for too long. Usage is never dropped.",
+            "Phase records not stored because the database was unavailable for too long. Usage is never dropped.",
         )
         self.prefix_samples_dropped = counter(
             "slipstream_prefix_samples_dropped",
-            "Requests whose prompts were not compared, or whose samples were not stored: too many at once, or the"
-            " database away for too long.",
+            "Requests whose prompts were not compared, or whose samples were not stored: too many at once, or the "
+            "database unavailable for too long.",
         )
         self._reused = functools.cache(
             counter(
                 "slipstream_generations_reused",
                 "Gaps answered from another request's generation, by tier and kind: shared (the same gap, being"
-                " filled), continued (typed on into what the model wrote); and abandoned, where that generation ended"
-                " early and an engine was asked after all.",
+                " filled), continued (typed on into what the model wrote); and abandoned, where that generation "
+                "ended early and the request went to an engine after all.",
                 ["tier", "kind"],
             ).labels
         )
         self._autocomplete_events = functools.cache(
             counter(
                 "slipstream_autocomplete_events",
-                "What editors reported of completions, by type (view, select, select_part, dismiss).",
+                "Completion events that editors reported, by type (view, select, select_part, dismiss).",
                 ["type"],
             ).labels
         )
         self.autocomplete_events_dropped = counter(
             "slipstream_autocomplete_events_dropped",
-            "Such reports not stored because the database was away for too long.",
+            "Completion events not stored because the database was unavailable for too long.",
         )
         self.autocomplete_events_unmatched = counter(
             "slipstream_autocomplete_events_unmatched",
-            "Reports not stored because they name no completion of their project, or one with 100 rows.",
+            "Completion events not stored because they name no completion of their project, or one with 100 rows.",
         )
         self.completion_texts_dropped = counter(
             "slipstream_completion_texts_dropped",
-            "Texts of gaps that an organization wants stored and that were not, because the database was away for too"
-            " long.",
+            "Texts of gaps that an organization has stored but that were lost, because the database was "
+            "unavailable for too long.",
         )
 
     def began(self, tier: str) -> None:

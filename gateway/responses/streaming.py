@@ -21,7 +21,7 @@ BEAT_S = 15.0
 LONGEST_S = 3_600.0
 """The key is checked when a stream begins: it must begin again."""
 INTERRUPTED = (
-    "This stream ends, and its response goes on: retrieve it with 'stream' and with the number of the last event as "
+    "This stream ends, and its response continues: retrieve it with 'stream' and with the number of the last event as "
     "'starting_after'."
 )
 LOST = (

@@ -32,5 +32,5 @@ class AnswerSize:
         if self._received_bytes > self._most_bytes:
             raise EngineFailed(
                 "The engine wrote more than the answer can be.",
-                detail=f"more than {self._most_bytes} bytes; max_tokens is not kept to",
+                detail=f"more than {self._most_bytes} bytes; max_tokens is not observed",
             )

@@ -116,7 +116,7 @@ class ModelCatalog:
         stale = frozenset(name for name, one in models.items() if one.approval is not None) - self._approved
         for name in sorted(stale - self._warned):
             logger.warning(
-                "models.%s.cascade: what its comparison has compared is changed, so the large model answers all; "
+                "models.%s.cascade: the compared models have changed since, so the large model answers every request; "
                 "compare again, and approve it with `slipstream fleet models cascade`",
                 name,
             )

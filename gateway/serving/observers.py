@@ -64,7 +64,7 @@ class Event(list[Callable[P, None]]):
             try:
                 observe(*facts, **named)
             except (Exception, asyncio.CancelledError):  # of a future it looked at; no method here awaits
-                logger.exception("an observer failed; its request goes on: %s", observe.__qualname__)
+                logger.exception("an observer failed; its request continues: %s", observe.__qualname__)
                 self._broken(observe.__qualname__)
 
 

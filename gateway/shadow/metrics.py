@@ -17,8 +17,8 @@ class ShadowMetrics:
         self._copies = functools.cache(
             Counter(
                 "slipstream_shadow_copies",
-                "Requests that were to be copied to a candidate, by model and outcome: compared, answered (what the"
-                " customer's own engine failed at), failed (the candidate did), late (`shadow.timeout_s`), long (it"
+                "Requests that were to be copied to a candidate, by model and outcome: compared, answered (the "
+                "customer's own engine failed), failed (the candidate did), late (`shadow.timeout_s`), long (it"
                 " wrote more than is compared), busy (no replica of it was idle), superseded (a customer's request was"
                 " given the replica, or the gateway stopped), limited (`shadow.at_once`, `shadow.per_minute`).",
                 ["model", "outcome"],

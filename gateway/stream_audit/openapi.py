@@ -36,7 +36,7 @@ def _operation(config: StreamAuditConfig) -> dict[str, Any]:
     longest_ms = int(config.max_duration_s * 1e3)
     return {
         "operationId": "get_stream_audit",
-        "summary": "A stream of numbered events at a known pace, to measure what lies between.",
+        "summary": "A stream of numbered events at a known pace, to measure the path to the client.",
         "description": DESCRIPTION,
         "parameters": [
             _parameter(

@@ -33,7 +33,7 @@ class Places:
         most = config.max_streams_per_organization
         _require_free("Your organization", self._of_organization[organization_id], most, wait_s)
         if self.taken >= config.max_streams:
-            raise Overloaded("This instance has as many audit streams open as it may. Try again.", retry_after_s=5.0)
+            raise Overloaded("This instance has reached its limit of open audit streams. Try again.", retry_after_s=5.0)
         with _counted(self._of_key, key_id), _counted(self._of_organization, organization_id):
             yield
 
@@ -41,7 +41,7 @@ class Places:
 def _require_free(whose: str, taken: int, most: int, wait_s: float) -> None:
     if taken >= most:
         raise RateLimited(
-            f"{whose} has {most} audit streams open at this instance, which is all it may have at once. Try again when "
+            f"{whose} has {most} audit streams open at this instance, which is the limit. Try again when "
             "one has ended.",
             retry_after_s=wait_s,
         )

@@ -130,7 +130,7 @@ class OtherGateways:
         try:
             told = _told(data)
         except msgspec.MsgspecError:
-            logger.debug("keystrokes elsewhere: a message that cannot be read")
+            logger.debug("keystrokes at other gateways: a message cannot be read")
             return
         if self.on_told is not None:
             self.on_told(told.lineage, told.older_id, told.newer_id, told.newer_length, told.common)

@@ -91,7 +91,7 @@ EVERY_OPERATION = {
     408: "The request took too long to arrive.",
     429: "This address has too many connections open.",
     431: "The request's URL and headers are too large.",
-    500: "A fault of ours: quote the request id when you report it.",
+    500: "A server fault: quote the request id when you report it.",
 }
 """Possible responses to any request, for the OpenAPI documents."""
 

@@ -350,7 +350,7 @@ class Dispatcher:
     ) -> None:
         """An engine failed a request. Other tenants and a probe decide whether the engine is at fault."""
         organization_id = _organization_of(live)
-        if replica.suspected(organization_id, "a gateway met a fault; being polled"):
+        if replica.suspected(organization_id, "a gateway reported a fault; being polled"):
             out.append(PollNow(replica.id))
         if replica.breaker.failed(organization_id, now):
             self._resting[replica.id] = replica

@@ -105,7 +105,7 @@ class Placer:
         if whole_ready and pair_ready:
             costs = costs_of(self.config, pool, decode, prefill, waiting, now)
             if costs is None:
-                choice = SplitChoice(False, "how fast the engines compute prompts is not known yet")
+                choice = SplitChoice(False, "the prefill speed of the engines is not known yet")
             else:
                 choice = pool.split_rule.choose(ask.prompt_tokens, costs)
         elif pair_ready or (not whole_ready and self.hopeful(decode, ask) and not self.hopeful(pool, ask)):

@@ -54,7 +54,9 @@ async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
 
 @operated(adapters, _add)
 @organization_option
-@click.option("--project", help="The one project that may use it: id or name. Default: all of the organization's.")
+@click.option(
+    "--project", help="The only project that may use it: id or name. Default: every project of the organization."
+)
 @click.argument("model")
 @click.argument("name")
 @click.argument("path")

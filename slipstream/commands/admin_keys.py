@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group(name="admin-keys")
 def admin_keys() -> None:
-    """Make, list and revoke keys for the admin API."""
+    """Create, list and revoke keys for the admin API."""
 
 
 async def _create(call: AdminCall, given: dict[str, Any]) -> AdminKeyWithSecret:
@@ -44,11 +44,11 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> AdminKeyWithSecret:
 
 @operated(admin_keys, _create)
 @administered_option
-@click.option("--email", default="owner@localhost", show_default=True, help="Whose key; added as a member when new.")
+@click.option("--email", default="owner@localhost", show_default=True, help="Member who gets the key; added when new.")
 @click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Role of a new member.")
 @click.option("--name", default="command line", show_default=True, help="Name in lists.")
 def create(made: AdminKeyWithSecret) -> str:
-    """Make an admin key and print it: the only time it is shown."""
+    """Create an admin key and print it; it is shown only once."""
     return made.secret
 
 

@@ -54,10 +54,10 @@ def list_command() -> None:
     "--heads",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the noted heads. Default: the worker's.",
+    help="Folder of the recorded heads. Default: the worker's.",
 )
 def verify(deployment: Deployment, head: str | None, folder: Path | None) -> None:
-    """Recompute the chain and find every noted head in it. Exit code 1 names the first row that is not as it was."""
+    """Recompute the chain and find every recorded head in it. Exit code 1: the first altered row is printed."""
     from control.audit.chain import OWNED, Head, may_alter
     from control.audit.chain import verify as verify_chain
     from control.audit.heads import noted
@@ -80,20 +80,20 @@ def verify(deployment: Deployment, head: str | None, folder: Path | None) -> Non
     if owned:
         print(f"warning: {OWNED}", file=sys.stderr)
     if verdict.problem is not None:
-        print(f"broken: {verdict.problem}; {verdict.rows:,} rows before it are whole", file=sys.stderr)
+        print(f"broken: {verdict.problem}; {verdict.rows:,} rows before it are intact", file=sys.stderr)
         sys.exit(1)
     unseen = "" if given else " (a log cut off at the end, or recomputed as a whole, would go unnoticed)"
-    none_noted = f"no head was noted yet in {heads_folder}{unseen}"
-    compared = f"{len(heads):,} noted heads found again" if heads else none_noted
-    print(f"whole: {verdict.rows:,} rows, {compared}; head {verdict.head or 'none, the log is empty'}")
+    none_noted = f"no head is recorded yet in {heads_folder}{unseen}"
+    compared = f"{len(heads):,} recorded heads found again" if heads else none_noted
+    print(f"intact: {verdict.rows:,} rows, {compared}; head {verdict.head or 'none, the log is empty'}")
 
 
 def _no_heads(folder: Path, named_by: str) -> ConfigError:
     from control.audit.heads import FILE
 
     return ConfigError(
-        f"{named_by}: {folder} holds no noted heads ({FILE}); name the folder that the worker writes them to "
-        "(worker.audit.heads_folder); it notes one when it starts, if the log has rows then",
+        f"{named_by}: {folder} holds no recorded heads ({FILE}); name the folder that the worker writes them "
+        "to (worker.audit.heads_folder); it records one at its start if the log has rows",
         param=named_by,
     )
 
@@ -104,6 +104,6 @@ def _head(text: str) -> Head:
     row, _, digest = text.partition(":")
     if not row.isdecimal() or len(digest) != 64:
         raise click.BadParameter(
-            "write all of it as it was printed, ROW:HASH with the 64 digits of the hash", param_hint="--head"
+            "write it exactly as printed, ROW:HASH with the 64 digits of the hash", param_hint="--head"
         )
     return Head(int(row), digest)

@@ -17,26 +17,27 @@ LONGEST_IDLE_S = 3_600.0
 
 @click.command("audit-stream")
 @click.argument("url")
-@click.option("--key", metavar="KEY", help="An API key. Other users of this machine can see it: better the next one.")
+@click.option("--key", metavar="KEY", help="An API key. Other users of this machine can see it; prefer --api-key-file.")
 @click.option(
     "--api-key-file",
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Holds the API key. Default: SLIPSTREAM_API_KEY.",
+    help="File with the API key. Default: SLIPSTREAM_API_KEY.",
 )
 @click.option(
     "--idle-s",
     type=click.FloatRange(0, LONGEST_IDLE_S),
     default=0.0,
     metavar="SECONDS",
-    help="Also test whether a connection survives a silence of this length. A stream is silent for 15 s at most.",
+    help="Also test whether a connection survives a silence of this length. A stream is never silent for more "
+    "than 15 s.",
 )
 @click.option(
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Certificates (PEM) of an authority of your own.",
+    help="CA certificates (PEM) of your own authority.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with every event's times.")
 def audit_stream(
@@ -45,9 +46,9 @@ def audit_stream(
     """Find proxies that delay or change streams from here to a URL.
 
     The command measures name lookup, TLS and reuse of connections. It finds proxies that buffer, compress or join a
-    stream's events, and lost headers, by a stream of numbered events at a known pace. It costs six requests of the
-    key's limits and no tokens, and takes about four seconds. Exit code 0: nothing found; 1: something found; 2: not
-    measured or not judged.
+    stream's events, and lost headers, by a stream of numbered events at a known pace. It counts as six requests against
+    the key's limits, uses no tokens and takes about four seconds. Exit code 0: nothing found; 1: something found;
+    2: not measured or not judged.
 
     \b
     Example:

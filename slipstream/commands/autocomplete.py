@@ -34,11 +34,11 @@ autocomplete.add_command(fit)
 @organization_option
 @click.option("--days", type=click.IntRange(1, 92), default=7, show_default=True, help="How many, until now.")
 @click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Group by; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
-    """Show what became of an organization's completions, as its editors reported it.
+    """Show the outcomes of an organization's completions, as its editors reported them.
 
-    Brings the totals up to date first. They are of whole hours: the one in which the days begin is in them.
+    The command updates the totals first. They cover whole hours, including the hour in which the period begins.
 
     \b
     Example:

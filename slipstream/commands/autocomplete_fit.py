@@ -55,15 +55,15 @@ class Served(NamedTuple):
 @click.option(
     "--layouts",
     metavar="NAMES",
-    help="Layouts besides the present one, separated by commas: psm, psm-after, spm, spm-after, each also with +files. "
-    "Default: all that the model's marks allow.",
+    help="Layouts to compare with the present one, separated by commas: psm, psm-after, spm, spm-after, each "
+    "also with +files. Default: all that the model's marks allow.",
 )
 @click.option(
     "--confidence",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
     default=0.95,
     show_default=True,
-    help="That the present layout is not replaced by one that is no better.",
+    help="Confidence that a layout that replaces the present one is better.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the drawn lines.")
 @deployment_options
@@ -101,10 +101,10 @@ def fit(
 ) -> None:
     """Find the prompt layout in which MODEL completes your own code best.
 
-    The command draws half-typed lines of your source files, has MODEL complete each in every layout, and types into
-    some of them. The present layout stays unless a paired test proves another one better, or nearly as good at half
-    the work for a keystroke; the command then prints the settings. It changes none. Ctrl-C prints the report of the
-    lines so far. Requests are billed. Your code goes to the deployment (or to --url) alone.
+    The command draws half-typed lines of your source files, has MODEL complete each in every layout, and simulates
+    typing in some of them. The present layout stays unless a paired test proves another one better, or nearly as good
+    at half the work per keystroke; the command then prints the settings. It does not change them. Ctrl-C prints the
+    report of the lines so far. Requests are billed. Your code is sent only to the deployment (or to --url).
 
     \b
     Examples:
@@ -124,7 +124,7 @@ def fit(
     if len({edit.file for edit in edits}) < 2:
         raise ConfigError(
             f"--from {folder}: {len({edit.file for edit in edits})} source files with lines to complete; a comparison "
-            "needs at least 2, better 50",
+            "needs at least 2, preferably 50",
             param="--from",
         )
     chunks = chunks_of(sources, seed)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def batches() -> None:
-    """List batches of tenants, and look at single ones.
+    """List batches of tenants, or show one.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ async def _list(call: AdminCall, given: dict[str, Any]) -> list[OwnedBatch]:
     },
     "no batch",
 )
-@click.option("--organization", help="Only this one's: id or name.")
+@click.option("--organization", help="Only batches of this organization: id or name.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True)
 def list_command() -> None:
     """List batches, those that have not ended first; never what is in them."""

@@ -75,7 +75,8 @@ ROWS = (
     "--trace",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File of requests, sent at its times (Mooncake, Azure, `usage workload --export`); instead of both.",
+    help="File of requests, sent at its recorded times (Mooncake, Azure, `usage workload --export`); instead of "
+    "--streams and --rate.",
 )
 @click.option(
     "--prompt-tokens", default="512", show_default=True, metavar="N|N-M", help="Length of prompts, template included."
@@ -163,7 +164,7 @@ def bench(
         least = course.least_prompt_tokens
         _say(
             f"{course.lengthened:,} of {len(course.answers):,} prompts were sent with about {least:,} tokens, the "
-            f"smallest possible length: the server puts its model's template around each"
+            f"smallest possible length: the server adds its model's template to each"
         )
     if plot is not None:
         plot.write_text(picture(f"{target.model} at {target.url}", course.answers, warm_up_s), encoding="utf-8")
@@ -280,14 +281,14 @@ def _text(target: Target, course: Course, result: Summary, promises: Sequence[Sl
         f"output      {result.output_token_throughput.avg:,.1f} tokens/s, {result.total_output_tokens.avg:,.0f} tokens",
         f"prompts     {prompts:,.0f} tokens{cached}",
         f"requests    {result.request_throughput.avg:,.2f}/s, {ended:,.0f} ended",
-        f"goodput     {result.goodput.avg:,.2f} requests/s: {good:,.0f} of {ended:,.0f} kept their objectives",
+        f"goodput     {result.goodput.avg:,.2f} requests/s: {good:,.0f} of {ended:,.0f} met their objectives",
         f"objectives  {_promised(promises)}",
         f"errors      {errors}",
     ]
     if result.unfinished_request_count.avg:
-        lines.append(f"unfinished  {result.unfinished_request_count.avg:,.0f}, in no figure")
+        lines.append(f"unfinished  {result.unfinished_request_count.avg:,.0f}, excluded from the figures")
     if not course.ignore_eos:
-        lines.append("the server does not take ignore_eos: responses may be shorter than --output-tokens")
+        lines.append("the server does not support ignore_eos: responses may be shorter than --output-tokens")
     return "\n".join(lines)
 
 

@@ -34,7 +34,9 @@ class ChangeId(click.ParamType[UUID]):
         try:
             return UUID(value)
         except ValueError:
-            raise ConfigError(f"{value!r} is no change's id; `slipstream diagnose changes list` shows them") from None
+            raise ConfigError(
+                f"{value!r} is not the id of a change; `slipstream diagnose changes list` shows them"
+            ) from None
 
 
 @click.group()
@@ -59,17 +61,17 @@ async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
 @click.argument("name")
 @click.option("--metric", type=click.Choice(["ttft", "tpot", "longest_gap"]), default="ttft", show_default=True)
 @click.option("--statistic", type=click.Choice(["p50", "p95", "p99"]), default="p95", show_default=True)
-@click.option("--expected-ms", type=float, required=True, help="Milliseconds more; below 0: less.")
+@click.option("--expected-ms", type=float, required=True, help="Expected change in milliseconds; below 0: faster.")
 @click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only requests of this tier.")
 @click.option("--model", help="Only requests of this model.")
-@click.option("--at", type=click.DateTime(), help="When it is made (UTC). Default: now.")
+@click.option("--at", type=click.DateTime(), help="Time of the change (UTC). Default: now.")
 @click.option(
     "--window",
     type=span,
     default="1d",
     show_default=True,
     metavar="SPAN",
-    help=f"Measured before and after it: {SPAN}.",
+    help=f"Period measured before and after the change: {SPAN}.",
 )
 def add(made: ExpectedChange) -> str:
     """Record the change NAME and its expected effect, before it is made."""
@@ -77,8 +79,8 @@ def add(made: ExpectedChange) -> str:
 
     if (made.before_requests or 0) < (least := LEAST[made.statistic]):
         print(
-            f"only {made.before_requests or 0:,} requests were measured before it so far; with fewer than {least} "
-            "the effect may be chance: give a longer --window",
+            f"only {made.before_requests or 0:,} requests have been measured before the change; with fewer than "
+            f"{least} the effect may be chance: give a longer --window",
             file=sys.stderr,
         )
     return _table([made])

@@ -20,13 +20,13 @@ def config() -> None:
 @config.command()
 @config_option
 @data_option
-@click.option("--probe", is_flag=True, help="Ask the engines too: ready, the key, the names they serve, their context.")
+@click.option("--probe", is_flag=True, help="Also probe the engines: readiness, key, served names, context.")
 def check(config_file: Path | None, data: str | None, probe: bool) -> None:
-    """Say whether `up` would take the settings and `engines render` its launches, and the files they name; exit code 2
-    with one line about the first fault. Starts and makes nothing.
+    """Check the settings as `up` would, the launches of `engines render`, and the files that they name; exit code 2
+    with one line about the first fault. Starts and creates nothing.
 
-    With --probe the engines are asked whether they are as the settings say, or the fleet of the deployment that runs,
-    with the engines that were added to it since; exit code 1 with a line for each fault.
+    With --probe, each engine is compared with the settings, or with the fleet of the running deployment, including
+    engines that were added to it since; exit code 1 with a line for each fault.
 
     \b
     Example:
@@ -66,14 +66,14 @@ def probed(engines: int) -> str:
     """What a probe without a fault says. engines: those that `up` starts left out."""
     if not engines:
         return "no engine was probed: settings and running fleet name only engines that `up` starts"
-    return "1 engine is as the settings say" if engines == 1 else f"{engines} engines are as the settings say"
+    return "1 engine matches the settings" if engines == 1 else f"{engines} engines match the settings"
 
 
 @config.command()
 @config_option
 @data_option
 def show(config_file: Path | None, data: str | None) -> None:
-    """Print every setting with the value it has after file and environment, as TOML. URLs may hold passwords."""
+    """Print the effective value of every setting, from file and environment, as TOML. URLs may hold passwords."""
     from slipstream import toml
 
     print(toml.dump(load_settings(config_file, local__data=data)), end="")

@@ -33,7 +33,7 @@ SELECT member.id, member.email, member.role, organizations.name AS organization,
  ORDER BY account.created_at DESC, account.id LIMIT 1000
 """
 SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-OF_OPERATOR = "Id or name. Default: the one that operates the deployment."
+OF_OPERATOR = "Id or name. Default: the operating organization."
 
 
 def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
@@ -53,7 +53,7 @@ def console() -> None:
 @deployment_options
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Start a browser, or print the address.")
 def open_command(deployment: Deployment, browser: bool) -> None:
-    """Open the console. Without any account, by a one-time link that creates the first owner's."""
+    """Open the console. While there is no account, a one-time link creates the first owner's."""
     from control.console.console_links import first_link
     from slipstream.administration import administer
     from slipstream.tenants import ensure_operating_organization
@@ -102,7 +102,7 @@ def link(deployment: Deployment, organization: str | None, role: str, name: str 
 
     made = administer(deployment, work)
     if made is None:
-        raise click.UsageError("An account exists already: name the person of the link by an e-mail address.")
+        raise click.UsageError("An account exists already: give the e-mail address of the person whom the link is for.")
     if email is not None:
         click.echo(f"for {email} in {organization or 'the operating organization'}", err=True)
     _show(deployment, made)
@@ -110,7 +110,7 @@ def link(deployment: Deployment, organization: str | None, role: str, name: str 
 
 @console.group()
 def accounts() -> None:
-    """List accounts of the console, and mend them."""
+    """List and repair accounts of the console."""
 
 
 def _ways(account: dict[str, Any]) -> str:
@@ -142,11 +142,11 @@ def list_command() -> None:
 
 @accounts.command()
 @deployment_options
-@click.option("--organization", help="Id or name. Default: whichever has the only account of this address.")
+@click.option("--organization", help="Id or name. Default: the organization of the only account with this address.")
 @click.option("--totp", is_flag=True, help="Remove the authenticator too, if it was lost.")
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
-    """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link to a new password."""
+    """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link for a new password."""
     from control.console.console_links import reset_account
     from slipstream.administration import administer
     from slipstream.tenants import account_named, member_named, organization_named
@@ -161,7 +161,7 @@ def reset(deployment: Deployment, organization: str | None, totp: bool, which: s
 
 
 def _show(deployment: Deployment, made: ConsoleLink) -> None:
-    click.echo(f"opens once, until {made.expires_at.isoformat(timespec='minutes')}", err=True)
+    click.echo(f"valid once, until {made.expires_at.isoformat(timespec='minutes')}", err=True)
     print(_address(deployment, made.url))
 
 

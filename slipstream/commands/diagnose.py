@@ -30,9 +30,7 @@ def _since(text: str) -> datetime:
 
     found = moment(text, MOST)
     if datetime.now(UTC) - found < LEAST:
-        raise click.BadParameter(
-            f"{text!r} is not in the past; from {LEAST.seconds}s to {MOST.days}d ago can be judged"
-        )
+        raise click.BadParameter(f"{text!r} is not in the past; give a time from {LEAST.seconds}s to {MOST.days}d ago")
     return found
 
 
@@ -59,29 +57,29 @@ def _before(text: str) -> timedelta:
     default="1h",
     show_default=True,
     metavar="MOMENT",
-    help=f"Judged is what arrived from then until now: {MOMENT}. At most seven days ago.",
+    help=f"Start of the period, which ends now: {MOMENT}. At most seven days ago.",
 )
 @click.option(
     "--before",
     type=_before,
     metavar="SPAN",
-    help=f"Length of the time before that, with which it is compared: {SPAN}; seven days at most. Default: as long.",
+    help=f"Length of the preceding period to compare with: {SPAN}; seven days at most. Default: the same length.",
 )
-@click.option("--url", help="Also measure what lies between this machine and the gateway at this URL, as audit-stream.")
+@click.option("--url", help="Also measure the path from this machine to the gateway at this URL, like audit-stream.")
 @click.option(
     "--api-key-file",
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Holds the API key for --url. Default: SLIPSTREAM_API_KEY.",
+    help="File with the API key for --url. Default: SLIPSTREAM_API_KEY.",
 )
 @click.option(
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Certificates (PEM) of an authority of your own, for --url.",
+    help="CA certificates (PEM) of your own authority, for --url.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, as GET /admin/v1/diagnosis answers.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, as GET /admin/v1/diagnosis returns it.")
 @click.pass_context
 def diagnose(
     context: click.Context,
@@ -96,9 +94,9 @@ def diagnose(
     ca_file: str | None,
     as_json: bool,
 ) -> None:
-    """Name what burns an alert or slows requests; objectives.
+    """Find the cause of an alert or of slow requests; objectives.
 
-    The answer names its evidence, and changes that would not help. The command compares the requests with the period
+    The report names its evidence, and changes that would not help. The command compares the requests with the period
     before and with their objectives. Exit code 0: no alert fires and no cause is above its threshold; 4: a cause found
     or an alert; 3: not enough evidence; 2: a wrong option, a wrong setting or a database that cannot be reached; 1: any
     other error.

@@ -18,13 +18,13 @@ FORMATS = ("text", "json", "shell")
 
 @click.group()
 def engines() -> None:
-    """Write launch commands for SGLang, TensorRT-LLM, vLLM, or ours on a GPU."""
+    """Write launch commands for SGLang, TensorRT-LLM, vLLM or the embedded engine."""
 
 
 @engines.command()
 @deployment_options
 @click.argument("pool")
-@click.option("--replica", default="", metavar="ID", help="One of them. Default: all.")
+@click.option("--replica", default="", metavar="ID", help="One replica of the pool. Default: all.")
 @click.option(
     "--speculation",
     type=click.Choice(["on", "off", "both"]),
@@ -36,24 +36,24 @@ def engines() -> None:
     type=click.Choice(FORMATS),
     default=FORMATS[0],
     show_default=True,
-    help="text: with the reason after each value; json: whole, for programs; shell: a script that starts it.",
+    help="text: each value with its reason; json: everything, for programs; shell: a script that starts the engine.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a script for each into this folder, with the files that it would write.",
+    help="Write a script for each replica into this folder, with the files that it needs.",
 )
 def render(
     deployment: Deployment, pool: str, replica: str, speculation: str | None, form: str, output: Path | None
 ) -> None:
     """Print the exact command, files and environment of each replica of POOL, from its [pools.launch].
 
-    A pool without replicas is one whose engines `up` starts, by this command with the port that it chose.
+    `up` starts the engines of a pool without replicas, by this command and at a port that it chooses.
 
-    The pool is that of the settings file: slipstream.toml here, or the one that --config names. Each number comes with
-    its arithmetic. What cannot work is refused with the reason. Nothing is started, nobody is asked, and no key is
-    read: the commands say where the engines read theirs.
+    The pool comes from the settings file: slipstream.toml here, or the one that --config names. Each number comes with
+    its arithmetic. An impossible launch is refused with the reason. The command starts nothing, contacts no engine and
+    reads no key: the printed commands name the files or variables with the engines' keys.
 
     \b
     Examples:

@@ -44,9 +44,9 @@ slices_option = click.option(
     f"{fetched_model.NAME}: {', '.join(fetched_model.SLICES)}.",
 )
 seed_option = click.option(
-    "--first-seed", type=click.IntRange(min=0), help="Items of this seed and the next ones. Default: the day's."
+    "--first-seed", type=click.IntRange(min=0), help="Seed of the first item. Default: the day's."
 )
-wait_option = click.option("--wait/--no-wait", default=True, help="Stay until it has ended.", show_default=True)
+wait_option = click.option("--wait/--no-wait", default=True, help="Wait until it has ended.", show_default=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
@@ -54,7 +54,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def evals() -> None:
     """Ask models questions whose answers a program can check.
 
-    A worker of the queue `evals` asks them over HTTP, as a customer would, after all customers and unbilled.
+    A worker of the queue `evals` sends them over HTTP like a customer, unbilled and at the lowest priority.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def evals() -> None:
 @evals.command()
 @deployment_options
 @model_option
-@click.option("--pool", help="Which pool answers. Default: whichever the router chooses.")
+@click.option("--pool", help="Pool that answers. Default: the router chooses.")
 @slices_option
 @click.option("--items", default=100, show_default=True, type=click.IntRange(1, 100_000), help="Items of each slice.")
 @seed_option
@@ -87,7 +87,7 @@ def run(
 ) -> None:
     """Ask a model the items of slices, and show how many it answers right.
 
-    Exits with 1 when the run did not end well.
+    Exits with 1 when the run fails.
     """
     from control.evals.evals import NewRun, create_eval_run
     from slipstream.administration import administer, converted
@@ -122,16 +122,16 @@ def run(
     default=1_600,
     show_default=True,
     type=click.IntRange(1, 100_000),
-    help="Most items of each slice.",
+    help="Maximum number of items of each slice.",
 )
 @click.option(
     "--margin",
     "margins",
     multiple=True,
     metavar="[SLICE=]SHARE",
-    help="Share of right answers by which the candidate may be worse, of one slice or of all others. Default: 0.02.",
+    help="Tolerated loss in the share of right answers, for one slice or for all others. Default: 0.02.",
 )
-@click.option("--alpha", type=float, help="How often one that is so much worse may pass. Default: 0.05.")
+@click.option("--alpha", type=float, help="Probability that a candidate worse by the margin may pass. Default: 0.05.")
 @click.option("--first-look", type=int, help="Items of each slice before the first look. Default: 200.")
 @seed_option
 @wait_option
@@ -147,10 +147,10 @@ def compare(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Ask two pools the same items of a model, until it is proved of each slice that CANDIDATE_POOL is not worse than
-    BASELINE_POOL, or that it is, or the budget has ended.
+    """Ask two pools the same items of a model, until it is proven for each slice whether CANDIDATE_POOL is worse than
+    BASELINE_POOL, or the budget is spent.
 
-    Exits with 0 for pass, 1 for fail or when it did not end well, and 3 for inconclusive.
+    Exits with 0 for pass, 1 for fail or a failed run, and 3 for inconclusive.
     """
     from control.evals.evals import NewComparison, create_eval_comparison
     from slipstream.administration import administer, converted
@@ -250,7 +250,7 @@ def nights(deployment: Deployment, model: str | None, limit: int, every_slice: b
 def show(
     deployment: Deployment, which: str, items: bool, slice: str | None, wrong: bool, changed: bool, as_json: bool
 ) -> None:
-    """Show a run or a comparison: each slice, as far as it is; with --items, each item."""
+    """Show a run or a comparison with the progress of each slice; with --items, each item."""
     if items:
         _show_items(deployment, _id(which), slice, wrong, changed, as_json)
         return
@@ -283,7 +283,7 @@ def cancel(deployment: Deployment, which: str) -> None:
             return await cancel_eval_run(call, _id(which))
 
     found = administer(deployment, work)
-    ending = "" if found.status == "cancelled" else "; its worker ends it within seconds"
+    ending = "" if found.status == "cancelled" else "; its worker stops within seconds"
     print(f"{found.id}: {found.status.value}{ending}")
 
 
@@ -298,7 +298,7 @@ def _show_items(
             found = await _comparison(call, which)
         except NotFound:
             if changed:
-                raise ConfigError(f"--changed: {which} is no comparison, so nothing can have changed") from None
+                raise ConfigError(f"--changed: {which} is not a comparison, so it has no changes") from None
             await _run_in_full(call, which)
             return await items_of(call, which, slice), {}
         return await items_of(call, found.baseline_run, slice), await items_of(call, found.candidate_run, slice)
@@ -356,7 +356,7 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
             found, runs = administer(deployment, look)
     except KeyboardInterrupt:
         shown, ended = command(f"evals show {which}"), command(f"evals cancel {which}")
-        print(f"  it goes on; `{shown}` shows it, `{ended}` ends it", file=sys.stderr)
+        print(f"  it continues; `{shown}` shows it, `{ended}` ends it", file=sys.stderr)
         sys.exit(130)
 
 
@@ -365,7 +365,7 @@ def _before(deployment: Deployment, asked: NewComparison) -> Iterator[str]:
     from control.eval_runs.startable import too_few
 
     if asked.baseline_pool == asked.candidate_pool:
-        yield f"both are the pool {asked.baseline_pool}: this measures the gate, not a candidate"
+        yield f"both sides are the pool {asked.baseline_pool}: this measures the gate, not a candidate"
     catalogue = running_settings(*deployment).evals.catalogue()
     yield from too_few([catalogue.find(name) for name in asked.slices], asked.rule, asked.budget_items)
 
@@ -387,7 +387,9 @@ def _id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no id of a run or comparison; `{command('evals list')}` shows them") from None
+        raise ConfigError(
+            f"{text!r} is not the id of a run or comparison; `{command('evals list')}` shows them"
+        ) from None
 
 
 def _print_runs(found: Sequence[Run | Comparison], as_json: bool) -> None:
@@ -395,7 +397,7 @@ def _print_runs(found: Sequence[Run | Comparison], as_json: bool) -> None:
         for each in found:
             print(msgspec.json.encode(each).decode())
         return
-    print("\n".join(table(RUNS, map(_listed, found))) if found else "nothing has been asked yet")
+    print("\n".join(table(RUNS, map(_listed, found))) if found else "there are no runs yet")
 
 
 def _listed(found: Run | Comparison) -> tuple[str, ...]:
@@ -431,7 +433,10 @@ def _print_run(found: RunInFull, as_json: bool) -> None:
     for each in found.slices:
         if each.refused_items:
             shown = command(f"evals show {run.id} --items --slice {each.slice} --wrong")
-            print(f"{each.slice}: {each.refused_items:,} items were refused and count as wrong; `{shown}` says by what")
+            print(
+                f"{each.slice}: {each.refused_items:,} items were refused and count as wrong; `{shown}` shows the "
+                "reasons"
+            )
     if run.error:
         print(run.error)
 

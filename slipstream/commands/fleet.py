@@ -39,11 +39,11 @@ LEGEND = (
 @config_option
 @data_option
 @control_address_option
-@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
 @click.option(
     "--explain",
     is_flag=True,
-    help="Show each engine's address, the rule of its limit, and the meaning of the columns too.",
+    help="Also show each engine's address, the source of its limit, and the meaning of the columns.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_context
@@ -87,13 +87,16 @@ def fleet(
 @data_option
 @control_address_option
 def drain(replica_id: str, config_file: Path | None, data: str | None, address: str | None) -> None:
-    """Give REPLICA_ID no new requests; running ones end by themselves. Until `resume`, or the router restarts."""
+    """Send REPLICA_ID no new requests until `resume` or a restart of the router; running ones finish."""
     with _control(config_file, data, address, changing=True) as control:
         replica = control.drain(replica_id, True)
-        click.echo(f"{replica.id} takes no new requests; {replica.leases} still run")
+        click.echo(f"{replica.id} takes no new requests; {replica.leases} are still running")
         if (pool := left_without(control.fleet(), replica.id)) is not None:
             back = command(f"fleet resume {replica.id}")
-            click.echo(f"warning: nothing else in the pool {pool} takes requests: refused until `{back}`", err=True)
+            click.echo(
+                f"warning: no other replica of the pool {pool} takes requests; they are refused until `{back}`",
+                err=True,
+            )
 
 
 @fleet.command()
@@ -102,13 +105,13 @@ def drain(replica_id: str, config_file: Path | None, data: str | None, address: 
 @data_option
 @control_address_option
 def resume(replica_id: str, config_file: Path | None, data: str | None, address: str | None) -> None:
-    """Give REPLICA_ID requests again. Exit code 1 where it still gets none, since its weight is 0."""
+    """Send REPLICA_ID requests again. Exit code 1 if it still gets none because its weight is 0."""
     with _control(config_file, data, address, changing=True) as control:
         replica = control.drain(replica_id, False)
         click.echo(f"{replica_id} is {state(replica)}")
     if not replica.weight:
         weigh = command(f"fleet replicas weight {replica_id} 1")
-        click.echo(f"the fleet gives it none: `{weigh}` does", err=True)
+        click.echo(f"its weight in the fleet is 0; `{weigh}` changes it", err=True)
         sys.exit(1)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Versions at most.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def versions(deployment: Deployment, limit: int, as_json: bool) -> None:
-    """List the versions of the fleet with who made them, the newest first; and which gateways serve by it."""
+    """List the versions of the fleet with their authors, newest first, and the version that each gateway serves."""
     from control.api.schemas import PageQuery
     from control.fleet.fleet import get_fleet, list_fleet_versions
     from slipstream.administration import administer
@@ -56,7 +56,7 @@ def versions(deployment: Deployment, limit: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="The version whole, as one JSON object.")
 @click.argument("version", type=int, required=False)
 def diff(deployment: Deployment, version: int | None, since: int | None, as_json: bool) -> None:
-    """Tell what VERSION, the one in force unless given, made different."""
+    """Show what VERSION changed. Default: the version in force."""
     from control.fleet.fleet import SinceQuery, get_fleet_version
     from control.fleet.fleet_edit import in_force
     from slipstream.administration import administer, converted
@@ -79,7 +79,7 @@ def diff(deployment: Deployment, version: int | None, since: int | None, as_json
 @click.argument("version", type=int)
 @edit_options
 def rollback(how: How, version: int) -> None:
-    """Become VERSION again, as a new version."""
+    """Restore VERSION, as a new version."""
     from control.fleet.fleet import Rollback, roll_back_fleet
     from slipstream.administration import converted
 

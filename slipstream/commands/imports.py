@@ -31,7 +31,7 @@ class _DryRun(Exception):
 
 @click.group("import")
 def import_() -> None:
-    """Take over models, customers, keys and limits from another gateway."""
+    """Import models, customers, keys and limits from another gateway."""
 
 
 @import_.command()
@@ -47,7 +47,7 @@ def import_() -> None:
     show_default=True,
     help="Name of the organization for keys that belong to no team.",
 )
-@click.option("--dry-run", is_flag=True, help="Report what would be made, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Report the entries that would be created, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.argument("config", type=FILE)
 def litellm(
@@ -55,7 +55,7 @@ def litellm(
 ) -> None:
     """Import LiteLLM's configuration file CONFIG and, with --database, its teams, keys, budgets and limits.
 
-    Makes what is missing in one transaction and changes nothing that is there. Keys keep working: their hashes move.
+    Creates missing entries in one transaction and changes no existing ones. Keys keep working: their hashes move.
     The report lists each entry without a counterpart, with the next step.
     """
     from slipstream.administration import administer

@@ -22,7 +22,7 @@ LIMIT_UNITS = {"requests_per_minute": "requests/min", "tokens_per_minute": "toke
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate and revoke API keys."""
+    """Create, list, rotate and revoke API keys."""
 
 
 async def _create(call: AdminCall, given: dict[str, Any]) -> Noted:
@@ -44,7 +44,7 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> Noted:
         try:
             project_id = await project_named(call.connection, organization, project)
         except NotFound as error:
-            raise NotFound(f"{error.message}; with --create-missing a name that is new is made") from None
+            raise NotFound(f"{error.message}; --create-missing creates them") from None
     made = await create_key(call, project_id, body)
     if limits:
         await put_limits(call, Level.KEY, made.key.id, ALL_TIERS, limits)
@@ -55,11 +55,11 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> Noted:
 @click.option("--name", default="unnamed", show_default=True, help="Name in lists.")
 @click.option("--organization", default="demo", show_default=True, help="Organization that pays, id or name.")
 @click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
-@click.option("--create-missing", is_flag=True, help="Make the organization and the project where there is none.")
+@click.option("--create-missing", is_flag=True, help="Create the organization and the project if they are missing.")
 @click.option("--scope", "scopes", multiple=True, help="chat, completions or models; may be given again. Default: all.")
 @click.option("--requests-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
 @click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
-@click.option("--max-concurrency", type=click.IntRange(min=1), help="Requests at once. Default: no limit.")
+@click.option("--max-concurrency", type=click.IntRange(min=1), help="Most concurrent requests. Default: no limit.")
 @click.option("--expires-days", type=click.FloatRange(min=0, min_open=True), help="Default: never.")
 def create(made: KeyWithSecret) -> str:
     """Make a key and print it: the only time it is shown."""
@@ -91,7 +91,7 @@ def _limits(key: dict[str, Any]) -> str:
         "limits": _limits,
     },
 )
-@click.option("--organization", help="Only this one's, id or name.")
+@click.option("--organization", help="Only keys of this organization, id or name.")
 def list_command() -> None:
     """List keys, oldest first; never their secrets."""
 
@@ -116,22 +116,26 @@ async def _rotate(call: AdminCall, given: dict[str, Any]) -> Noted:
         if error.param != "end_previous":
             raise
         raise Conflict(
-            f"The secret of {key.display} before its last rotation still opens until "
+            f"The secret of {key.display} before its last rotation is still valid until "
             f"{key.previous_expires_at:%Y-%m-%d %H:%M:%S} UTC. Wait, or end it now with --end-previous."
         ) from None
     until = rotated.key.previous_expires_at
     if body.overlap_s and until is not None:
         note = f"the old secret works until {until:%Y-%m-%d %H:%M:%S} UTC; --overlap-hours 0 ends it at once"
     else:
-        note = "the old secret has ended"
+        note = "the old secret is no longer valid"
     return Noted(rotated, [note])
 
 
 @operated(keys, _rotate)
 @click.option(
-    "--overlap-hours", type=click.FloatRange(0, 720), default=24, show_default=True, help="How long the old one opens."
+    "--overlap-hours",
+    type=click.FloatRange(0, 720),
+    default=24,
+    show_default=True,
+    help="Hours for which the old secret stays valid.",
 )
-@click.option("--end-previous", is_flag=True, help="End the secret of an earlier rotation that still opens.")
+@click.option("--end-previous", is_flag=True, help="Revoke the secret of an earlier rotation that is still valid.")
 @click.argument("which", metavar="KEY")
 def rotate(rotated: KeyWithSecret) -> str:
     """Give the key WHICH (its id, its sk-slip-… as in the list, or its name) a new secret and print it; the old one

@@ -74,7 +74,7 @@ def subject_options(function: Function) -> Function:
 def tier_option(function: Function) -> Function:
     """`--tier`."""
     tiers = click.Choice(["all", "chat", "autocomplete"])
-    help_text = "Requests of one tier, or of all together."
+    help_text = "Tier that the limit covers. Default: all together."
     return click.option("--tier", type=tiers, default="all", show_default=True, help=help_text)(function)
 
 
@@ -82,7 +82,7 @@ def tier_option(function: Function) -> Function:
 def limits() -> None:
     """Set and show limits, class and share of organizations, projects and keys.
 
-    Limits are what may be used; class and share decide who goes first when a pool is full: docs/concepts/priorities.md.
+    Limits bound usage; class and share decide which requests go first when a pool is full: docs/concepts/priorities.md.
 
     \b
     Examples:
@@ -104,8 +104,8 @@ def limits() -> None:
 def list_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool
 ) -> None:
-    """List the limits of an organization and of everything in it, or of one project or key; of a key also the class
-    and shares that its requests have by all of them."""
+    """List the limits of an organization and of everything in it, or of one project or key; for a key, also the
+    effective class and shares of its requests."""
     from control.tenants import limit_store, priority_store
     from slipstream.database import connected
     from slipstream.tenants import organization_named
@@ -168,10 +168,10 @@ def list_command(
 def set_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **given: object
 ) -> None:
-    """Set limits, class or share of an organization, a project or a key. What is not given stays; `none` lifts it.
+    """Set limits, class or share of an organization, a project or a key. Omitted values stay; `none` removes a limit.
 
     An organization's class is the highest that its projects and keys can have; below it the lowest of the levels holds.
-    `offline` gets what the others leave over, and is refused first.
+    `offline` gets the capacity that other classes leave, and is refused first.
     """
     changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
     if not changes:
@@ -207,7 +207,7 @@ def set_command(
 @deployment_options
 @subject_options
 @tier_option
-@click.option("--max-prompt-tokens", type=click.IntRange(min=1), help="The bound to try; without it none is refused.")
+@click.option("--max-prompt-tokens", type=click.IntRange(min=1), help="The limit to try; without it none is refused.")
 @click.option("--since", "start", type=moment, metavar="MOMENT", help=f"{MOMENT} Default: 7 days ago.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def preview(
@@ -262,7 +262,7 @@ def preview(
 @subject_options
 @tier_option
 def remove(deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str) -> None:
-    """Lift all limits, class and share of an organization, a project or a key in a tier, or those for all together."""
+    """Remove all limits, class and share of an organization, a project or a key, for one tier or all."""
     from control.tenants.limits import delete_limits
     from control.tenants.priorities import delete_priorities
     from slipstream.administration import administer

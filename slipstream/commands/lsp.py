@@ -20,7 +20,7 @@ from contracts.errors import ConfigError
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Holds the API key. Default: SLIPSTREAM_API_KEY.",
+    help="File with the API key. Default: SLIPSTREAM_API_KEY.",
 )
 @click.option("--stdio", is_flag=True, help="The default; some editors add it.")
 def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) -> None:

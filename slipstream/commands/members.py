@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from control.tenants.members import Member
 
 ROLES = ("owner", "admin", "developer", "viewer", "billing")
-administered_option = click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
+administered_option = click.option("--organization", help="Id or name. Default: the operating organization.")
 
 
 @click.group()
@@ -59,7 +59,7 @@ async def _remove(call: AdminCall, given: dict[str, Any]) -> Deleted:
 @operated(members, _remove)
 @click.option(
     "--organization",
-    help="Organization of an e-mail address, id or name. Default: the one that operates the deployment.",
+    help="Organization of an e-mail address, id or name. Default: the operating organization.",
 )
 @click.argument("which")
 def remove(_: Deleted) -> str:

@@ -34,7 +34,7 @@ def upgrade(deployment: Deployment, revision: str, wait: bool) -> None:
 @migrate.command(name="down")
 @deployment_options
 @click.argument("revision")
-@click.option("--yes", is_flag=True, help="Do not ask; tables of later revisions go, with their rows.")
+@click.option("--yes", is_flag=True, help="Do not ask; tables of later revisions are deleted, with their rows.")
 def downgrade(deployment: Deployment, revision: str, yes: bool) -> None:
     """Migrate down to REVISION (`base` for an empty database)."""
     from migrations.run import current
@@ -42,6 +42,6 @@ def downgrade(deployment: Deployment, revision: str, yes: bool) -> None:
 
     url = running_settings(*deployment).migration_database_url
     if not yes:
-        click.confirm(f"This deletes tables and their rows, down to {revision}. Go on?", abort=True)
+        click.confirm(f"This deletes tables and their rows, down to {revision}. Continue?", abort=True)
     run(url, revision)
     print(f"the database is at revision {current(url) or 'base'}")

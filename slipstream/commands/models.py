@@ -62,12 +62,12 @@ def show(found: Model) -> str:
 @click.option("--context-tokens", type=int, help="Longest prompt and answer together.")
 @click.option("--alias", "aliases", multiple=True, help="Another name for it; may be given several times.")
 @click.option("--tokenizer", help="Folder with its tokenizer.json, on every gateway's machine.")
-@click.option("--engine-model", help="The name its engines know it by.")
+@click.option("--engine-model", help="Name of the model on its engines.")
 @click.option("--default-max-tokens", type=int, help="Output limit when the client gives none.")
 @click.argument("name")
 @edit_options
 def set_command(how: How, name: str, file: Path | None, **given: Any) -> None:
-    """Add the model NAME, or change what is given of it."""
+    """Add the model NAME, or change the given fields."""
     from contracts.desired_state import Model
     from control.fleet.models import get_model, put_model
     from slipstream.administration import converted
@@ -90,23 +90,23 @@ def set_command(how: How, name: str, file: Path | None, **given: Any) -> None:
 @click.argument("name")
 @edit_options
 def remove(how: How, name: str) -> None:
-    """Serve the model NAME no longer, nor its aliases."""
+    """Stop serving the model NAME and its aliases."""
     from control.fleet.models import delete_model
 
     edit(how, lambda call, query: delete_model(call, name, query))
 
 
 @models.command()
-@click.option("--remove", "removing", is_flag=True, help="Take the alias away.")
+@click.option("--remove", "removing", is_flag=True, help="Remove the alias.")
 @click.argument("name")
 @click.argument("model", required=False)
 @edit_options
 def alias(how: How, name: str, model: str | None, removing: bool) -> None:
-    """Let the alias NAME mean MODEL; from another model it moves in the same moment."""
+    """Point the alias NAME to MODEL. An existing alias moves at once."""
     from control.fleet.models import AliasTarget, delete_alias, put_alias
 
     if removing == (model is not None):
-        raise InvalidField("Give the model that the alias is to mean, or --remove.", param="model")
+        raise InvalidField("Give the model for the alias, or --remove.", param="model")
     if model is None:
         edit(how, lambda call, query: delete_alias(call, name, query))
     else:
@@ -118,7 +118,7 @@ def alias(how: How, name: str, model: str | None, removing: bool) -> None:
 @click.argument("name")
 @edit_options
 def cascade(how: How, name: str, comparison: str) -> None:
-    """Let the cascade of the model NAME answer customers: a comparison has found it within its quality budget."""
+    """Let the cascade of the model NAME answer customers, after a comparison found it within its quality budget."""
     from control.cascades.cascades import CascadeApproval, approve_cascade
     from slipstream.administration import converted
 

@@ -17,7 +17,7 @@ UPDATE, WHICH = "tenants.organizations.update_organization", PathValue("organiza
 
 @click.group()
 def organizations() -> None:
-    """Make, list, change, disable and enable organizations."""
+    """Create, list, change, disable and enable organizations."""
 
 
 def _notes(each: Organization) -> str:

@@ -29,7 +29,7 @@ class Finite(click.FloatRange):
         """The number. Fails the option otherwise."""
         number: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # click passes text
         if not math.isfinite(number):
-            self.fail(f"{value!r} is no number", param, ctx)
+            self.fail(f"{value!r} is not a number", param, ctx)
         return number
 
 
@@ -81,7 +81,7 @@ TOKENS = Finite(min=1, max=100_000_000)
     type=Finite(0, 1, min_open=True),
     help="Mean load over the month as part of the peak. Default: 1.",
 )
-@click.option("--ttft-ms", type=ABOVE_0, default=700.0, show_default=True, help="Promised to 99 of 100.")
+@click.option("--ttft-ms", type=ABOVE_0, default=700.0, show_default=True, help="Promised time to first token, p99.")
 @click.option("--tpot-ms", type=ABOVE_0, default=40.0, show_default=True, help="Promised time per token, on average.")
 @click.option("--gap-ms", type=ABOVE_0, help="Longest pause in a stream; makes chunks smaller. Default: none.")
 @click.option(
@@ -96,9 +96,9 @@ TOKENS = Finite(min=1, max=100_000_000)
     type=ABOVE_0,
     default=50.0,
     show_default=True,
-    help="Between machines, for keys and values of split pools; 50 is a 400 Gbit/s card.",
+    help="Between machines, for keys and values of split pools; 50 is a 400 Gbit/s link.",
 )
-@click.option("--errors", "with_errors", is_flag=True, help="Show the errors that were measured of figures.")
+@click.option("--errors", "with_errors", is_flag=True, help="Show the measured error of each figure.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def plan(
     model: str,
@@ -123,7 +123,7 @@ def plan(
 ) -> None:
     """Size hardware for a workload: machines, the first bottleneck, cost.
 
-    The answer stands first. Everything is arithmetic; --errors shows the errors last measured.
+    The report begins with the answer. Everything is arithmetic; --errors shows the errors last measured.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ HEAD = ("pool", "driver", "replica", "weight", "url", "hardware")
 
 @click.group()
 def pools() -> None:
-    """List and change pools of engines, without a restart. How they are doing: `slipstream fleet`.
+    """List and change pools of engines, without a restart. Their state: `slipstream fleet`.
 
     \b
     Examples:
@@ -57,17 +57,17 @@ def show(found: Pool) -> str:
 @pools.command(name="set")
 @click.option("--file", type=FILE, help="Its fields, as in [[pools]] of the settings: TOML, or JSON by the ending.")
 @click.option("--driver", help="embedded, sglang, tensorrt_llm, vllm, llama_cpp, or openai for all others.")
-@click.option("--replica", "replicas", multiple=True, metavar="ID=URL", help="All its engines; several times.")
-@click.option("--max-concurrency", type=int, help="Requests at once on each replica.")
+@click.option("--replica", "replicas", multiple=True, metavar="ID=URL", help="One of its engines; repeat for each.")
+@click.option("--max-concurrency", type=int, help="Most concurrent requests on each replica.")
 @click.option("--api-key-file", help="File with the engines' own key, where gateways, router and worker run.")
-@click.option("--api-key-env", help="Environment variable with it, of gateways, router and worker.")
+@click.option("--api-key-env", help="Environment variable with the key, on gateways, router and worker.")
 @click.option("--price-per-replica-hour", type=float, help="In the deployment's currency.")
 @click.option("--hardware", help="Hardware of its replicas, for people and reports.")
 @click.option("--tensor-parallel", type=int, help="GPUs that each replica is spread over; for reports.")
 @click.argument("name")
 @edit_options
 def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **given: Any) -> None:
-    """Add the pool NAME, or change what is given of it. Single replicas: `slipstream fleet replicas`."""
+    """Add the pool NAME, or change the given fields. Single replicas: `slipstream fleet replicas`."""
     from contracts.desired_state import Pool
     from control.fleet.pools import get_pool, put_pool
     from slipstream.administration import converted
@@ -95,7 +95,7 @@ def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...
 @click.argument("name")
 @edit_options
 def remove_pool(how: How, name: str) -> None:
-    """Remove the pool NAME, which no model may name. Its engines keep running until they are stopped where they were
+    """Remove the pool NAME, if no model uses it. Its engines keep running; stop them where they were
     started."""
     from control.fleet.pools import delete_pool
 
@@ -106,7 +106,7 @@ def remove_pool(how: How, name: str) -> None:
 def replicas() -> None:
     """Add, weigh, drain and remove single engines of a pool, without a restart.
 
-    What is said here stays; `slipstream fleet drain` takes an engine out until the router restarts.
+    These changes are permanent; `slipstream fleet drain` lasts until the router restarts.
     """
 
 
@@ -121,9 +121,9 @@ def replicas() -> None:
 @click.argument("url")
 @edit_options
 def add(how: How, pool: str, replica_id: str, url: str, **given: Any) -> None:
-    """Add the engine at URL to POOL as REPLICA_ID, or replace the one of that id, and say whether it answers.
+    """Add the engine at URL to POOL as REPLICA_ID, or replace the one with that id, and report whether it answers.
 
-    --probe also compares its models and context with what is promised, before it is added.
+    Before it is added, --probe also compares its models and context with the promised ones.
     """
     from contracts.desired_state import Replica
     from control.fleet.pools import put_replica
@@ -155,7 +155,7 @@ def _tell_state(how: How, replica_id: str) -> None:
 @click.argument("replica_id")
 @edit_options
 def remove_replica(how: How, replica_id: str) -> None:
-    """Remove REPLICA_ID. Its running requests end by themselves."""
+    """Remove REPLICA_ID. Its running requests finish."""
     from control.fleet.pools import delete_replica
 
     async def work(call: AdminCall, query: EditQuery) -> FleetEdit:
@@ -169,7 +169,7 @@ def remove_replica(how: How, replica_id: str) -> None:
 @click.argument("value", type=float)
 @edit_options
 def weight(how: How, replica_id: str, value: float) -> None:
-    """Give REPLICA_ID another share of its pool's load, relative to the others; 0 drains it."""
+    """Set the share of REPLICA_ID in its pool's load, relative to the others; 0 drains it."""
     _weigh(how, replica_id, value)
 
 
@@ -177,7 +177,7 @@ def weight(how: How, replica_id: str, value: float) -> None:
 @click.argument("replica_id")
 @edit_options
 def drain(how: How, replica_id: str) -> None:
-    """Give REPLICA_ID no new requests until it is weighed again; running ones end by themselves."""
+    """Send REPLICA_ID no new requests until it gets a weight again; running ones finish."""
     _weigh(how, replica_id, 0.0)
 
 

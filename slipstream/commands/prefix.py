@@ -36,14 +36,13 @@ HEAD = (
     show_default=True,
     help=f"{MOMENT} Rounded down to the whole hour: sums are by hour.",
 )
-@click.option("--hours", "by_hour", is_flag=True, help="Each hour by itself.")
-@click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object a line.")
+@click.option("--hours", "by_hour", is_flag=True, help="Each hour separately.")
+@click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object per line.")
 def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: bool, as_json: bool) -> None:
-    """Show how much of an organization's prompts repeats, and what breaks the rest.
+    """Show how much of an organization's prompts repeats, and why the rest does not.
 
-    Sums are of whole hours (UTC), the one in which --since lies and the one that runs among them. Brings them up to
-    date first; drops are looked for by the worker alone.
-    Blocks are of 64 tokens; what is left behind a prompt's last one counts as lost.
+    Sums cover whole hours (UTC), including the hour of --since and the current one. The command updates them first;
+    only the worker detects drops. A block has 64 tokens; tokens after a prompt's last whole block count as lost.
     `cause` is inferred from digests and lengths of the prompts' parts: docs/concepts/prefixes.md.
 
     \b

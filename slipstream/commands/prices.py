@@ -50,7 +50,7 @@ async def _listed(call: AdminCall, given: dict[str, Any]) -> Noted:
     served = {each.name for each in call.fleet.models if model in (None, each.name)}
     priced = {each.model for each in found.data if _state(each) == "in force"}
     free = [] if found.has_more else sorted(served - priced)
-    return Noted(found, [f"without a price now, so free: {', '.join(free)}"] if free else [])
+    return Noted(found, [f"without a current price, hence free: {', '.join(free)}"] if free else [])
 
 
 @listed(
@@ -94,7 +94,7 @@ def list_command() -> None:
     default=50,
     show_default=True,
     metavar="PERCENT",
-    help="Part of the price that batches and other requests of the class offline cost.",
+    help="Price of batches and other offline requests, in percent of the full price.",
 )
 @click.option(
     "--from", "valid_from", type=MOMENT, metavar="DATE", help="UTC. Default: now for a first price, else in a minute."
@@ -120,14 +120,16 @@ async def _end(call: AdminCall, given: dict[str, Any]) -> ModelPrice:
 
 
 @operated(prices, _end)
-@click.option("--at", type=MOMENT, metavar="DATE", help="UTC. Default: in a minute, the earliest there is.")
+@click.option("--at", type=MOMENT, metavar="DATE", help="UTC. Default: in a minute, the earliest possible.")
 @click.argument("which")
 def end(price: ModelPrice) -> str:
     """End the price WHICH, a model or a version; one that has not begun is taken back, and the one before goes on."""
     if _state(price) == "coming":
         return f"withdrawn before it took effect: {_spoken(price)}"
     assert price.valid_until is not None
-    return f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free until priced again"
+    return (
+        f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free until it has a new price"
+    )
 
 
 async def _prices(call: AdminCall, model: str | None) -> Page[ModelPrice]:
@@ -144,7 +146,7 @@ async def _named(call: AdminCall, which: str) -> ModelPrice:
         return await find_price(call, which)
     found = [each for each in (await _prices(call, which)).data if _state(each) != "ended"]
     if not found:
-        raise NotFound(f"price {which!r}: no model of this name has a price in force or coming")
+        raise NotFound(f"price {which!r}: no model of this name has a current or future price")
     if len(found) > 1:
         versions = ", ".join(f"{each.version} ({_state(each)})" for each in found)
         raise InvalidField(

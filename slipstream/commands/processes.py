@@ -47,7 +47,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
 @click.option("--host", "control__host", metavar="ADDRESS", help="Address to listen on. Default: control.host.")
 @click.option("--port", "control__port", type=int, help="Port to listen on. Default: control.port.")
 def control(config_file: Path | None, data: str | None, **overrides: str | int | None) -> None:
-    """Serve the admin API and the console at an address of their own."""
+    """Serve the admin API and the console at a separate address."""
     from slipstream.control_process import main
 
     raise_descriptor_limit()

@@ -24,7 +24,7 @@ def none_in(organization: str) -> str:
 
 @click.group()
 def projects() -> None:
-    """Make, list and change projects."""
+    """Create, list and change projects."""
 
 
 @listed(
@@ -60,12 +60,12 @@ def create(made: Project) -> object:
 @organization_option
 @click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. `all`: every model.")
 @click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. `all`: both.")
-@click.option("--disable/--enable", "disabled", default=None, help="Refuse its keys, or let them in again.")
+@click.option("--disable/--enable", "disabled", default=None, help="Refuse its keys, or accept them again.")
 @click.option(
     "--allow-reviews/--no-reviews",
     "allow_reviews",
     default=None,
-    help="Whether reviewers may read what its keys ask and are answered. Off deletes it.",
+    help="Whether reviewers may read prompts and responses of its keys. Off deletes them.",
 )
 @click.argument("which")
 def update(after: Project) -> str:

@@ -73,9 +73,7 @@ _SCHEME_OPTIONS = (
     click.option("--calibration", default="", metavar="FILE", help="For --activations tensor."),
     click.option("--also", multiple=True, metavar="PART", help="Round it too: head, embedding, 'layers.*.kv'."),
     click.option("--keep", multiple=True, metavar="PART", help="Do not round it, as layers.0.qkv or 'layers.1.*'."),
-    click.option(
-        "--kl-budget", default=0.02, show_default=True, help="KL per token that must be shown not to be exceeded."
-    ),
+    click.option("--kl-budget", default=0.02, show_default=True, help="Highest KL per token, to be proven."),
     click.option("--held-out", default=30, show_default=True, help="Without --text: questions of each slice."),
 )
 
@@ -115,7 +113,7 @@ def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path |
     "toolchain",
     type=click.Choice(["modelopt", "llm-compressor"]),
     required=True,
-    help="Whose format: modelopt for TensorRT-LLM, SGLang and vLLM, llm-compressor for SGLang and vLLM.",
+    help="Format: modelopt for TensorRT-LLM, SGLang and vLLM, llm-compressor for SGLang and vLLM.",
 )
 @click.option(
     "--calibration",
@@ -189,7 +187,7 @@ def sensitivity(
 @scheme_options
 @click.option("--margin", default=0.02, show_default=True, help="Share of items by which a slice may be worse.")
 @click.option("--slices", default=DEFAULT_SLICES, show_default=True, help="With commas; none for none.")
-@click.option("--items", default=1600, show_default=True, help="Most items of each slice.")
+@click.option("--items", default=1600, show_default=True, help="Maximum number of items of each slice.")
 @click.option(
     "--first-seed", default=0, show_default=True, help="Seed of the first item; another one asks other items."
 )
@@ -214,12 +212,12 @@ def gate(
     as_json: bool,
     **scheme: Any,
 ) -> None:
-    """Judge a rounded model against itself: KL per token, next tokens, and every slice by itself.
+    """Judge a rounded model against itself: KL per token, next tokens, and each slice separately.
 
     Passes once over the texts for each part, then asks the slices' items of both models: minutes on a processor for a
-    model of 10 million parameters. What it does and since how many seconds it prints as it goes.
+    model of 10 million parameters. Progress is printed with the elapsed seconds.
 
-    Exit code: 0 pass, 1 fail (or an error), 2 a wrong option, 3 inconclusive. A pass is proof, not want of evidence.
+    Exit code: 0 pass, 1 fail (or an error), 2 a wrong option, 3 inconclusive. A pass is proof, not a lack of evidence.
     """
     from tools.quantization.gate import run
 
@@ -280,7 +278,7 @@ def _kept(scheme: Scheme, path: Path) -> Scheme:
     measured, asked = ((each.name, each.weights, each.activations, each.also) for each in (found.scheme, scheme))
     if measured != asked:
         raise click.UsageError(
-            f"--keep-list {path} was measured with {_told(found.scheme)}, and {_told(scheme)} is asked for; give the "
+            f"--keep-list {path} was measured with {_told(found.scheme)}, and {_told(scheme)} is requested; give the "
             "same options, or measure sensitivity again"
         )
     return msgspec.structs.replace(scheme, keep=(*scheme.keep, *found.parts))

@@ -30,7 +30,7 @@ reason_option = click.option("--reason", required=True, help="Why, for the relea
 
 @click.group(cls=Group)
 def releases() -> None:
-    """Release a new version of a model by stages, or review one.
+    """Release a new version of a model in stages, or review one.
 
     The stages are shadow, 1, 5, 25, 100 %.
 
@@ -52,7 +52,7 @@ def releases() -> None:
     "--stages",
     default="shadow,1,5,25,100",
     show_default=True,
-    help="Percents of the sessions, rising to 100; shadow: requests are copied.",
+    help="Percentages of the sessions, rising to 100; shadow: requests are copied.",
 )
 @click.option(
     "--slice",
@@ -67,7 +67,9 @@ def releases() -> None:
     metavar="[SLICE=]SHARE",
     help="How much lower a slice's score may be, 0 to 1, of one slice or of all others.  [default: 0.02]",
 )
-@click.option("--slice-items", "slice_budget_items", type=int, help="Most items of a slice.  [default: 1600]")
+@click.option(
+    "--slice-items", "slice_budget_items", type=int, help="Maximum number of items of a slice.  [default: 1600]"
+)
 @click.option("--slice-correlation", type=float, help="Correlation of a template's rare losses.  [default: 0.05]")
 @click.option(
     "--shadow-share",
@@ -77,18 +79,30 @@ def releases() -> None:
     help="Part of the sessions whose requests are copied before all traffic, 0 to 1.",
 )
 @click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
-@click.option("--tolerance", type=float, help="Part by which latency may be longer, 0 to 0.5.  [default: 0.1]")
-@click.option("--error-margin", type=float, help="Part of the requests that may fail more.  [default: 0.005]")
-@click.option("--goodput-margin", type=float, help="Part that may miss objectives more.  [default: 0.02]")
-@click.option("--alpha", type=float, help="How often one that is no worse may be rolled back.  [default: 0.05]")
-@click.option("--promotion-alpha", type=float, help="How often one worse by a margin may be promoted.  [default: 0.05]")
+@click.option(
+    "--tolerance", type=float, help="Tolerated increase in latency, as a fraction from 0 to 0.5.  [default: 0.1]"
+)
+@click.option(
+    "--error-margin", type=float, help="Tolerated increase in the share of failed requests.  [default: 0.005]"
+)
+@click.option(
+    "--goodput-margin", type=float, help="Tolerated increase in the share that misses objectives.  [default: 0.02]"
+)
+@click.option("--alpha", type=float, help="Probability of rolling back a candidate that is no worse.  [default: 0.05]")
+@click.option(
+    "--promotion-alpha", type=float, help="Probability of promoting a candidate worse by a margin.  [default: 0.05]"
+)
 @click.option("--quantiles", help="Latencies compared at, of the baseline's.  [default: 0.25,0.5, … 0.99,0.995]")
 @click.option(
-    "--promoted-quantile", type=float, help="The one of them that is proven.  [default: 0.99, else the highest]"
+    "--promoted-quantile",
+    type=float,
+    help="The one of these quantiles that must be proven.  [default: 0.99, else the highest]",
 )
-@click.option("--cold-requests", type=int, help="The first of each stage, which do not count.  [default: 50]")
-@click.option("--max-sessions", "most_units", type=int, help="After which one undecided is held.  [default: 200000]")
-@click.option("--min-votes", "least_votes", type=int, help="Reviewers' decisive votes it needs.  [default: 0]")
+@click.option("--cold-requests", type=int, help="First requests of each stage, which do not count.  [default: 50]")
+@click.option(
+    "--max-sessions", "most_units", type=int, help="Sessions after which an undecided stage is held.  [default: 200000]"
+)
+@click.option("--min-votes", "least_votes", type=int, help="Decisive votes of reviewers that it needs.  [default: 0]")
 @click.option(
     "--least",
     "least_units",
@@ -104,7 +118,7 @@ def start(
     slice_margins: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Start a release. It begins once the model's pool has answered enough to be compared with."""
+    """Start a release. It begins once the model's pool has answered enough requests for a comparison."""
     from control.releases.margins import Margins
     from control.releases.releases import NewRelease, start_release
     from slipstream.administration import administer, converted
@@ -141,7 +155,7 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
     if as_json:
         print("\n".join(msgspec.json.encode(each).decode() for each in found))
     else:
-        print("\n".join(table(HEAD, map(row_of, found))) if found else "there was no release yet")
+        print("\n".join(table(HEAD, map(row_of, found))) if found else "there are no releases yet")
 
 
 @releases.command()
@@ -157,7 +171,7 @@ def show(deployment: Deployment, release: str, as_json: bool) -> None:
 @deployment_options
 @click.argument("release")
 def watch(deployment: Deployment, release: str) -> None:
-    """Print what happens to RELEASE until it ends; ends with status 1 where it was rolled back."""
+    """Follow RELEASE until it ends. Exit code 1: it was rolled back."""
     from control.releases.machine import State
 
     said = ""
@@ -181,7 +195,7 @@ def watch(deployment: Deployment, release: str) -> None:
 @reason_option
 @json_option
 def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
-    """Hold RELEASE in its stage. It is still rolled back by itself."""
+    """Hold RELEASE in its stage. Automatic rollback stays on."""
     from control.releases.releases import hold_release
 
     _by_hand(deployment, release, hold_release, _reason(reason), as_json)
@@ -191,10 +205,10 @@ def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> No
 @deployment_options
 @click.argument("release")
 @reason_option
-@click.option("--more-units", type=int, default=0, help="Sessions that its spent budget of evidence grows by.")
+@click.option("--more-units", type=int, default=0, help="Sessions to add to a spent budget of evidence.")
 @json_option
 def resume(deployment: Deployment, release: str, reason: str, more_units: int, as_json: bool) -> None:
-    """Let RELEASE go on by itself."""
+    """Resume the automatic promotion of RELEASE."""
     from control.releases.releases import ReleaseResumption, resume_release
     from slipstream.administration import converted
 
@@ -208,7 +222,7 @@ def resume(deployment: Deployment, release: str, reason: str, more_units: int, a
 @reason_option
 @json_option
 def promote(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
-    """Promote RELEASE by one stage, without regard to its evidence."""
+    """Promote RELEASE by one stage, regardless of its evidence."""
     from control.releases.releases import promote_release
 
     _by_hand(deployment, release, promote_release, _reason(reason), as_json)
@@ -220,7 +234,7 @@ def promote(deployment: Deployment, release: str, reason: str, as_json: bool) ->
 @reason_option
 @json_option
 def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
-    """Give the candidate of RELEASE no session any more. Needs no worker; streams that run end by themselves."""
+    """Send no more sessions to the candidate of RELEASE. Needs no worker; running streams finish."""
     from control.releases.releases import roll_back_release
 
     _by_hand(deployment, release, roll_back_release, _reason(reason), as_json)
@@ -257,7 +271,7 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
         )
     else:
         requests = sum(each.requests for each in found)
-        print(f"{len(found)} verdicts over {requests} requests: every one is the stored one, to the bit")
+        print(f"{len(found)} verdicts over {requests} requests: all are identical to the stored ones")
     if differ:
         raise SystemExit(1)
 
@@ -291,8 +305,8 @@ def _detail(deployment: Deployment, release: str) -> ReleaseDetail:
             found = (await list_releases(call, ReleaseQuery(limit=1, model=release))).data
             if not found:
                 raise ConfigError(
-                    f"{release!r} is no release's id, and no model that was ever released; `slipstream releases list` "
-                    "shows them"
+                    f"{release!r} is neither the id of a release nor a model that was ever released; `slipstream "
+                    "releases list` shows them"
                 ) from None
             which = found[0].id
         return await get_release(call, which)

@@ -40,7 +40,7 @@ SELECT attempt, model, adapter, tier, endpoint, stream, replica_id, prompt_token
 
 @click.group()
 def requests() -> None:
-    """List requests, and look at single ones.
+    """List requests, or show one.
 
     \b
     Examples:
@@ -53,19 +53,19 @@ def requests() -> None:
 @requests.command(name="list")
 @deployment_options
 @organization_option
-@click.option("--project", help="Only this one's: id or name.")
-@click.option("--key", help="Only this one's: its id, its sk-slip-… as `keys list` shows it, or its name.")
-@click.option("--status", type=click.IntRange(100, 599), help="Only these, as 429.")
-@click.option("--error-code", help="Only these, as insufficient_quota.")
+@click.option("--project", help="Only requests of this project: id or name.")
+@click.option("--key", help="Only requests of this key: its id, its sk-slip-… as `keys list` shows it, or its name.")
+@click.option("--status", type=click.IntRange(100, 599), help="Only this HTTP status, such as 429.")
+@click.option("--error-code", help="Only this error code, such as insufficient_quota.")
 @click.option("--model", help="Only requests to this model.")
 @click.option("--session", help="Only requests of this session, as its client names it.")
 @click.option("--since", "start", type=moment, metavar="MOMENT", help=MOMENT)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool, **given: object
 ) -> None:
-    """List an organization's requests, refused ones too, newest first; never what was in them."""
+    """List an organization's requests, including refused ones, newest first; never their content."""
     from control.requests.requests import RequestQuery, list_requests
     from slipstream.administration import administer, converted
     from slipstream.tenants import key_named, organization_named, project_named
@@ -243,13 +243,13 @@ def _print_latency(trace: dict[str, Any]) -> None:
     if trace["itl_max_ms"] is not None:
         said.append(f"longest gap {trace['itl_max_ms']:,.1f} ms ({trace['gaps_over_100ms']} over 100 ms)")
     if trace["client_stall_ms"]:
-        said.append(f"the client took nothing for {trace['client_stall_ms']:,.1f} ms")
+        said.append(f"the client read nothing for {trace['client_stall_ms']:,.1f} ms")
     print(f"  {'; '.join(said)}")
     if trace["engine_queue_ms"] is not None:
         compiled_ms = trace["engine_grammar_ms"]
         grammar = f"{compiled_ms:,.1f} ms until its grammar was compiled, " if compiled_ms else ""
         print(
-            f"  its engine says: {grammar}{trace['engine_queue_ms']:,.1f} ms in its queue, "
+            f"  its engine reports: {grammar}{trace['engine_queue_ms']:,.1f} ms in its queue, "
             f"{trace['engine_prefill_ms']:,.1f} ms of prefill, retracted {trace['retractions']} times"
         )
 

@@ -45,7 +45,7 @@ MOST_COLUMNS = 100
 
 @click.group()
 def reviews() -> None:
-    """Vote blindly between a candidate's answers and those that customers got.
+    """Vote blindly between a candidate's responses and those that customers got.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def filters(command: Function) -> Function:
 @filters
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object; asks nothing.")
 def next_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
-    """Show the next pair that you have not voted on. In a terminal, ask for your vote, and go on until you quit."""
+    """Show the next pair that you have not voted on. In a terminal, prompt for votes until you quit."""
     asks = not as_json and in_terminal()
     while True:
         found = _next(deployment, release, model)
@@ -74,7 +74,7 @@ def next_command(deployment: Deployment, release: str | None, model: str | None,
             print(msgspec.json.encode(found).decode())
             return
         if found.review is None:
-            print("no review waits for you")
+            print("no review is waiting for you")
             return
         print("\n".join(shown(found.review, found.waiting)))
         if not asks:
@@ -92,16 +92,16 @@ def next_command(deployment: Deployment, release: str | None, model: str | None,
 @click.argument("choice", type=click.Choice(CHOICES))
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def vote(deployment: Deployment, review_id: str, choice: str, as_json: bool) -> None:
-    """Vote on REVIEW_ID, once and for good: which answer is better, or that both are good, neither is, or skip."""
+    """Vote on REVIEW_ID, once and finally: the better answer, both, neither, or skip."""
     _print(_vote(deployment, _id(review_id), choice), as_json)
 
 
 @reviews.command(name="list")
 @deployment_options
 @filters
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
-    """Print what the votes come to, by release, model and stage.
+    """Print the results of the votes, by release, model and stage.
 
     `preferred`: of the sessions with a decisive vote, those whose first one was for the candidate, with its 95 %
     interval.
@@ -194,4 +194,4 @@ def _id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no review's id; `slipstream releases reviews next` shows one") from None
+        raise ConfigError(f"{text!r} is not the id of a review; `slipstream releases reviews next` shows one") from None

@@ -31,7 +31,7 @@ DIFFERENCES_SHOWN = 10
 @metrics_port_option("router")
 @click.pass_context
 def router(context: click.Context, /, config_file: Path | None, data: str | None, **overrides: int | None) -> None:
-    """Run the router, or ask it why."""
+    """Run the router, or explain its decisions."""
     if context.invoked_subcommand is not None:
         return
     from router.service import main
@@ -77,9 +77,9 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
 @config_option
 @data_option
 @control_address_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def watch(config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
-    """Show decisions as they are taken, until Ctrl-C."""
+    """Show decisions as they are made, until Ctrl-C."""
     from router.control.client import ControlClient
     from router.explain import line
 
@@ -97,9 +97,9 @@ def watch(config_file: Path | None, data: str | None, address: str | None, as_js
 @data_option
 @click.option("--policy", help="Decide with this policy instead of the configured one.")
 def replay(file: Path, config_file: Path | None, data: str | None, policy: str | None) -> None:
-    """Put an event log through the core again and compare the decisions.
+    """Replay an event log through the core and compare the decisions.
 
-    The router writes FILE while `router.event_log` names it; a router that is started again keeps the one before as
+    The router writes FILE while `router.event_log` names it; a restarted router keeps the previous log as
     FILE.1. With another --policy the events stay unchanged: engines' responses under that policy are unknown.
     """
     from router import event_log

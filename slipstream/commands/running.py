@@ -29,10 +29,10 @@ DOWN_TIMEOUT_S = 120.0
 @control_address_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
-    """Say whether all is well, and show processes and engines.
+    """Report overall health, and show processes and engines.
 
-    Processes are those of `up`, each with its address of metrics; engines are all that the router sees, on other
-    machines too. Exit code 0: every process is ready, every engine usable and the newest fleet in force; 1: something
+    Processes are those of `up`, each with its metrics address; engines are all that the router sees, including those on
+    other machines. Exit code 0: every process is ready, every engine usable and the newest fleet in force; 1: something
     is not, or nothing runs.
     Without `up` it lists only the engines, from the router of the settings or of --address.
     """
@@ -89,9 +89,9 @@ def _refusals(settings: Settings) -> list[str]:
 @click.command()
 @deployment_options
 def down(deployment: Deployment) -> None:
-    """Stop what runs on the data folder, letting requests finish.
+    """Stop all processes of the data folder, letting requests finish.
 
-    Exit code 1 when it does not stop in time, and when there is no deployment's data in this folder: it may be another.
+    Exit code 1 if it does not stop in time, or if this folder holds no deployment: check --data.
     """
     folder = load_settings(deployment.config_file, local__data=deployment.data).data
     if not folder.lock_file.exists():
@@ -113,7 +113,7 @@ def _without_supervisor(folder: DataFolder, deployment: Deployment) -> str:
     if deployment.config_file is not None:
         return f"{said}; the router does not answer"
     said += "" if gateways else "; start it with `slipstream up`"
-    return f"{said}; a router or worker that was started by itself is found by its settings: name them with --config"
+    return f"{said}; a router or worker that was started alone is found by its settings: name them with --config"
 
 
 def _nothing_to_stop(folder: DataFolder, deployment: Deployment) -> str:

@@ -41,9 +41,9 @@ RATIOS = {
 @click.command()
 @deployment_options
 @filters
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def shadow(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
-    """Compare candidates' answers with those that customers got.
+    """Compare candidates' responses with those that customers got.
 
     A table for each release, model and stage, of copied requests (`shadow_share` of a model's canary). Intervals are
     95 %, and count sessions.

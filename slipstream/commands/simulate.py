@@ -29,7 +29,7 @@ PEAK_HOURS = (20.5, 21.5)
     is_flag=True,
     help="The trace's requests at its own times, as `slipstream usage workload --export` writes them; without --load.",
 )
-@click.option("--sessions", is_flag=True, help="Made-up conversations with shared system prompts (the default).")
+@click.option("--sessions", is_flag=True, help="Synthetic conversations with shared system prompts (the default).")
 @click.option(
     "--day",
     type=click.FloatRange(min=0, min_open=True),
@@ -43,7 +43,7 @@ PEAK_HOURS = (20.5, 21.5)
     default=PEAK_HOURS,
     show_default=True,
     metavar="FROM TO",
-    help="Part of the day; 0 24 is all of it.",
+    help="Hours of the day to simulate; 0 24 is the whole day.",
 )
 @click.option(
     "--policy",
@@ -62,7 +62,7 @@ PEAK_HOURS = (20.5, 21.5)
     type=click.FloatRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
-    help="Length of made-up conversations.",
+    help="Length of synthetic conversations.",
 )
 @click.option("--replicas", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Engines in the pool.")
 @click.option("--node", default="70b-fp8-8xh100", show_default=True, help="Modelled machine and model.")
@@ -78,7 +78,7 @@ PEAK_HOURS = (20.5, 21.5)
     type=click.FloatRange(0, 1, max_open=True),
     default=0.3,
     show_default=True,
-    help="Replicas' true speeds differ by ± this part.",
+    help="Replicas' true speeds differ by ± this fraction.",
 )
 @objective_option
 @click.option(

@@ -25,7 +25,7 @@ HEAD = ("class", "ttft/tpot/gap", "target", "counted", "good", "burn 1h", "6h", 
 POOLS = ("pool", "replica-h", "good tokens", "priced h", "{} spent", "priced tokens", "{} a million")
 LEGEND = (
     "ttft/tpot/gap: promised milliseconds; counted: answered, or failed by the platform's fault;\n"
-    "good: kept every figure promised\n"
+    "good: met every promised figure\n"
     "burn: how fast the error budget is used, 1 spends it exactly in 28 days; budget left: of these 28 days\n"
     "priced h, spent, priced tokens, a million: of the whole minutes in which the pool had a price"
 )
@@ -55,14 +55,14 @@ class Told(msgspec.Struct, frozen=True):
     metavar="MOMENT",
     help=MOMENT,
 )
-@click.option("--explain", is_flag=True, help="Also what columns mean.")
+@click.option("--explain", is_flag=True, help="Also explain the columns.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def slo(
     deployment: Deployment, organization: str | None, tier: str | None, since: datetime, explain: bool, as_json: bool
 ) -> None:
     """Show objectives, error budgets, burn rates and the cost of good tokens.
 
-    Brings the totals up to date first. Exit code 1 while an error budget is used faster than an alert allows.
+    The command updates the totals first. Exit code 1 while an error budget is used faster than an alert allows.
 
     \b
     Examples:
@@ -73,9 +73,7 @@ def slo(
     if as_json:
         print(msgspec.json.encode(told).decode())
     elif not told.slo.objectives:
-        what = (
-            "no worker has put objectives in force yet" if not told.slo.version else "nothing is promised to this tier"
-        )
+        what = "no worker has put objectives in force yet" if not told.slo.version else "this tier has no objectives"
         print(f"{what}; `{command('status')}` shows the processes")
     else:
         _print(told, explain=explain)
@@ -145,8 +143,8 @@ def _print(told: Told, *, explain: bool) -> None:
     for each in told.slo.objectives:
         if each.promised_since is not None and each.promised_since > told.since:
             print(
-                f"{_class(each)}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when these figures are in "
-                "force;\n  earlier requests were judged by others"
+                f"{_class(each)}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when these figures took "
+                "effect;\n  earlier requests were judged by others"
             )
     for of in told.totals:
         if of.over_share:
@@ -214,9 +212,9 @@ def _budget(each: ObjectiveStanding) -> str:
 
 def _over_share(of: GoodputTotals, *, of_all: bool) -> str:
     """of_all: of the whole deployment, which does not count them."""
-    shed = f"{of.over_share:,} requests shed while their organization asked for more than its share"
+    shed = f"{of.over_share:,} requests shed while their organization requested more than its share"
     if of_all:
-        return f"{of.tier} {of.length}: not counted are {shed};\n  `{command('diagnose')}` says whose"
+        return f"{of.tier} {of.length}: not counted are {shed};\n  `{command('diagnose')}` names the organizations"
     return f"{of.tier} {of.length}: of the counted requests that were not good,\n  {shed}"
 
 

@@ -35,7 +35,7 @@ from slipstream.process_end import termination_signals
 @kv_budget_option
 @click.option("--chat-replicas", "local__chat_replicas", type=int, help="Chat engines. Default: 1.")
 @click.option("--code-replicas", "local__code_replicas", type=int, help="Autocomplete engines. Default: 1.")
-@click.option("--probe", is_flag=True, help="Start nothing unless every engine of the settings is as they say.")
+@click.option("--probe", is_flag=True, help="Start nothing unless every engine matches the settings.")
 @click.option("--quiet", is_flag=True, help="Only the final block.")
 def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> None:
     """Start everything on this machine, until Ctrl-C."""

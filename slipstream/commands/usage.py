@@ -66,9 +66,9 @@ def _verified(found: Verification) -> str:
 @organization_option
 @click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="How many, today included.")
 @click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Group by; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def totals(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
-    """Add up what was billed to an organization, of whole days (UTC); some seconds old.
+    """Show the totals billed to an organization over whole days (UTC), a few seconds old.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def _group(totals: UsageTotals, group_by: tuple[str, ...]) -> list[str]:
 def invoice(deployment: Deployment, organization: str, month: str, form: str | None) -> None:
     """Show what an organization owes for a month: a line for each project, key, model, tier and price.
 
-    Each request's amount is rounded to a millionth of the currency by itself: in CSV and JSON `unrounded_micro` is the
+    Each request's amount is rounded separately to a millionth of the currency: in CSV and JSON `unrounded_micro` is the
     rates times the tokens, and `rounding_micro` what rounding added.
 
     \b
@@ -139,7 +139,7 @@ def invoice(deployment: Deployment, organization: str, month: str, form: str | N
 
     period = period_of(month)
     if period is None:
-        raise click.BadParameter(f"{month!r} is no month; write it as 2026-11", param_hint="--month")
+        raise click.BadParameter(f"{month!r} is not a month; write it as 2026-11", param_hint="--month")
 
     async def run(begin: datetime, end: datetime) -> Invoice:
         settings = running_settings(*deployment)
@@ -162,7 +162,7 @@ def invoice(deployment: Deployment, organization: str, month: str, form: str | N
 @click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
 @click.option("--organization", help="Id or name. Default: all.")
 def export(deployment: Deployment, form: str, month: str, organization: str | None) -> None:
-    """Write a month's usage and its cost as CSV, for tools of finance: FOCUS 1.2, by day, key, model and kind of token.
+    """Write a month's usage and its cost as CSV, for finance tools: FOCUS 1.2, by day, key, model and kind of token.
 
     The sum of `BilledCost` is the sum of the invoices.
 
@@ -177,7 +177,7 @@ def export(deployment: Deployment, form: str, month: str, organization: str | No
 
     period = period_of(month)
     if period is None:
-        raise click.BadParameter(f"{month!r} is no month; write it as 2026-11", param_hint="--month")
+        raise click.BadParameter(f"{month!r} is not a month; write it as 2026-11", param_hint="--month")
 
     async def run(begin: datetime, end: datetime) -> str:
         settings = running_settings(*deployment)
@@ -197,9 +197,9 @@ def export(deployment: Deployment, form: str, month: str, organization: str | No
 def good_tokens(
     deployment: Deployment, organization: str | None, days: int, group_by: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show what a million tokens cost that kept their promise, input and output apart.
+    """Show the cost of a million tokens that met their objectives, input and output separately.
 
-    The amounts are those of all billed requests, so a broken promise makes the good tokens dearer.
+    The amounts are those of all billed requests, so a missed objective makes good tokens more expensive.
 
     \b
     Example:
@@ -240,7 +240,7 @@ def good_tokens(
         )
         for each in found.data
     ]
-    print("\n".join(table(head, rows)) if rows else "nothing was billed in this time")
+    print("\n".join(table(head, rows)) if rows else "nothing was billed in this period")
 
 
 def _invoice_text(found: Invoice, organization: str) -> str:
@@ -269,11 +269,11 @@ def _invoice_text(found: Invoice, organization: str) -> str:
 @deployment_options
 @click.option("--organization", help="Id or name. Default: all.")
 @click.option("--days", type=click.IntRange(1, 366), default=7, show_default=True, help="Whole days (UTC), until now.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def drafts(deployment: Deployment, organization: str | None, days: int, as_json: bool) -> None:
-    """Show, by organization and model, how many tokens engines drafted and how many of them were right.
+    """Show, by organization and model, how many tokens engines drafted and how many of them were accepted.
 
-    Drafts make tokens come faster where they are right and there is room; they do not make the first one come sooner.
+    Accepted drafts lower the time per token while the batch has room; they do not lower the time to first token.
 
     \b
     Example:

@@ -28,7 +28,7 @@ LOOK_EVERY_S = 0.2
 
 @click.group()
 def webhooks() -> None:
-    """List, make, test and remove webhooks; look at deliveries and send one again.
+    """List, create, test and remove webhooks; show deliveries and resend one.
 
     \b
     Examples:
@@ -84,11 +84,11 @@ def remove(webhook: Webhook) -> str:
     type=click.FloatRange(0, 600),
     default=30,
     show_default=True,
-    help="For the outcome; 0: do not wait.",
+    help="Longest wait for the outcome; 0: do not wait.",
 )
 @click.argument("which")
 def test(deployment: Deployment, organization: str, wait_s: float, which: str) -> None:
-    """Send a test event to the webhook WHICH (id or URL) and say how it went. Exit code 1 unless it arrived."""
+    """Send a test event to the webhook WHICH (id or URL) and report the outcome. Exit code 1 unless it arrived."""
     from control.webhooks.webhooks import test_webhook
 
     settings = running_settings(*deployment)
@@ -104,7 +104,7 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
         print(f"a test event is on its way to {webhook.url}")
         return
     if delivery is None:
-        print(f"not tried within {wait_s:g} s; does a worker run? ({command('status')})", file=sys.stderr)
+        print(f"not tried within {wait_s:g} s; is a worker running? ({command('status')})", file=sys.stderr)
     elif delivery.state.value == "delivered":
         print(f"delivered to {webhook.url}: {_outcome(attempt)}")
         return
@@ -151,7 +151,7 @@ def deliveries() -> None:
 def retry(delivery: Delivery) -> str:
     """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""
     shown_by = command(f"customers webhooks deliveries {delivery.webhook_id}")
-    return f"{delivery.type} is sent again; `{shown_by}` shows how it goes"
+    return f"{delivery.type} will be sent again; `{shown_by}` shows the progress"
 
 
 async def _tried(

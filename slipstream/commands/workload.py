@@ -50,7 +50,7 @@ LEGEND = (
     metavar="FILE",
     help="Write the requests as a trace in Mooncake's format: no text, no digests.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def workload(
     deployment: Deployment,
     organization: str | None,
@@ -115,7 +115,7 @@ def _export(requests: Sequence[Request], path: Path) -> None:
     sampled = sum(request.session_id is not None for request in requests if request.prompt_tokens)
     print(f"{written:,} requests written to {path}, {sampled:,} of them with what they share", file=sys.stderr)
     if (missing := len(requests) - written) > 0:
-        print(f"{missing:,} that no engine had are left out: their lengths are not known", file=sys.stderr)
+        print(f"{missing:,} that reached no engine are left out: their lengths are unknown", file=sys.stderr)
 
 
 def _cells(each: Workload, names: Mapping[str, str]) -> list[str]:

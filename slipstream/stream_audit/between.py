@@ -23,5 +23,5 @@ def proxy_signs(measured: Measured) -> tuple[str, ...]:
             if name in opening.request_headers:
                 signs[f"the gateway got a header '{name}' that was not sent"] = None
         if opening.http_version != "1.1":
-            signs[f"the gateway was spoken to in HTTP/{opening.http_version}"] = None
+            signs[f"the gateway received HTTP/{opening.http_version}"] = None
     return tuple(signs)

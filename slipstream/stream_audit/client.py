@@ -78,7 +78,7 @@ class AuditClient:
                     async for data, ends_chunk in response.content.iter_chunks():
                         reader.feed(data, clock(), ends_chunk)
             except TimeoutError:
-                failure = f"nothing more came within {limit_s:g} s"
+                failure = f"nothing more arrived within {limit_s:g} s"
             except (aiohttp.ClientError, OSError) as error:
                 failure = f"{type(error).__name__}: {error}"
             if response is None or (not reader.received and failure):
@@ -142,7 +142,7 @@ class EventReader:
         except msgspec.DecodeError as error:
             raise NotMeasured(f"the stream has an event that cannot be read: {error}") from None
         if event.number != len(self.received):
-            raise NotMeasured(f"event {len(self.received)} did not come, {event.number} came in its place")
+            raise NotMeasured(f"event {len(self.received)} is missing; {event.number} arrived instead")
         if event.opening is not None:
             self.opening = event.opening
         self.received.append(Received(event.number, event.sent_us, arrived_s, size, self._chunk))
@@ -158,5 +158,5 @@ async def _require_stream(response: aiohttp.ClientResponse) -> None:
     if response.status == 404:
         advice = f" Is this a Slipstream gateway, and does {PATH} reach it?"
     elif response.status == 200:
-        advice = f" Something else than a gateway answered, with {kind or 'no content-type'}."
+        advice = f" Something other than a gateway answered, with {kind or 'no content-type'}."
     raise NotMeasured(f"{response.url.path} was answered with {response.status}: {' '.join(said.split())}{advice}")

@@ -55,13 +55,13 @@ def enough(timing: Timing, interval_ms: float) -> str:
     events = timing.judged + timing.excused
     if timing.sent_interval_ms > LATE_PACE * interval_ms:
         return (
-            f"the gateway sent an event each {timing.sent_interval_ms:.0f} ms where {interval_ms:.0f} ms were asked "
-            "for: it is too busy to measure by"
+            f"the gateway sent an event each {timing.sent_interval_ms:.0f} ms instead of every {interval_ms:.0f} ms: "
+            "it is too busy for a measurement"
         )
     if timing.judged < max(FEWEST_JUDGED, FEWEST_JUDGED_PART * events):
         return (
-            f"of {events} events only {timing.judged} arrived while this machine ran the audit: it is too busy to "
-            "measure from"
+            f"of {events} events only {timing.judged} arrived while this machine ran the audit: it is too busy for "
+            "a measurement"
         )
     return ""
 

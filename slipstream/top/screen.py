@@ -43,7 +43,7 @@ def _parts(shot: Snapshot) -> Iterator[RenderableType]:
         yield Text(f"no objectives are in force: a worker sets them; `{command('status')}` shows it", style="yellow")
     yield _table(TIERS, (_tier(each.tier, each.load, shot.window_s) for each in shot.tiers))
     if not shot.tiers:
-        yield Text("No request ended in this time. `slipstream up` has printed one to try.", style="yellow")
+        yield Text("No request ended in this period. `slipstream up` printed one to try.", style="yellow")
     yield _table(POOLS, (_pool(each, shot) for each in shot.pools))
     if any(each.per_million_good_tokens_micro is not None for each in shot.pools):
         yield Text("per M: cost of a million good tokens, those of requests within their objective", style="dim")

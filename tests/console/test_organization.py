@@ -75,7 +75,7 @@ async def test_the_lowest_class_holds_and_the_page_says_where_it_comes_from(
     await project.get_by_role("button", name="Set a priority").click()
     await dialog.get_by_label("Class").select_option("interactive")
     await dialog.get_by_role("button", name="Save").click()
-    await expect(dialog.get_by_role("alert")).to_contain_text("above what the organization has")
+    await expect(dialog.get_by_role("alert")).to_contain_text("above the class of the organization")
     await dialog.get_by_label("Tier").select_option("autocomplete")
     await dialog.get_by_label("Class").select_option("offline")
     await dialog.get_by_role("button", name="Save").click()

@@ -57,7 +57,7 @@ def test_a_pool_passes_no_parameter_that_is_the_gateways(name: str, said: str) -
 def test_both_sides_of_a_split_pass_the_same_parameters() -> None:
     prefill = Pool("fill", "sglang", role="prefill", engine_parameters=("regex",))
     decode = Pool("answer", "sglang", role="decode", prefill_pool="fill")
-    with pytest.raises(ConfigError, match="'regex' is in one list of 'answer' and 'fill' alone"):
+    with pytest.raises(ConfigError, match="'regex' is in the list of only one of 'answer' and 'fill'"):
         DesiredState(1, pools=(prefill, decode)).check()
     both = msgspec.structs.replace(decode, engine_parameters=("regex",))
     DesiredState(1, pools=(prefill, both)).check()

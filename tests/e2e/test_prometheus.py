@@ -28,7 +28,7 @@ SILENT = {
     "slipstream_release_ended_timestamp_seconds",
     "slipstream_release_stage_began_timestamp_seconds",
 }
-CAUSED = {"no request was refused", "nobody met a limit", "nobody left"}
+CAUSED = {"no request was refused", "no limit was reached", "nobody left"}
 """What would be quiet, had customers not made its cause here."""
 
 

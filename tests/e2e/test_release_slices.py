@@ -153,7 +153,7 @@ async def test_a_broken_layer_fails_its_slices_and_is_rolled_back_though_the_wor
     [now] = msgspec.json.decode((await release_when(running, "true"))["document"])["models"]
     assert now["pool"] == "old"
     assert "canary" not in now
-    assert "every one is the stored one, to the bit" in await running.command("releases", "replay", "chat")
+    assert "all are identical to the stored ones" in await running.command("releases", "replay", "chat")
     async with running.database() as connection:
         sides = await connection.fetch("SELECT DISTINCT pool FROM gateway.request_traces WHERE side = 'candidate'")
     assert [each["pool"] for each in sides] == ["new"], "customers had been given the candidate"

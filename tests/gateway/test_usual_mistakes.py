@@ -43,7 +43,7 @@ async def test_a_wrong_base_url(platform: SlowPlatform, base: str) -> None:
         )
     assert said == (
         f"Unknown request URL: POST {base}/chat/completions. Did you mean POST /v1/chat/completions? "
-        "A client's base URL is this address and /v1, no more and no less."
+        "A client's base URL is this address and exactly /v1."
     )
 
 
@@ -61,7 +61,7 @@ async def test_what_is_not_served_is_said_so(platform: SlowPlatform) -> None:
 async def test_a_key_of_a_provider(platform: SlowPlatform, provider: str) -> None:
     async with sdk(platform, key=provider + "x" * 40) as client:
         said = await said_of(client.models.list(), openai.AuthenticationError, "invalid_api_key")
-    assert "which opens nothing here. Keys of this deployment start with sk-slip-" in said
+    assert "which is not valid here. Keys of this deployment start with sk-slip-" in said
     assert "4f" not in said, "none of the secret is repeated"
 
 
@@ -75,20 +75,22 @@ async def test_a_key_that_was_mistyped(platform: SlowPlatform) -> None:
     other = "a" if platform.key[-1] != "a" else "b"
     async with sdk(platform, key=platform.key[:-1] + other) as client:
         said = await said_of(client.models.list(), openai.AuthenticationError, "invalid_api_key")
-    assert said == "This API key is mistyped: its checksum does not match. Copy it again, whole."
+    assert said == "This API key is mistyped: its checksum does not match. Copy the whole key again."
 
 
 async def test_an_admin_key_for_inference_and_the_reverse(platform: SlowPlatform) -> None:
     async with sdk(platform, key=mint(platform.pepper, ADMIN_PREFIX).secret) as client:
         said = await said_of(client.models.list(), openai.AuthenticationError, "wrong_key_kind")
     assert said == (
-        "This is an admin key, which opens /admin/v1 only; inference needs a project's key, which starts with sk-slip-."
+        "This is an admin key, which is valid for /admin/v1 only; inference needs a project's key, which starts "
+        "with sk-slip-."
     )
     async with sdk(platform, "/admin/v1") as client:
         asked = client.get("/organizations", cast_to=object)
         said = await said_of(asked, openai.AuthenticationError, "wrong_key_kind")
     assert said == (
-        "This is an inference key, which opens /v1 only; the admin API needs one that starts with sk-slip-admin-."
+        "This is an inference key, which is valid for /v1 only; the admin API needs one that starts with "
+        "sk-slip-admin-."
     )
 
 

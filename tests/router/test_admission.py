@@ -36,7 +36,7 @@ def test_memory_is_counted_from_the_last_poll_its_growth_and_the_grants_since() 
     assert core.placed("fits", prompt_tokens=600, max_output_tokens=200) == "r1"
     assert granted(core.over("since", 1_500, 10)) == ["too big"]
     (record,) = core.core.records.of("req_too big")
-    assert record.waited_for == "no engine has memory left for it"
+    assert record.waited_for == "no engine has memory left for the request"
 
 
 def test_a_poll_corrects_what_was_assumed() -> None:

@@ -96,7 +96,7 @@ async def test_one_token_is_asked_in_every_dialect(driver: str, tier: Tier) -> N
         (ConnectionsExhausted("no descriptor left"), Probe.UNCLEAR),
         (NoEngine("its key is missing here"), Probe.UNCLEAR),
         (ConfigError("no such driver"), Probe.UNCLEAR),
-        (RuntimeError("a defect of ours"), Probe.UNCLEAR),
+        (RuntimeError("a defect in Slipstream"), Probe.UNCLEAR),
     ):
         engines.answers["http://r1"] = error
         prober.probe(asked, Target("http://r1", driver))

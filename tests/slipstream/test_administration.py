@@ -50,7 +50,7 @@ async def test_a_busy_database_does_not_hold_a_start_up_for_a_warning(
         await other.execute("LOCK TABLE gateway.desired_states")
         told = await fleet_warning(settings, "gateway-1")
     assert told is not None
-    assert "is in the gateway's log: the database was busy" in told
+    assert "the database was busy; the gateway's log" in told
 
 
 async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgres_url: str, data_folder: Path) -> None:
@@ -145,7 +145,7 @@ async def test_a_deployment_is_administered_from_the_command_line(
         )  # fmt: skip
         whole = await shell.must("console", "audit", "verify")
         head = whole.rpartition("head ")[2]
-        assert whole.startswith(f"whole: 10 rows, no head was noted yet in {data_folder / 'audit'} (a log cut off")
+        assert whole.startswith(f"intact: 10 rows, no head is recorded yet in {data_folder / 'audit'} (a log cut off")
         assert re.search(r"unnoticed\); head 10:[0-9a-f]{64}$", whole)
         assert (await verify(connection)).problem is None
         await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id = 10")
@@ -167,7 +167,7 @@ async def test_verification_compares_with_the_heads_that_were_noted(
         for folder in (data_folder / "audit", elsewhere):
             await note_now(fresh_postgres_url, folder)
     assert (await shell.must("console", "audit", "verify")).startswith(
-        "whole: 3 rows, 3 noted heads found again; head 3:"
+        "intact: 3 rows, 3 recorded heads found again; head 3:"
     )
     # All of it computed anew from the second row on, as only the tables' owner could: the chain itself is whole.
     await rewrite(fresh_postgres_url, from_row=2)
@@ -182,10 +182,10 @@ async def test_verification_compares_with_the_heads_that_were_noted(
         folder = tmp_path / without
         refused = await shell.run("console", "audit", "verify", "--heads", str(folder))
         assert refused[0] == 1
-        assert refused[1].startswith(f"--heads: {folder} holds no noted heads (heads.jsonl); name the folder")
+        assert refused[1].startswith(f"--heads: {folder} holds no recorded heads (heads.jsonl); name the folder")
         configured = await shell.run("console", "audit", "verify", "--config", str(_noting_in(folder, tmp_path)))
         assert configured[0] == 1
-        assert configured[1].startswith(f"worker.audit.heads_folder: {folder} holds no noted heads (heads.jsonl)")
+        assert configured[1].startswith(f"worker.audit.heads_folder: {folder} holds no recorded heads (heads.jsonl)")
     (elsewhere / FILE).write_text("{}\n")
     code, said = await shell.run("console", "audit", "verify", "--heads", str(elsewhere))
     assert (code, f"{elsewhere / FILE}: line 1 is no head" in said) == (1, True)
@@ -202,7 +202,7 @@ async def test_verification_says_when_the_application_could_alter_the_log(
 ) -> None:
     said = await Shell(as_owner(fresh_postgres_url), data_folder).must("console", "audit", "verify")
     assert f"warning: {OWNED}" in said
-    assert "whole: 0 rows" in said
+    assert "intact: 0 rows" in said
     assert OWNED not in await Shell(fresh_postgres_url, data_folder).must("console", "audit", "verify")
     settings = Settings(local=LocalConfig(data=str(data_folder), database_url=as_owner(fresh_postgres_url)))
     assert await ownership_warning(settings) == OWNED

@@ -46,7 +46,10 @@ MOST_COMMANDS, SCREEN_LINES = 25, 40
             "No such option '--json'. It belongs after the command: slipstream releases list --json",
         ),
         ("--data x tools plan", "No such option '--data'."),
-        ("tools plan --data x", "No such option '--data'. slipstream tools plan is about no deployment: leave it out."),
+        (
+            "tools plan --data x",
+            "No such option '--data'. slipstream tools plan does not use a deployment: leave it out.",
+        ),
         ("status --version", "No such option '--version'. It belongs before the command: slipstream --version"),
     ],
 )
@@ -75,7 +78,7 @@ def test_the_help_leads_from_priorities_to_limits() -> None:
         return " ".join(CliRunner().invoke(cli, [*words, "--help"]).output.split())
 
     assert "limits Set and show limits, class and share of organizations" in told("customers")
-    assert "class and share decide who goes first" in told("customers", "limits")
+    assert "class and share decide which requests go first" in told("customers", "limits")
 
 
 @pytest.mark.parametrize("name", ENTRIES)

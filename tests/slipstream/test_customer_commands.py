@@ -116,7 +116,9 @@ async def test_class_and_share_are_set_beside_limits_and_told_with_them(
     ]
     code, output = await shell.run("customers", "limits", "set", "--key", "ci", "--class", "interactive")
     assert code != 0
-    assert "'interactive' is above what the organization has in the tier autocomplete, 'standard' and in the" in output
+    assert (
+        "'interactive' is above the class of the organization in the tier autocomplete, 'standard' and in the" in output
+    )
     assert "slipstream customers limits set --organization NAME --class interactive" in output
     ids = await connection.fetchrow(
         "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
@@ -181,7 +183,7 @@ async def test_a_price_is_set_in_the_currency_listed_and_ended_by_its_models_nam
     assert "warning" not in said
     listed = await shell.must("customers", "prices", "list", *config)
     assert re.search(r"1 +slipstream-chat +in force +\S+ \S+ +- +0\.20 EUR +0\.02 EUR +0\.20 EUR +0\.80 EUR", listed)
-    assert listed.endswith("without a price now, so free: slipstream-code")
+    assert listed.endswith("without a current price, hence free: slipstream-code")
     assert "ends at" in await shell.must("customers", "prices", "end", "slipstream-chat")
     again = ("slipstream-chat", "--input", "1", "--output", "2", "--from", "2098-01-01")
     await shell.must("customers", "prices", "set", *again)
@@ -409,8 +411,8 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     shown = (await shell.must("requests", "show", "req_1")).splitlines()
     assert shown[2:] == [
         "  first text after 81.2 ms; 9.5 ms per further token; longest gap 1,140.0 ms (2 over 100 ms);"
-        " the client took nothing for 3.5 ms",
-        "  its engine says: 11.0 ms in its queue, 60.5 ms of prefill, retracted 1 times",
+        " the client read nothing for 3.5 ms",
+        "  its engine reports: 11.0 ms in its queue, 60.5 ms of prefill, retracted 1 times",
     ]
     await connection.execute(
         """

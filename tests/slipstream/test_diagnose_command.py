@@ -103,16 +103,16 @@ async def test_a_certificate_that_is_not_accepted_is_found_and_its_authority_can
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("diagnose", "--since", "soon"), "'soon' is no moment"),
+        (("diagnose", "--since", "soon"), "'soon' is not a time"),
         (("diagnose", "--tenant", "nobody"), "nobody"),
         (("diagnose", "--since", "9d"), "Invalid value for '--since': '9d' is too long: 7d at most"),
         (("diagnose", "--since", "999999d"), "Invalid value for '--since': '999999d' is too long: 7d at most"),
         (("diagnose", "--since", "2020-01-01"), "for '--since': '2020-01-01' is more than 7 days away; write 90s, 30m"),
-        (("diagnose", "--since", "0s"), "for '--since': '0s' is not in the past; from 1s to 7d ago can be judged"),
+        (("diagnose", "--since", "0s"), "for '--since': '0s' is not in the past; give a time from 1s to 7d ago"),
         (("diagnose", "--since", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"), "is not in the past; from 1s"),
         (("diagnose", "--before", "8d"), "Invalid value for '--before': '8d' is too long: 7d at most"),
         (("diagnose", "--url", "http://127.0.0.1:1"), "no API key"),
-        (("diagnose", "changes", "measure", "x"), "is no change's id"),
+        (("diagnose", "changes", "measure", "x"), "is not the id of a change"),
     ],
 )
 async def test_what_cannot_be_asked_is_said(
@@ -178,7 +178,7 @@ async def test_the_ledger_is_printed_with_what_was_measured(
     told = await shell.must(
         "diagnose", "changes", "add", "a hope", "--expected-ms=-5", "--statistic", "p99", "--at", "2020-01-01T00:00:00"
     )
-    assert "only 0 requests were measured before it so far; with fewer than 500 the effect may be chance" in told
+    assert "only 0 requests have been measured before the change; with fewer than 500 the effect may be chance" in told
     at = f"{datetime.now(UTC) - WINDOW:%Y-%m-%dT%H:%M:%S}"
     told = await shell.must(
         "diagnose", "changes", "add", "few", "--expected-ms=1", "--statistic=p99", "--at", at, "--window=60s"

@@ -38,7 +38,7 @@ async def test_an_engine_that_is_as_the_settings_say_passes(
     environment = {"THE_KEY": "sk-right", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
     command = ("config", "check", "--probe", "--config", str(tmp_path / "s.toml"))
     checked = await asyncio.to_thread(run_here, *command, env=environment)
-    told = "1 engine is as the settings say\nsettings are valid\n"
+    told = "1 engine matches the settings\nsettings are valid\n"
     assert (checked.returncode, checked.stdout) == (0, told)
     assert checked.stderr.splitlines()[0].startswith("warning: models without `tokenizer`: elsewhere;")
     assert checked.stderr.count("\n") == 1
@@ -80,7 +80,7 @@ async def test_trtllm_serve_passes_though_it_lists_another_name_and_its_front_no
         environment = {"THE_KEY": "sk-any", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
         command = ("config", "check", "--probe", "--config", str(tmp_path / "s.toml"))
         checked = await asyncio.to_thread(run_here, *command, env=environment)
-    assert (checked.returncode, checked.stdout) == (0, "1 engine is as the settings say\nsettings are valid\n")
+    assert (checked.returncode, checked.stdout) == (0, "1 engine matches the settings\nsettings are valid\n")
 
 
 def test_an_engine_that_does_not_answer_is_named(tmp_path: Path) -> None:

@@ -49,11 +49,11 @@ def comparison(budget_items: int = 1_600) -> Comparison:
 def test_a_run_says_of_what_its_items_are_and_that_it_does_not_end_early() -> None:
     two = run(facts=100, lists=7)
     assert plan_of(two, [two]) == (
-        "100 items of each of 2 slices (facts, lists), 200 in all; all are asked, it does not end early"
+        "100 items of each of 2 slices (facts, lists), 200 in all; all are asked; a run does not end early"
     )
     assert progress_of(two, [two]) == "running: 107 of 200 items answered; lists 7 of 100; 1 of 2 slices done"
     one = run(facts=7)
-    assert plan_of(one, [one]) == "100 items of the slice facts; all are asked, it does not end early"
+    assert plan_of(one, [one]) == "100 items of the slice facts; all are asked; a run does not end early"
     assert progress_of(one, [one]) == "running: 7 of 100 items answered"
 
 
@@ -77,7 +77,7 @@ def test_without_news_it_is_said_once_that_there_is_none() -> None:
     begun, further = run(facts=7), run(facts=8)
     assert telling.next(begun, [begun], 1.0) == "running: 7 of 100 items answered"
     assert telling.next(begun, [begun], 0.5 + SILENT_S) is None
-    said = f"nothing was answered for {SILENT_S:.0f} s; where the gateway refuses, `the log` says why"
+    said = f"no item was answered for {SILENT_S:.0f} s; if the gateway refuses, `the log` shows the reason"
     assert telling.next(begun, [begun], 1.0 + SILENT_S) == said
     assert telling.next(begun, [begun], 9.0 * SILENT_S) is None
     assert telling.next(further, [further], 10.0 * SILENT_S) == "running: 8 of 100 items answered"
@@ -90,5 +90,5 @@ def test_what_nobody_has_begun_is_told_of_otherwise() -> None:
     assert telling.next(queued, runs, 0.0) == "queued: 0 of 200 answers of both pools"
     told = telling.next(queued, runs, SILENT_S)
     assert told is not None
-    assert told.startswith(f"no worker has begun it for {SILENT_S:.0f} s: ")
-    assert "`the state` says whether there is one for the queue evals" in told
+    assert told.startswith(f"no worker has started it for {SILENT_S:.0f} s: ")
+    assert "`the state` shows whether the queue evals has a worker" in told

@@ -116,8 +116,8 @@ async def test_who_waits_for_a_run_that_ends_otherwise_is_told_by_the_exit_code(
     await store.cancel_run(connection, run_id)
     await connection.close()
     code, said = await waiting
-    assert said.splitlines()[0] == "100 items of the slice facts; all are asked, it does not end early"
-    assert said.splitlines()[2].startswith("  no worker has begun it for ")
+    assert said.splitlines()[0] == "100 items of the slice facts; all are asked; a run does not end early"
+    assert said.splitlines()[2].startswith("  no worker has started it for ")
     assert "`slipstream status --data " in said.splitlines()[2]
     assert (code, said.splitlines()[-1]) == (1, f"chat, as routed: cancelled, 0 of 100 items answered, run {run_id}")
 
@@ -186,7 +186,7 @@ async def test_a_slice_may_have_a_margin_of_its_own(shell: Shell) -> None:
 
 
 async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
-    assert await shell.must("evals", "list") == "nothing has been asked yet"
+    assert await shell.must("evals", "list") == "there are no runs yet"
     code, said = await shell.run("evals", "run", "--slices", "fact", "--no-wait")
     assert (code, said.partition(";")[0]) == (1, "--slices: there is no slice 'fact'")
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", "--slice", "fact")
@@ -197,7 +197,7 @@ async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", *own)
     assert (code, said.partition(";")[0]) == (1, "There is no model 'm'")
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", "--slice-margin", "json=x")
-    assert (code, said) == (1, "--slice-margin: 'json=x' is no share like 0.02, nor one of a slice like json=0.022")
+    assert (code, said) == (1, "--slice-margin: 'json=x' is not a share like 0.02, nor one of a slice like json=0.022")
     wide = ("--slice", "json", "--slice-margin", "0.05", "--slice-items", "800", "--slice-correlation", "0.1")
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", *wide)
     assert (code, said.partition(";")[0]) == (1, "There is no model 'm'")
@@ -262,7 +262,7 @@ async def test_nights_are_shown_with_what_failed_and_what_is_missing(shell: Shel
     assert any(
         re.match(r"json +fail +0.520 +-0.450 +40 +-45.0 points over 40 items of tonight", each) for each in lines
     )
-    assert "changed since the version before: pool: old -> new" in lines
+    assert "changed since the previous version: pool: old -> new" in lines
     assert f"releases rollback {release} --reason" in lines[-1]
     found = msgspec.json.decode((await shell.run("evals", "nights", "--json", "--limit", "2"))[1])
     assert [each["decision"] for each in found["nights"]] == ["fail", "pass"]

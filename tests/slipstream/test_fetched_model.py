@@ -303,7 +303,7 @@ async def test_what_cannot_be_had_stands_in_and_is_said(
     assert "slipstream-chat embedded engine" in flat
     assert "It replaces smollm2-135m-instruct, which is not served: the package index cannot be reached." in flat
     assert "A better one: slipstream up --chat-model" in flat
-    assert "it completes Python of a plausible shape, seldom the right one. your key" in flat
+    assert "its Python completions look plausible and are seldom right. your key" in flat
 
 
 async def test_settings_that_it_does_not_fit_leave_the_shipped_one(index: Index, tmp_path: Path) -> None:

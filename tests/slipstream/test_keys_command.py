@@ -192,9 +192,9 @@ async def test_a_key_is_made_for_who_is_there_and_a_name_that_is_not_is_refused_
         ),
         (("--organization", off_by_one), f"did you mean '{acme}'? "),
         (("--organization", "acme", "--project", "wbe"), "acme has none with this id or name; did you mean 'web'? `"),
-        (("--organization", "acme", "--project", "wbe"), "with --create-missing a name that is new is made"),
-        (("--organization", off_by_one, "--create-missing"), "none has this id, and an id becomes no name"),
-        (("--organization", "acme", "--project", stranger, "--create-missing"), "an id becomes no name"),
+        (("--organization", "acme", "--project", "wbe"), "--create-missing creates them"),
+        (("--organization", off_by_one, "--create-missing"), "none has this id, and an id cannot be a name"),
+        (("--organization", "acme", "--project", stranger, "--create-missing"), "an id cannot be a name"),
         ((), "organization 'demo': none has this id or name; `slipstream customers organizations list"),
     ):
         code, told = await shell.run("keys", "create", *options)
@@ -208,8 +208,8 @@ async def test_what_create_missing_makes_is_said_beside_the_key(shell: Shell) ->
     made = ("keys", "create", "--create-missing", "--organization", "acme", "--project", "web")
     _, told = await shell.run(*made)
     organization, project, secret = told.splitlines()
-    assert organization == "organization 'acme' made, without limits"
-    assert project == "project 'web' of 'acme' made, for all models and tiers, without limits of its own"
+    assert organization == "organization 'acme' created, without limits"
+    assert project == "project 'web' of 'acme' created, for all models and tiers, without its own limits"
     assert re.fullmatch(r"sk-slip-\w{38}", secret)
     assert re.fullmatch(r"sk-slip-\w{38}", (await shell.run(*made))[1]), "the second time nothing is made"
 
@@ -245,7 +245,7 @@ async def test_a_third_secret_is_refused_in_words_of_the_command_that_then_do(
     code, said = await shell.run("keys", "rotate", "mine")
     assert code == 1
     assert re.fullmatch(
-        r"The secret of sk-slip-…\w+ before its last rotation still opens until [-0-9]{10} [:0-9]{8} UTC\. "
+        r"The secret of sk-slip-…\w+ before its last rotation is still valid until [-0-9]{10} [:0-9]{8} UTC\. "
         r"Wait, or end it now with --end-previous\.",
         said,
     )

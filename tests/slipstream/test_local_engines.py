@@ -162,11 +162,11 @@ IMPOSSIBLE: dict[str, tuple[Settings, str]] = {
     ),
     "an engine here and launched elsewhere": (
         _settings({**_pool(), "launch": {"model": "/m", "gpu": "h100"}}),
-        r"pools\.own\.engine: `up` would start this pool's engines, and pools\.own\.launch says how others are started",
+        r"pools\.own\.engine: `up` would start this pool's engines, and pools\.own\.launch describes engines started",
     ),
     "engines of nothing": (
         _settings({"name": "own", "driver": "embedded", "local_replicas": 2}),
-        r"pools\.own\.local_replicas: 2 engines to start, and nothing says of what; give pools\.own\.engine = ",
+        r"pools\.own\.local_replicas: 2 engines to start, but no model; give pools\.own\.engine = ",
     ),
     "no model": (_settings(_pool(model="")), r"pools\.own\.engine\.model: missing; give the folder of a model"),
     "a folder there is not": (

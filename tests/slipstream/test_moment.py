@@ -21,7 +21,7 @@ def test_units() -> None:
 
 @pytest.mark.parametrize("text", ["", "90", "0m", "-1h", "1.5h", "1w", "9999999999s", "१m"])
 def test_what_is_no_span_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no span of time; write one such as 90s"):
+    with pytest.raises(click.BadParameter, match="is not a duration; write one such as 90s"):
         span(text)
 
 

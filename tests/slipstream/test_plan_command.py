@@ -282,7 +282,7 @@ def test_what_is_missing_or_impossible_is_said() -> None:
             "--ttft-ms",
             r"^--ttft-ms: 5; no fleet is large enough\. With H100 fp8: .*--ttft-ms \d+ or mo",
         ),
-        (("--tpot-ms", "0.5"), "--tpot-ms", r"^--tpot-ms: 0\.5; .*There --tpot-ms 7 or more would do"),
+        (("--tpot-ms", "0.5"), "--tpot-ms", r"^--tpot-ms: 0\.5; .*There --tpot-ms 7 or more would be enough"),
         (("--tensor-parallel", "16"), "--tensor-parallel", r"^--tensor-parallel: 16; .*use at most 8"),
         (
             ("--context-tokens", "90000000"),
@@ -318,7 +318,7 @@ def test_of_a_promise_that_is_too_short_twice_both_values_are_told() -> None:
     with pytest.raises(NoFleetFits, match="breaks the time per token and the time to first token") as refused:
         run(*CHAT, "--ttft-ms", "5", "--tpot-ms", "0.5")
     assert "more GPUs a replica" not in refused.value.message
-    told = re.search(r"There --tpot-ms (\d+) and --ttft-ms (\d+) or more would do", refused.value.message)
+    told = re.search(r"There --tpot-ms (\d+) and --ttft-ms (\d+) or more would be enough", refused.value.message)
     assert told is not None
     assert "fleet" in run(*CHAT, "--tpot-ms", told[1], "--ttft-ms", told[2])
 

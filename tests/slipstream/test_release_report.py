@@ -84,7 +84,9 @@ def test_a_test_tells_its_limit_in_milliseconds_and_how_far_it_is() -> None:
     assert row(said, "harm", "time to first token", "sessions beyond p95 (5.0 ms)")[-1] == "reached"
     assert row(said, "harm", "time to first token", "sessions beyond p99 (6.0 ms)")[-1] == "0 %"
     assert row(said, "harm", "failures", "sessions with a fault")[-2:] == ["10^1.7", "0 %"]
-    assert any(line.startswith("nearest    time to first token, ") and "it has what rolls" in line for line in said)
+    assert any(
+        line.startswith("nearest    time to first token, ") and "it has reached the evidence" in line for line in said
+    )
 
 
 def test_the_harm_that_is_nearest_to_a_rollback_is_named_with_its_part() -> None:
@@ -93,7 +95,7 @@ def test_the_harm_that_is_nearest_to_a_rollback_is_named_with_its_part() -> None
     [nearest] = [line for line in said if line.startswith("nearest")]
     part = row(said, "harm", "failures", "sessions with a fault")[-1]
     assert part not in ("0 %", "reached")
-    assert nearest == f"nearest    failures, sessions with a fault: at {part} of what would roll the release back"
+    assert nearest == f"nearest    failures, sessions with a fault: at {part} of the evidence for a rollback"
 
 
 def test_what_is_only_repeated_by_what_is_missing_is_not_told_twice() -> None:

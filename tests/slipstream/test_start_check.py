@@ -208,13 +208,13 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "gaps of a model that is not served": (
         lambda at: "[local.fim]\nwarm_up = false\n" + WITHOUT_ENGINES,
-        "local.fim: it is for the models that `up` serves where none are named, and models are given; use "
-        "models[].fim, and remove it",
+        "local.fim: it applies only to the default models of `up`, and the settings name models; use "
+        "models[].fim and remove it",
     ),
     "drafts of engines that are not started": (
         lambda at: '[local]\ncode_speculation = "off"\n' + WITHOUT_ENGINES,
-        "local.code_speculation: it is for the models that `up` serves where none are named, and models are given; use "
-        "pools[].engine.speculation, and remove it",
+        "local.code_speculation: it applies only to the default models of `up`, and the settings name models; use "
+        "pools[].engine.speculation and remove it",
     ),
     "no name of a database": (
         lambda at: '[local]\ndatabase_url = "postgresql://db/s"\nmigration_database_url = "postgresql://db"\n',

@@ -69,7 +69,7 @@ async def test_a_deployment_that_has_just_started_says_what_to_do(shell: Shell) 
     assert "router: The router at 127.0.0.1:1 " in told
     assert "; `slipstream status" in told
     assert "no objectives are in force: a worker sets them" in told
-    assert "No request ended in this time. `slipstream up` has printed one to try." in told
+    assert "No request ended in this period. `slipstream up` printed one to try." in told
     assert "There are no pools yet" in told
     assert "billed today 0.00 USD" in told
 

@@ -122,7 +122,7 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
     assert deployment.process is not None
     assert deployment.process.wait(60) == 0
     assert not any(executes(pid) for pid in pids if pid)
-    assert "Ctrl-C again cuts them off, and what they used is not billed" in deployment.errors.read_text()
+    assert "a second Ctrl-C cuts them off, and their usage is not billed" in deployment.errors.read_text()
     assert not DataFolder(deployment.data).prometheus_targets.exists()
     assert deployment.run("status").returncode == 1
 
@@ -228,7 +228,7 @@ def _log_is_noted(deployment: Deployment) -> None:
     eventually_blocking(lambda: heads.exists() and heads.read_bytes().endswith(b"\n"))
     verified = deployment.run("console", "audit", "verify")
     assert (verified.returncode, verified.stderr) == (0, "")
-    assert "1 noted heads found again" in verified.stdout
+    assert "1 recorded heads found again" in verified.stdout
 
 
 def _changed_settings_undo_edits(deployment: Deployment) -> None:
@@ -294,10 +294,10 @@ def test_a_second_ctrl_c_ends_everything_at_once_and_says_what_is_lost(deploymen
     assert gateway is not None
     os.kill(gateway, signal.SIGSTOP)  # as if a long answer were being written
     deployment.process.send_signal(signal.SIGINT)
-    eventually_blocking(lambda: "stopping: running requests may end" in deployment.errors.read_text())
+    eventually_blocking(lambda: "stopping: running requests may finish" in deployment.errors.read_text())
     deployment.process.send_signal(signal.SIGINT)
     assert deployment.process.wait(30) == 130
-    assert deployment.errors.read_text().endswith("cut off: requests that ran got no end and are not billed\n")
+    assert deployment.errors.read_text().endswith("cut off: running requests were ended early and are not billed\n")
     eventually_blocking(lambda: not any(executes(pid) for pid in pids if pid))
 
 

@@ -29,7 +29,7 @@ def test_status_names_the_gateways_and_what_it_cannot_know(gateways: str, data_f
     seen = run("status", "--data", str(data_folder))
     assert (seen.returncode, seen.stderr) == (
         1,
-        f"`slipstream up` does not run on {data_folder}, but {gateways}; a router or worker that was started by itself "
+        f"`slipstream up` does not run on {data_folder}, but {gateways}; a router or worker that was started alone "
         "is found by its settings: name them with --config\n",
     )
     file = tmp_path / "s.toml"

@@ -76,7 +76,7 @@ def test_a_worker_whose_servers_are_away_leaves_when_told(start: Start, data_fol
     assert worker.wait(LEAVE_S) == 0
     log = (tmp_path / "worker.log").read_bytes()
     assert b"--uid" not in log  # an option of Celery's command, not of ours
-    assert (b"it runs as root" in log) == (os.geteuid() == 0)
+    assert (b"running as root" in log) == (os.geteuid() == 0)
 
 
 def test_a_worker_whose_valkey_refuses_to_write_waits_for_it(

@@ -70,7 +70,7 @@ async def models(url: str, key: str) -> list[Listed]:
     try:
         return msgspec.json.decode(body, type=_Models).data
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{url}: GET /v1/models is no list of models ({error}); check --url") from None
+        raise ConfigError(f"{url}: GET /v1/models did not return a list of models ({error}); check --url") from None
 
 
 class Course(msgspec.Struct):
@@ -165,7 +165,7 @@ async def _bodies(client: Client, target: Target, load: Load, course: Course) ->
         except Refused as refused:
             raise ConfigError(f"{target.url}: the first request was refused ({refused.fault}): {refused}") from None
         if answer.prompt_tokens is None:
-            raise ConfigError(f"{target.url}: its stream has no usage, which tokens are counted by")
+            raise ConfigError(f"{target.url}: its stream has no usage, which is needed to count tokens")
         counted.append(answer.prompt_tokens)
     per_word = max((counted[1] - counted[0]) / (SAMPLES[1] - SAMPLES[0]), 0.05)
     around = max(round(counted[0] - SAMPLES[0] * per_word), 0)

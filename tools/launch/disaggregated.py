@@ -21,7 +21,7 @@ from tools.launch.yaml_text import Entry, text_of
 
 DRIVER = "tensorrt_llm"
 HANDSHAKE = (
-    "the front asks both halves and passes their handshake on: the gateway knows the front alone, and sends no "
+    "the front calls both halves and forwards their handshake: the gateway knows the front alone, and sends no "
     "disaggregated_params"
 )
 
@@ -98,6 +98,6 @@ def _address(url: str, field: str) -> str:
         port = None
     if parts.scheme != "http" or not parts.hostname or port is None or parts.path.strip("/"):
         raise ConfigError(
-            f"{field}: {url!r} is not where an engine listens; write it as http://10.0.0.5:8000", param=field
+            f"{field}: {url!r} is not the address of an engine; write it as http://10.0.0.5:8000", param=field
         )
     return f"{parts.hostname}:{port}"

@@ -92,7 +92,7 @@ def require_layers_for_vllm(folder: Path, field: str) -> None:
     inputs = [layer + 1 for layer in head.outputs]
     raise ConfigError(
         f"{field}.draft_model: {folder} says which layers' outputs it reads, {list(head.outputs)}, and not in vLLM's "
-        "way, which would read the layers before them and guess nothing; write "
+        "way, which would read the layers before them and draft nothing useful; write "
         f'"eagle_aux_hidden_state_layer_ids": {inputs} into the top level of its config.json, as `python -m '
         f"tools.training head` does ({TRAIN})",
         param=f"{field}.draft_model",
@@ -121,7 +121,7 @@ def _tensors(file: Path) -> dict[str, msgspec.Raw]:
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             if length > MOST_HEADER_BYTES:
-                raise ConfigError(f"{file}: is no safetensors file", param="draft_model")
+                raise ConfigError(f"{file}: is not a safetensors file", param="draft_model")
             return msgspec.json.decode(opened.read(length), type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}", param="draft_model") from error
@@ -185,8 +185,9 @@ def _require_layers(layers: int, draft: _Config, model: Path, head: Path, field:
         )
     if not draft.outputs and layers < LEAST_LAYERS:
         raise HeadOfAnotherModel(
-            f"{field}.draft_model: {head} does not say which three layers it reads, and of {layers} engines find none "
-            f"by themselves (of {LEAST_LAYERS} and more they do); write those it was trained with into its config.json "
+            f"{field}.draft_model: {head} does not say which three layers it reads, and for {layers} layers engines do "
+            f"not find them (for {LEAST_LAYERS} and more they do); write those it was trained with into its "
+            "config.json "
             'as "eagle_config": {"eagle_aux_hidden_state_layer_ids": […]}, or train one that says them with '
             f"`python -m tools.training head --model {model}` ({TRAIN})",
             param=f"{field}.draft_model",

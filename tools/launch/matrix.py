@@ -109,7 +109,7 @@ def _small_chunks(target: Target) -> str:
 def _chunk_of_decode(target: Target) -> str:
     if target.pool.role != "decode" or not target.launch.chunk_tokens:
         return ""
-    return "a decode engine is handed finished prompts and computes no chunk; set it for the prefill pool, and 0 here"
+    return "a decode engine receives computed prompts and computes no chunk; set it for the prefill pool, and 0 here"
 
 
 def _cache_of_decode(target: Target) -> str:
@@ -136,7 +136,7 @@ def _tree_and_table(target: Target) -> str:
     if launch is None or target.sizing.drafts is None or not launch.adaptive:
         return ""
     if launch.algorithm == "ngram" and target.pool.driver == "sglang":
-        return "SGLang adapts the drafts of heads only, and would go on with a fixed number; set adaptive = false"
+        return "SGLang adapts the drafts of heads only, and would continue with a fixed number; set adaptive = false"
     if launch.topk == 1:
         return ""
     return "the number of drafts is adapted for chains only; set topk = 1, or adaptive = false"
@@ -156,7 +156,7 @@ def _tree_size(target: Target) -> str:
     if launch is None or target.sizing.drafts is None:
         return ""
     if launch.topk > 1 and not launch.draft_tokens:
-        return "how many tokens of a tree are checked at once is not said; set it, 8 for five steps of four for example"
+        return "the number of tree tokens checked at once is missing; set it, 8 for five steps of four for example"
     chain = target.sizing.drafts.steps.value + 1
     if launch.topk == 1 and launch.algorithm != "ngram" and launch.draft_tokens not in (0, chain):
         return f"a chain of {chain - 1} drafts is checked as {chain} tokens; set draft_tokens = 0, or topk above 1"
@@ -168,9 +168,11 @@ def _head_is_named(target: Target) -> str:
     if launch is None or target.sizing.drafts is None:
         return ""
     if launch.algorithm == "ngram":
-        return "n-grams ask no head; remove it" if launch.draft_model else ""
+        return "n-grams need no head; remove it" if launch.draft_model else ""
     return (
-        "" if launch.draft_model else f"{launch.algorithm} asks a head that was trained for this model; name its folder"
+        ""
+        if launch.draft_model
+        else f"{launch.algorithm} needs a head that was trained for this model; name its folder"
     )
 
 
@@ -180,7 +182,7 @@ def _fp8_without_fa3(target: Target) -> str:
         return ""
     if sizing.weights.value is not Precision.FP8 or sizing.attention.value == "fa3":
         return ""
-    return f"FlashAttention-3 is fastest on {sizing.node.gpu.name}, and {sizing.attention.value} is asked for"
+    return f"FlashAttention-3 is fastest on {sizing.node.gpu.name}, and {sizing.attention.value} is requested"
 
 
 def _unscaled_cache(target: Target) -> str:
@@ -194,7 +196,7 @@ def _other_concurrency(target: Target) -> str:
     most, running = target.pool.max_concurrency, target.sizing.max_running.value
     if most in (0, running):
         return ""
-    where = "the rest waits in the engine, which knows no shares" if most > running else "the rest is never used"
+    where = "the rest waits in the engine, which ignores shares" if most > running else "the rest is never used"
     return f"the router gives a replica {most} requests at a time, and it runs {running}: {where}"
 
 

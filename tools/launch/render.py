@@ -64,8 +64,8 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
         )
     if speculation and launch.speculation is None:
         raise ConfigError(
-            f"{field}.speculation: {replica.id} is to draft, and it is not said how; give [pools.launch.speculation], "
-            "or speculation = false for the replica",
+            f"{field}.speculation: {replica.id} drafts, but the settings do not say how; give "
+            "[pools.launch.speculation], or speculation = false for the replica",
             param=f"{field}.speculation",
         )
     sizing = None

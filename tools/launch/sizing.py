@@ -131,7 +131,7 @@ def weights_of(launch: LaunchConfig, gpu: Gpu, field: str) -> tuple[Reasoned[Pre
     asked = Precision(launch.weights)
     if found is not None and found.precision is not asked and (found.toolchain != PLAIN or asked is not Precision.FP8):
         raise ConfigError(
-            f"{field}.weights: {launch.weights} is asked for, and {launch.model} holds {found.precision.value}; set "
+            f"{field}.weights: {launch.weights} is requested, and {launch.model} holds {found.precision.value}; set "
             f"weights to {found.precision.value} or auto, or name a folder in {launch.weights}",
             param=f"{field}.weights",
         )
@@ -236,7 +236,7 @@ def _attention(launch: LaunchConfig, gpu: Gpu, field: str) -> Reasoned[str]:
     if launch.attention == "auto":
         if gpu.name in HOPPER:
             return Reasoned("fa3", f"{gpu.name} is a Hopper GPU, for which FlashAttention-3 was written")
-        return Reasoned("flashinfer", f"FlashAttention-3 is for Hopper, and {gpu.name} is none")
+        return Reasoned("flashinfer", f"FlashAttention-3 requires Hopper, and {gpu.name} has another architecture")
     if launch.attention == "fa3" and gpu.name == "B200":
         raise ConfigError(
             f"{field}.attention: fa3 has no kernels for {gpu.name} (it runs on compute capability 8.0 to 9.0); use "

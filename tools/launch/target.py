@@ -81,7 +81,7 @@ class Target(msgspec.Struct, frozen=True):
             return self.launch.port
         if url.scheme == "https" or url.path.strip("/") or url.port is None:
             raise ConfigError(
-                f"{self.field}.port: {self.replica.url} is not where the engine itself listens: it names no port, or "
+                f"{self.field}.port: {self.replica.url} is not the address of the engine itself: it has no port, or "
                 "a proxy ends TLS or serves a path; give the engine's port",
                 param=f"{self.field}.port",
             )
@@ -92,5 +92,5 @@ def zmq_port(endpoint: str, field: str) -> int:
     """Of `tcp://host:5557`. Raises ConfigError."""
     url = urlsplit(endpoint)
     if url.scheme != "tcp" or url.port is None:
-        raise ConfigError(f"{field}: {endpoint!r} is no ZeroMQ endpoint, as tcp://10.0.0.5:5557", param=field)
+        raise ConfigError(f"{field}: {endpoint!r} is not a ZeroMQ endpoint such as tcp://10.0.0.5:5557", param=field)
     return url.port

@@ -59,7 +59,7 @@ def load(command_line: Mapping[str, Any], options: object) -> LanguageServerConf
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ConfigError(f"url: {url!r} is no address of a gateway; write one such as {DEFAULT_URL}", param="url")
+        raise ConfigError(f"url: {url!r} is not the address of a gateway; write one such as {DEFAULT_URL}", param="url")
     if parts.username is not None:
         raise ConfigError("url: holds a user name; the key goes to api_key_file or SLIPSTREAM_API_KEY", param="url")
     return base_url(url)

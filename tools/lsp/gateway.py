@@ -76,7 +76,7 @@ class Gateway:
         try:
             answered = msgspec.json.decode(content, type=_Completion)
         except msgspec.DecodeError:
-            sentence = f"POST {self._url}{COMPLETIONS} was not answered as an API does"
+            sentence = f"POST {self._url}{COMPLETIONS} did not return the response of an API"
             raise GatewayRefused(UNREADABLE, sentence) from None
         return Answer(answered.id, answered.choices[0].text)
 

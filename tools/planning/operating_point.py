@@ -168,7 +168,7 @@ def _out_of_reach(
     node = roofline.node
     more_gpus = "more GPUs a replica, " if node.gpus < node.gpu.per_node else ""
     return PromiseOutOfReach(
-        f"no number of replicas keeps the promise: one stream alone breaks the {' and the '.join(missed)}. The prefill "
+        f"no number of replicas meets the promise: a single stream breaks the {' and the '.join(missed)}. The prefill "
         f"of {workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms and its p99 "
         f"{first_token_s * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, a token "
         f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; {more_gpus}a smaller model or fewer "

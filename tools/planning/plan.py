@@ -106,6 +106,6 @@ def cheapest(model: ModelShape, kinds: Iterable[Hardware], workload: Workload, p
         if best is None or made.cost.per_hour < best.cost.per_hour:
             best = made
     if best is None:
-        assert refused is not None, "no kind was given"
+        assert refused is not None, "no GPU type was given"
         raise refused
     return best

@@ -83,5 +83,5 @@ def _queueing(workload: Workload, promise: Promise, point: OperatingPoint) -> in
     """The router keeps one queue for the whole fleet."""
     within_s = promise.ttft_s - point.step_s
     found = servers_for(workload.requests_per_s, point.prefill_s, within_s, workload.arrival_scv, point.prefill_scv)
-    assert found is not None, "the knee keeps the promise without a queue"
+    assert found is not None, "the knee meets the promise without a queue"
     return found

@@ -24,7 +24,7 @@ OFFERED = "offered"
 PER_REPLICA = "requests/s per replica"
 # heading, label, field of Summary and of Span, factor, logarithmic
 PANELS = (
-    ("Goodput: both promises kept", PER_REPLICA, "goodput", 1.0, False),
+    ("Goodput: both promises met", PER_REPLICA, "goodput", 1.0, False),
     ("Hit rate", "% of prompt tokens", "hit_rate", 100.0, False),
     ("TTFT p99 of served requests", "ms", "ttft_p99_ms", 1.0, True),
     ("Refused", "% of requests", "shed", 100.0, False),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tools.simulator.sweep import Row
 
 LEGEND = (
-    "load, goodput: requests/s per replica, not of the fleet; goodput: requests with both promises kept\n"
+    "load, goodput: requests/s per replica, not of the fleet; goodput: requests that met both promises\n"
     "kept: their share of all requests; hit rate: cached share of the prompt tokens served\n"
     "TTFT: time to the first token, TPOT: per further token, in ms"
 )
@@ -40,7 +40,7 @@ def conclusion(rows: Sequence[Row]) -> str:
     order = ", the best first: " if len(ranked) > 1 else " "
     sentence = f"At {load or ranked[0].mean('offered'):.4g} requests/s a replica{order}{'; '.join(each)}."
     if len(ranked) > 1 and all(row.kept >= most * (1 - ALIKE) for row in ranked):
-        sentence += " All keep their promises alike here: a higher --load separates them."
+        sentence += " All policies meet their promises equally here: a higher --load separates them."
     return sentence
 
 

@@ -6475,7 +6475,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -6500,7 +6500,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -6533,7 +6533,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -6566,7 +6566,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -6624,7 +6624,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -6676,7 +6676,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -6725,7 +6725,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -6772,7 +6772,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -6871,7 +6871,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -6920,7 +6920,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -7015,7 +7015,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -7064,7 +7064,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -7234,9 +7234,9 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path?: never;
@@ -7358,7 +7358,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -7383,7 +7383,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -7600,7 +7600,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -7649,9 +7649,9 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path?: never;
@@ -7704,7 +7704,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -7737,7 +7737,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -7787,7 +7787,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -7889,7 +7889,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -7945,7 +7945,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -8165,7 +8165,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -8333,7 +8333,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -8424,7 +8424,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -8657,7 +8657,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -8732,7 +8732,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -8765,7 +8765,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -8817,7 +8817,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -8851,7 +8851,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -8881,7 +8881,7 @@ export interface operations {
                 probe?: boolean;
             };
             header?: {
-                /** @description The ETag that was read: refuse when the fleet is at another version by now. */
+                /** @description The ETag that you read: the change is refused if the fleet is no longer at that version. */
                 "If-Match"?: string;
             };
             path: {
@@ -8935,7 +8935,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -9160,7 +9160,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -9239,7 +9239,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -9310,7 +9310,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -9339,7 +9339,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -9368,7 +9368,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -9397,7 +9397,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -9575,7 +9575,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -9981,7 +9981,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -10010,7 +10010,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                /** @description For 24 hours, the same key returns the first response again. */
                 "Idempotency-Key"?: string;
             };
             path: {

@@ -112,21 +112,21 @@ class EventStreams:
         own = sum(each.principal.id == principal.id for each in self._streams)
         if own >= config.max_streams_per_principal:
             raise RateLimited(
-                f"You have {own} event streams open at this gateway, which is all you may have at once; close one, or "
+                f"You have {own} event streams open at this gateway, which is the limit; close one, or "
                 "poll every few seconds.",
                 retry_after_s=60,
             )
         of_organization = sum(each.principal.organization_id == principal.organization_id for each in self._streams)
         if not principal.operator and of_organization >= config.max_streams_per_organization:
             raise RateLimited(
-                f"Your organization has {of_organization} event streams open at this gateway, which is all it may have "
-                "at once; poll every few seconds.",
+                f"Your organization has {of_organization} event streams open at this gateway, which is the "
+                "limit; poll every few seconds.",
                 retry_after_s=60,
             )
         most = config.max_streams if principal.operator else config.max_streams * (1 - OF_OPERATORS)
         if len(self._streams) >= most:
             raise RateLimited(
-                "This gateway has as many event streams open as it may; poll every few seconds.",
+                "This gateway has reached its limit of open event streams; poll every few seconds.",
                 retry_after_s=60,
             )
         stream = Stream(principal, topics)

@@ -56,7 +56,7 @@ class NoEntrance(SignInRefused):
     """A person known to the provider who has no access. why: for the page."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"The provider's sign-in opens nothing here: {why}.")
+        super().__init__(f"The provider's sign-in is not valid here: {why}.")
         self.why = why
 
 

@@ -100,7 +100,7 @@ class Provider:
             async with self._client(description, redirect_uri) as client:
                 token = await client.fetch_token(description.token_endpoint, code=code, code_verifier=verifier)
         except (OAuthError, ValueError) as error:
-            raise IdentityRefused(f"the code opens nothing: {error}") from None
+            raise IdentityRefused(f"the code is not valid: {error}") from None
         except httpx.HTTPError as error:
             raise ProviderUnavailable(f"{description.token_endpoint}: {error!r}") from None
         if not isinstance(token.get("id_token"), str):
@@ -148,7 +148,7 @@ class Provider:
             if not isinstance(claims["sub"], str) or not claims["sub"]:
                 raise IdentityRefused("the ID token has no subject")
             return claims
-        raise IdentityRefused(f"the ID token does not hold: {refusal}")
+        raise IdentityRefused(f"the ID token is not valid: {refusal}")
 
     async def _user_info(self, description: Description, access_token: object) -> dict[str, Any]:
         """The provider's additional user info; empty without any."""

@@ -48,7 +48,7 @@ NAMES = {
     Measure.ROUTE: "asking the router",
     Measure.WAIT: "waiting in the router's and the engine's queues",
     Measure.PREFILL: "prefill",
-    Measure.ENGINE_UNSPLIT: "the engine's queue and prefill, which it does not tell apart,",
+    Measure.ENGINE_UNSPLIT: "the engine's queue and prefill, which it reports together,",
     Measure.GRAMMAR: "compiling the grammar that the output must keep",
     Measure.ENGINE_LINK: "the way to the engine and back, without its queue and prefill,",
     Measure.FIRST_TOKEN: "the time from the engine's first event to text",

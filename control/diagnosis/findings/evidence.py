@@ -189,7 +189,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def over_share(self) -> int:
-        """Requests for which there was no room because their organization asked for more than its share."""
+        """Requests for which there was no room because their organization requested more than its share."""
         return sum(refusal.count for refusal in self.refusals if refusal.rule == FAIR_SHARE)
 
     @property

@@ -59,7 +59,7 @@ class Fix(StrEnum):
 
 _TOLD = {
     Fix.ADMISSION_CONTROL: (
-        "Bound the queue at the edge: shed or downgrade what can wait before it queues (router.slos, "
+        "Bound the queue at the edge: shed or downgrade requests that can wait before they queue (router.slos, "
         "gateway.queue_deadline_s, tenants' limits)."
     ),
     Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream tools simulate` predicts this traffic's latency.",
@@ -91,13 +91,13 @@ _TOLD = {
     Fix.KV_QUANTIZATION: "Keep the KV cache in FP8 or INT8, after an evaluation of quality.",
     Fix.WEIGHT_QUANTIZATION: "Quantize the weights.",
     Fix.CASCADE: "Send easy requests to a smaller model.",
-    Fix.MORE_KV_MEMORY: "Give the KV cache more memory, or requests less context, so that what runs fits.",
+    Fix.MORE_KV_MEMORY: "Give the KV cache more memory, or requests less context, so that running requests fit.",
     Fix.DRAIN_REPLICA: "Drain that replica (`slipstream fleet drain`), look at its machine, and bring it back.",
     Fix.BRING_BACK_ENGINES: (
         "See with `slipstream fleet` why the pool has no engine that takes requests: start engines that do not answer, "
         "give those that are drained a weight again (`slipstream fleet replicas weight REPLICA_ID 1`)."
     ),
-    Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Mend that before anything is tuned.",
+    Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Repair that before any tuning.",
     Fix.SAME_SCHEMA: (
         "Send the same schema with every request, letter for letter (it is compiled once and kept), and a simpler one: "
         "fewer alternatives, no patterns or long bounds, small enumerations."
@@ -115,7 +115,7 @@ _TOLD = {
     Fix.REPAIR_KEY_LOOKUP: "Look at PostgreSQL, where keys are read, and at how slowly clients send their bodies.",
     Fix.REPAIR_JOURNAL: "Look at the journal's disk (its fsync) and at Valkey, where requests are settled.",
     Fix.RESTORE_DATABASE: (
-        "Bring PostgreSQL back (`slipstream status`, `slipstream logs postgres`): gateways then go on by themselves."
+        "Bring PostgreSQL back (`slipstream status`, `slipstream logs postgres`): gateways then recover automatically."
     ),
     Fix.RESTORE_COUNTERS: (
         "Bring Valkey back (`slipstream logs valkey`; a full disk makes it refuse writes), or serve within each "
@@ -128,7 +128,9 @@ _TOLD = {
     Fix.RESTORE_JOURNAL: (
         "Free space on the journal's disk or repair it: gateways try again every second, and need no restart."
     ),
-    Fix.RESTORE_ROUTER: "Bring the router back (`slipstream status`, `slipstream logs router`); running streams go on.",
+    Fix.RESTORE_ROUTER: (
+        "Bring the router back (`slipstream status`, `slipstream logs router`); running streams continue meanwhile."
+    ),
     Fix.ROLL_GATEWAYS: (
         "Stop gateways and engines one at a time, each once `/readyz` has taken it out of the balancer's list."
     ),
@@ -137,21 +139,22 @@ _TOLD = {
         "Raise the limit of open files (ulimit -n) and gateway.connections.max_connections, or run more gateways."
     ),
     Fix.REPAIR_ADAPTER: (
-        "Read in the gateway's log why the adapter was not loaded: its folder as engines see it, its rank, their "
-        "places."
+        "Read in the gateway's log why the adapter was not loaded: its folder as engines see it, its rank, the "
+        "engines' adapter slots."
     ),
     Fix.REPORT_DEFECT: (
         "Look the requests up (`slipstream requests list`, then their ids in `slipstream logs gateway-1`) and report "
         "what the log says."
     ),
     Fix.RAISE_LIMIT: "Raise that limit, if the tenant is meant to send so much.",
-    Fix.PACE_REQUESTS: "Pace the client: honour Retry-After and X-RateLimit headers instead of asking again at once.",
+    Fix.PACE_REQUESTS: "Pace the client: honour Retry-After and X-RateLimit headers instead of retrying at once.",
     Fix.READ_FASTER: (
-        "Have the client read as tokens come: no work between two reads, no small receive buffer; look at its network."
+        "Have the client read tokens as they arrive: no work between two reads, no small receive buffer; look at "
+        "its network."
     ),
-    Fix.REPAIR_PATH: "Repair what lies between: see the audit's own words.",
+    Fix.REPAIR_PATH: "Repair the path between client and gateway: see the findings of the audit.",
     Fix.WARM_UP: (
-        "Nothing, but waiting; next time roll replicas one by one, and let each answer its tenants' prefixes before it "
+        "Wait; next time, restart replicas one by one, and warm each up with its tenants' prefixes before it "
         "takes traffic."
     ),
     Fix.LESS_BEFORE_TEXT: (

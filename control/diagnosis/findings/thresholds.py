@@ -20,9 +20,8 @@ from control.diagnosis.findings.rules import (
     slow_replica,
 )
 
-_MISSED = (
-    f"or more requests beyond the objective than its target allows (by chance less than once in {1 / CHANCE:,.0f})"
-)
+_MISSED = "or more requests beyond the objective than its target allows (by chance in less than one case of "
+f"{1 / CHANCE:,.0f})"
 
 
 def _grown(share: Share) -> str:

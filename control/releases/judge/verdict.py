@@ -60,10 +60,10 @@ def verdict(state: State, policy: Policy) -> Verdict:
         decision, decided_by, reason = Decision.ROLL_BACK, against, _harm_sentence(against[0])
     elif not missing:
         decision, decided_by = Decision.PROMOTE, most_telling(proof) if policy.is_last(state.stage) else []
-        reason = f"stage {state.stage} has what it needs and nothing speaks against the candidate"
+        reason = f"stage {state.stage} has the evidence it needs, and none is against the candidate"
     elif len(state.units) >= (budget := policy.most_units + state.more_units):
         decision, decided_by = Decision.INCONCLUSIVE, []
-        reason = f"the budget of {budget} sessions is spent and this is still missing: {'; '.join(missing)}"
+        reason = f"the budget of {budget} sessions is spent; still missing: {'; '.join(missing)}"
     else:
         decision, decided_by, reason = Decision.WAIT, [], f"missing: {'; '.join(missing)}"
     return Verdict(

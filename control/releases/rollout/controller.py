@@ -90,7 +90,7 @@ class Controller:
             except Exception:
                 if connection.is_closed():
                     raise
-                logger.exception("release %s: a step failed, and is tried again", release_id)
+                logger.exception("release %s: a step failed; retrying", release_id)
                 continue
             if moved is not None:
                 taken += 1
@@ -144,12 +144,12 @@ class Controller:
         )
         if not ttft_ms:
             missing = f"the pool {release.baseline_pool!r} answered nothing for {release.model!r} in {days} days"
-            await store.tell(connection, release, f"it waits to begin: {missing}")
+            await store.tell(connection, release, f"waiting to begin: {missing}")
             return None
         try:
             thresholds = thresholds_of(policy, ttft_ms, itl_ms)
         except ValueError as error:
-            await store.tell(connection, release, f"it waits to begin: {error}")
+            await store.tell(connection, release, f"waiting to begin: {error}")
             return None
         return await store.step(
             connection,
@@ -241,14 +241,14 @@ class Controller:
         event, reason = event_if_running(release, state, verdict), verdict.reason
         if event is Event.ADVANCE:  # the judge counts stages that serve customers, people from 1
             at = f"stage {release.stage + 1} of {len(release.stages)} ({100 * release.share:.4g} %)"
-            reason = f"{at} has what it needs and nothing speaks against the candidate"
+            reason = f"{at} has the evidence it needs, and none is against the candidate"
         if release.in_shadow and event is not Event.FAIL:
             missing = await gathered.slices_wait_for(connection, release, state)
             if lacking := lacking_copies(release, state):
                 missing = f"{lacking} more copies of requests that both sides answered"
-            reason = f"missing: {missing}" if missing else "the shadow stage has what it needs"
+            reason = f"missing: {missing}" if missing else "the shadow stage has the evidence it needs"
         if (held := event_of(release, state, verdict)) is not event:
-            reason = f"it is held; otherwise: {reason}"
+            reason = f"held; otherwise: {reason}"
         return held, reason
 
     async def _known(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> Known:

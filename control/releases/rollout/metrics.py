@@ -36,7 +36,7 @@ class ReleaseMetrics:
         )
         self._began = Gauge(
             "slipstream_release_stage_began_timestamp_seconds",
-            "Since when a model's running release is in its stage, in seconds since 1970, by its state: waiting,"
+            "When a model's running release entered its stage, in seconds since 1970, by its state: waiting,"
             " running, held.",
             ["model", "state"],
             registry=registry,

@@ -26,7 +26,7 @@ def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
     least = policy.least_units[found.stage]
     for arm, units in (("candidate", found.candidate_units), ("control", found.control_units)):
         if units < least:
-            after = _after((least - units) * elapsed_s / units) if units else "none came so far"
+            after = _after((least - units) * elapsed_s / units) if units else "none so far"
             yield f"{least - units:,} more sessions of the {arm} ({units:,} of {least:,} in this stage): {after}"
     if not policy.is_last(found.stage):
         return
@@ -111,8 +111,8 @@ def _lacking(one: Evidence, sessions: int, pace: float, margin: float) -> str:
     if one.metric not in ("ttft", "itl"):
         more = least_good(one, sessions, margin)
         return (
-            f"nothing speaks for it so far; about {more:,} more sessions of both arms, if no first request of theirs "
-            f"has the fault; {_paced(more, pace)}"
+            f"there is no evidence for it so far; about {more:,} more sessions of both arms, if none of their "
+            f"first requests has the fault; {_paced(more, pace)}"
         )
     coins = least_coins(one)
     if one.control and sessions:
@@ -121,8 +121,8 @@ def _lacking(one: Evidence, sessions: int, pace: float, margin: float) -> str:
     else:
         taken = "the control had none so far"
     return (
-        f"nothing speaks for it so far; {coins:,} more slow sessions of the control, if no more of the candidate's is "
-        f"slow: {taken}. If it does not grow, hold the release or roll it back"
+        f"there is no evidence for it so far; {coins:,} more slow sessions of the control, if no further session "
+        f"of the candidate is slow: {taken}. If the evidence does not grow, hold the release or roll it back"
     )
 
 

@@ -84,7 +84,7 @@ class GgufCheckpoint(Weights):
         except OSError as error:
             raise ConfigError(f"{self._path}: cannot be read: {error.strerror}") from None
         if stored.size != place.size_bytes:
-            raise ConfigError(f"{self._path}: not a whole GGUF file; fetch it again")
+            raise ConfigError(f"{self._path}: not a complete GGUF file; fetch it again")
         library = self._library
         kind = library.GGMLQuantizationType[place.made.name]
         numbers: np.ndarray = library.quants.dequantize(stored.reshape(*place.shape[:-1], width), kind)

@@ -105,8 +105,8 @@ class Recovery:
             except (SlipstreamError, OSError, TimeoutError) as error:
                 reason: object = error
             except Exception:
-                logger.exception("asking %s about %s failed", placed.url, placed.request_id)
+                logger.exception("asking %s for the usage of %s failed", placed.url, placed.request_id)
                 return None
-            logger.info("engine %s does not say yet what %s used: %s", placed.url, placed.request_id, reason)
+            logger.info("engine %s does not report the usage of %s yet: %s", placed.url, placed.request_id, reason)
             await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline_s - time.monotonic())))
         return None

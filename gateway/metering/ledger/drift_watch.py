@@ -47,7 +47,7 @@ class DriftWatch:
             async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
                 prompt, completion, wrong = await connection.fetchrow(FOUND)
         except FAILURES as error:
-            logger.info("what the checks of the ledger found is not known: %r", error)
+            logger.info("the results of the ledger's checks are unknown: %r", error)
             return
         self._metrics.drift_tokens.labels("prompt").set(prompt)
         self._metrics.drift_tokens.labels("completion").set(completion)

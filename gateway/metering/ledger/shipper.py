@@ -78,7 +78,7 @@ class Shipper:
                     self._position = end
                     await self._journal.advance(end, len(rows))
             except Exception:  # whatever it is: shipping must not end
-                logger.exception("journal %s: cannot be read back; tried again", self._journal.instance)
+                logger.exception("journal %s: cannot be read back; retrying", self._journal.instance)
                 await asyncio.sleep(self._config.probe_interval_s)
                 continue
             self._metrics.backlog_rows.set(self._journal.backlog_rows)
@@ -116,7 +116,7 @@ class Shipper:
                     return
             except Exception as error:  # whatever it is: the rows are still here
                 if not attempt:
-                    logger.warning("ledger: %d rows not shipped, tried again: %s", len(rows), in_words(error))
+                    logger.warning("ledger: %d rows not shipped, retrying: %s", len(rows), in_words(error))
             self._metrics.ship_errors.inc()
             await asyncio.sleep(backoff.next_s())
 

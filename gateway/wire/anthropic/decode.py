@@ -54,7 +54,7 @@ class BodyDecoder:
             raise self._by_tool_type(error, body) from None
         if isinstance(request.messages[-1], AssistantTurn):
             raise InvalidField(
-                "The last message is the assistant's. The beginning of an answer cannot be given here: the "
+                "The last message has the role 'assistant'. A response cannot be prefilled here: the "
                 "conversation must end with a message of the user.",
                 param=f"messages[{len(request.messages) - 1}].role",
             )

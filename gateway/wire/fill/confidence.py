@@ -61,7 +61,7 @@ class Confidence:
                 # a logarithm above 0 is no probability's, and e to that power may overflow
                 self._values.append(None if value is None else float(value) if value < 0 else 0.0)
         except (TypeError, ValueError, OverflowError) as error:
-            raise EngineFailed("The engine's log probabilities are no numbers.", detail=str(error)) from None
+            raise EngineFailed("The engine's log probabilities are not numbers.", detail=str(error)) from None
 
     def mean(self, characters: int) -> float | None:
         """Mean over the tokens within the first `characters`; None: none is known."""

@@ -47,7 +47,7 @@ async def _continued(
 ) -> Prepared:
     """A text without a gap: it is neither cut nor trimmed."""
     if asked.min_confidence:
-        raise InvalidField("'min_confidence' is for gaps, and the prompt is none.", param="min_confidence")
+        raise InvalidField("'min_confidence' is for gaps, and the prompt has none.", param="min_confidence")
     prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
     counted = await counted_texts(TextPrompt((prompt,)), target, caller.organization_id)
     wanted = predict(asked)

@@ -61,8 +61,8 @@ REFUSALS = {
     403: "The key lacks the scope, its project lacks access to the model, or the tenant is disabled.",
     404: "No such model.",
     413: "The body, or one of its lists, is too large.",
-    429: "A limit of yours, or of connections: `error.code` says which, `Retry-After` when it frees.",
-    502: "The engine broke off before it began to answer.",
+    429: "One of your limits, or the limit of connections: `error.code` names it, `Retry-After` says when to retry.",
+    502: "The engine failed before its response began.",
     503: "Our load, not your limit: try again after `Retry-After`.",
     504: "The engine did not answer in time.",
 }

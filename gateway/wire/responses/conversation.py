@@ -247,7 +247,9 @@ def _plain(part: Part, path: str) -> str:
     if isinstance(part, InputText | OutputText):
         return part.text
     kind = "refusal" if isinstance(part, Refusal) else "input_image"
-    raise InvalidField(f"Invalid value for '{path}.type': {kind!r} cannot stand here; send text.", param=f"{path}.type")
+    raise InvalidField(
+        f"Invalid value for '{path}.type': {kind!r} is not allowed here; send text.", param=f"{path}.type"
+    )
 
 
 def _text(content: str | list[Part], path: str) -> str:

@@ -104,7 +104,7 @@ def _require_available(request: CountedRequest) -> None:
             param="conversation",
         )
     if request.truncation == "auto":
-        raise _unavailable("truncation", "auto", "no prompt is cut here. Leave it out, and shorten 'input'")
+        raise _unavailable("truncation", "auto", "prompts are not truncated here. Leave it out, and shorten 'input'")
     if isinstance(request, ResponsesRequest) and request.background:
         _require_retrievable(request)
 

@@ -24,7 +24,8 @@ BOARD = Board(
     panels=(
         Panel(
             title="Sequences",
-            description="Running, and waiting in the engine's own queue. Where it queues, the router cannot choose.",
+            description="Running, and waiting in the engine's own queue. Requests queued there are beyond the "
+            "router's choice.",
             unit="short",
             queries=(
                 _gauge("num_running_reqs", "{{instance}} running"),
@@ -42,8 +43,8 @@ BOARD = Board(
         ),
         Panel(
             title="Retracted",
-            description="Sequences a second whose memory was taken away and which are computed again. Anything but 0"
-            " is to be looked at before all else.",
+            description="Sequences a second whose memory was taken away and which are computed again. Investigate "
+            "any value above 0 first.",
             unit="ops",
             queries=(_rate("num_retracted_requests_total"),),
             alerts=("engines/SequencesAreRetracted",),

@@ -94,7 +94,7 @@ BOARD = Board(
                     "level",
                     "counter",
                     where='counter!=""',
-                    quiet="nobody met a limit",
+                    quiet="no limit was reached",
                 ),
             ),
         ),
@@ -111,7 +111,7 @@ BOARD = Board(
         ),
         Panel(
             title="Time to reserve",
-            description="Time to an answer about a reservation.",
+            description="Time to decide a reservation.",
             unit="s",
             queries=quantiles("slipstream_limits_reserve_seconds", of=(0.5, 0.99)),
             alerts=("limits/LimitsWithoutValkey",),

@@ -63,8 +63,8 @@ BOARD = Board(
         ),
         Panel(
             title="Shed",
-            description="Part of the asks that the router refused, over about the last 2,000, by tier, and what it"
-            " should stay below.",
+            description="Share of lease requests that the router refused, over about the last 2,000, by tier, and its "
+            "upper objective.",
             unit="percentunit",
             queries=(
                 Query("max by (tier) (slipstream_router_shed_ratio)", "{{tier}}"),
@@ -111,7 +111,7 @@ BOARD = Board(
         ),
         Panel(
             title="Time per output token",
-            description="Mean time of an answer's tokens behind its first one, by tier.",
+            description="Mean time per token of a response after its first one, by tier.",
             unit="s",
             queries=quantiles("slipstream_time_per_output_token_seconds", "tier"),
             alerts=("latency/DecodeIsSlow",),
@@ -131,7 +131,7 @@ BOARD = Board(
         ),
         Panel(
             title="Running and queued",
-            description="Requests being served by gateways, and asks that wait at the router for a place.",
+            description="Requests being served by gateways, and lease requests that wait at the router for a slot.",
             unit="short",
             queries=(
                 Query("sum by (tier) (slipstream_active_requests)", "{{tier}} running"),

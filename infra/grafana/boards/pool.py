@@ -28,7 +28,7 @@ BOARD = Board(
         ),
         Panel(
             title="Queued",
-            description="Asks that wait at the router for a place.",
+            description="Lease requests that wait at the router for a slot.",
             unit="short",
             queries=(Query(f"sum by (pool) (slipstream_router_queued{{{POOL}}})", "{{pool}}"),),
             alerts=("requests/RequestsAreShed", "latency/FirstTokenWaitsInQueue"),
@@ -75,7 +75,7 @@ BOARD = Board(
         Panel(
             title="Inside the engine",
             description="95th percentile of the time that requests waited in their engine, of the time their prompt"
-            " took, and of the time their schema was compiled where one was, of engines that tell.",
+            " took, and of the time their schema was compiled where one was, of engines that report them.",
             unit="s",
             queries=(
                 *quantiles("slipstream_engine_queue_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} queue"),
@@ -95,8 +95,8 @@ BOARD = Board(
         ),
         Panel(
             title="Retracted",
-            description="Requests a second that engines threw out of memory, to compute them again. Anything but 0 is"
-            " to be looked at before all else.",
+            description="Requests a second that engines evicted from memory, to compute them again. Investigate "
+            "any value above 0 first.",
             unit="ops",
             queries=(
                 rate("slipstream_router_retractions_total", "pool", where=POOL),
@@ -105,7 +105,7 @@ BOARD = Board(
                     "pool",
                     where=POOL,
                     legend="{{pool}} by its engines' pages",
-                    quiet="no engine of it has such a page",
+                    quiet="no engine of the pool has such a page",
                 ),
             ),
             alerts=("engines/SequencesAreRetracted",),
@@ -119,7 +119,7 @@ BOARD = Board(
         ),
         Panel(
             title="Cached tokens",
-            description="Prompt tokens a second that engines said were cached, and those that the router expected.",
+            description="Prompt tokens a second that engines reported as cached, and those that the router expected.",
             unit="short",
             queries=(
                 rate("slipstream_router_reported_cached_tokens_total", "pool", where=POOL, legend="{{pool}} reported"),
@@ -149,21 +149,21 @@ BOARD = Board(
         ),
         Panel(
             title="Drafts that were right",
-            description="Part of the tokens guessed ahead, of engines whose load reports tell of it (TensorRT-LLM); the"
-            " others tell with each answer, by model.",
+            description="Share of drafted tokens that were accepted, of engines whose load reports count drafts "
+            "(TensorRT-LLM); others report drafts with each response, by model.",
             unit="percentunit",
             queries=(
                 share(
                     f"slipstream_router_accepted_draft_tokens_total{{{POOL}}}",
                     f"slipstream_router_draft_tokens_total{{{POOL}}}",
                     "pool",
-                    quiet="no engine of it tells of drafts with its load",
+                    quiet="no engine of the pool reports drafts with its load",
                 ),
             ),
         ),
         Panel(
             title="Prompt blocks",
-            description="Blocks of prompts that the router takes each replica to have cached.",
+            description="Prompt blocks that the router assumes each replica to have cached.",
             unit="short",
             queries=(Query(f"slipstream_router_prefix_blocks{{{POOL}}}", "{{replica}}"),),
         ),
@@ -198,8 +198,8 @@ BOARD = Board(
         ),
         Panel(
             title="Requests beyond ours",
-            description="Requests that engines report beyond the router's leases: somebody uses them past the"
-            " gateways.",
+            description="Requests that engines report beyond the router's leases: another client bypasses the "
+            "gateways.",
             unit="short",
             queries=(Query(f"slipstream_router_foreign_requests{{{POOL}}}", "{{replica}}"),),
         ),

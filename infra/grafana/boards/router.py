@@ -12,8 +12,8 @@ BOARD = Board(
     panels=(
         Panel(
             title="Asks",
-            description="Asks answered a second by tier, those of them that were refused, and of these the ones whose"
-            " organization asked for more than its share; beside them refusals of what is offline.",
+            description="Lease requests answered a second by tier, those that were refused, those refused "
+            "beyond their organization's share, and refusals of the class offline.",
             unit="reqps",
             queries=(
                 rate("slipstream_router_asks_total", "tier"),
@@ -25,14 +25,14 @@ BOARD = Board(
         ),
         Panel(
             title="Shed by reason",
-            description="Asks refused a second, by error code and reason.",
+            description="Lease requests refused a second, by error code and reason.",
             unit="reqps",
             queries=(rate("slipstream_router_sheds_total", "code", "reason", quiet="nothing was refused"),),
             alerts=("requests/RequestsAreShed",),
         ),
         Panel(
             title="Shed",
-            description="Part of the asks refused, over about the last 2,000, by tier, and what it should stay below.",
+            description="Share of lease requests refused, over about the last 2,000, by tier, and its upper objective.",
             unit="percentunit",
             queries=(
                 Query("slipstream_router_shed_ratio", "{{tier}}"),
@@ -42,14 +42,14 @@ BOARD = Board(
         ),
         Panel(
             title="Time in the queue",
-            description="Time that granted asks spent waiting for a place.",
+            description="Time that granted lease requests waited for a slot.",
             unit="s",
             queries=quantiles("slipstream_router_queue_seconds"),
             alerts=("latency/FirstTokenWaitsInQueue",),
         ),
         Panel(
             title="Time to decide",
-            description="Time to decide one ask, without reading and writing messages.",
+            description="Time to decide one lease request, without reading and writing messages.",
             unit="s",
             queries=quantiles("slipstream_router_decision_seconds", of=(0.5, 0.99)),
         ),
@@ -70,8 +70,8 @@ BOARD = Board(
         ),
         Panel(
             title="Breakers and probes",
-            description="1 while a replica's breaker keeps requests away, and trial generations that the router asks"
-            " of replicas where requests failed, a second.",
+            description="1 while a replica's breaker keeps requests away, and trial generations that the router sends "
+            "to replicas where requests failed, a second.",
             unit="short",
             queries=(
                 Query("slipstream_router_breaker_open", "{{replica}} open"),
@@ -92,7 +92,7 @@ BOARD = Board(
         ),
         Panel(
             title="Processor",
-            description="The part of one processor that the router uses; near 1 it is too slow for what is asked.",
+            description="The part of one processor that the router uses; near 1 it is too slow for the load.",
             unit="percentunit",
             queries=(
                 Query('rate(process_cpu_seconds_total{job="slipstream-router"}[$__rate_interval])', "{{instance}}"),

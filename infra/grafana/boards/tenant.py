@@ -81,15 +81,15 @@ BOARD = Board(
         ),
         Panel(
             title="Good tokens",
-            description="Generated tokens of requests that kept all their objectives: what is worth its money.",
+            description="Generated tokens of requests that kept all their objectives.",
             unit="short",
             queries=_by_interval("minute", "slo_minutes", "sum(good_tokens) AS tokens"),
             stacked=True,
         ),
         Panel(
             title="Refused and failed",
-            description="Requests that failed or were turned away for lack of room, those of them that were turned away"
-            " while the tenant asked for more than its share, and requests that met a limit of theirs.",
+            description="Requests that failed or were turned away for lack of room, those turned away while the "
+            "tenant requested more than its share, and requests that met a limit of theirs.",
             unit="short",
             queries=_by_interval(
                 "minute",

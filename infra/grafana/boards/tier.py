@@ -41,7 +41,7 @@ BOARD = Board(
         ),
         Panel(
             title="Time per output token",
-            description="Mean time of an answer's tokens behind its first one. With the time to first token these are"
+            description="Mean time per token of a response after its first one. With the time to first token these are"
             " the two numbers of a promise; neither says anything about the other.",
             unit="s",
             queries=quantiles("slipstream_time_per_output_token_seconds", "tier", where=CHOSEN),
@@ -65,7 +65,7 @@ BOARD = Board(
         Panel(
             title="Longest gap",
             description="An answer's longest time between two arrivals of the engine's tokens, stalls of the client"
-            " aside: what a reader feels as a jerk.",
+            " aside: a reader sees it as a stutter.",
             unit="s",
             queries=quantiles("slipstream_longest_gap_seconds", "tier", where=CHOSEN, of=(0.5, 0.99)),
             alerts=("latency/DecodeIsSlow", "engines/SequencesAreRetracted"),
@@ -110,8 +110,9 @@ BOARD = Board(
         ),
         Panel(
             title="Shed beyond a share",
-            description="Requests of the last 28 days that were refused for lack of room while their organization asked"
-            " for more than its share. They are no part of the budget; `slipstream diagnose` says whose they are.",
+            description="Requests of the last 28 days that were refused for lack of room while their "
+            "organization requested "
+            "more than its share. They are no part of the budget; `slipstream diagnose` says whose they are.",
             unit="short",
             queries=(
                 Query(
@@ -166,7 +167,7 @@ BOARD = Board(
         ),
         Panel(
             title="Shed",
-            description="Part of the asks that the router refused.",
+            description="Share of lease requests that the router refused.",
             unit="percentunit",
             queries=(
                 share(f"slipstream_router_refusals_total{{{TIER}}}", f"slipstream_router_asks_total{{{TIER}}}", "tier"),
@@ -180,12 +181,12 @@ BOARD = Board(
             unit="reqps",
             queries=(
                 rate("slipstream_superseded_total", "stage", legend="superseded in {{stage}}", quiet="nobody typed on"),
-                rate("slipstream_generations_reused_total", "kind", quiet="no gap was asked for twice"),
+                rate("slipstream_generations_reused_total", "kind", quiet="no gap was requested twice"),
             ),
         ),
         Panel(
             title="Time to stop an engine",
-            description="From when nobody waited for an answer any more until its engine had confirmed the stop, by"
+            description="From the moment when no client waited for a response until its engine confirmed the stop, by"
             " cause.",
             unit="s",
             queries=quantiles("slipstream_abort_seconds", "cause", of=(0.5, 0.99), quiet="nobody left"),
@@ -201,7 +202,7 @@ BOARD = Board(
             title="Computed ahead",
             description="Next lines computed while replicas were idle, a second, by what became of them.",
             unit="ops",
-            queries=(rate("slipstream_warm_ups_total", "outcome", quiet="nobody has typed to a line's end"),),
+            queries=(rate("slipstream_warm_ups_total", "outcome", quiet="no user has typed to the end of a line"),),
         ),
         Panel(
             title="Copied to candidates",

@@ -9,10 +9,10 @@ CHECK = "certificate"
 UNTRUSTED = "certificate_untrusted"
 SOON_DAYS = 14.0
 """Automatic renewal replaces certificates a month before their end."""
-FIX_EXPIRY = "Renew it, and see why that was not done by itself (certbot renews 30 days before the end)."
+FIX_EXPIRY = "Renew it, and find out why it was not renewed automatically (certbot renews 30 days before the end)."
 FIX_TRUST = (
-    "A certificate of an authority that clients know, for this name, with its intermediate certificates in the file; "
-    "for an authority of your own give clients (and this command: --ca-file) its certificate."
+    "Use a certificate for this name from an authority that clients trust, with its intermediate certificates in "
+    "the file; for an authority of your own give clients (and this command: --ca-file) its certificate."
 )
 
 

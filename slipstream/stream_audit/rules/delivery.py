@@ -15,7 +15,7 @@ FIXES = {
         "are compressed, `gzip off;` too. CDNs and WAFs: no response inspection or caching for text/event-stream."
     ),
     Pattern.FLUSHED_BY_TIME: (
-        "Something passes events on by a timer. Caddy and Go's ReverseProxy: `flush_interval -1`; Apache: "
+        "A hop forwards events on a timer. Caddy and Go's ReverseProxy: `flush_interval -1`; Apache: "
         "`flushpackets=on` and `flushwait=10` at most on ProxyPass; Envoy filters, meshes: no response buffering."
     ),
     Pattern.NAGLE: (
@@ -24,8 +24,8 @@ FIXES = {
         "proxies set TCP_NODELAY on both sockets."
     ),
     Pattern.JOINED: (
-        "Run the audit from other places, nearest to the gateway first: where events begin to join is the hop to look "
-        "at. Lost packets (a bad wireless link, `ss -ti` shows retransmissions) do it, too."
+        "Run the audit from other places, nearest to the gateway first: check the hop at which events begin to "
+        "join. Lost packets (a bad wireless link, `ss -ti` shows retransmissions) do it, too."
     ),
 }
 

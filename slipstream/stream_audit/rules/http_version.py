@@ -10,7 +10,7 @@ FIX_UPSTREAM = (
     'nginx (whose default it is before 1.29.7): `proxy_http_version 1.1;` and `proxy_set_header Connection "";` in the '
     "location, and `keepalive 64;` in the upstream."
 )
-FIX_CLIENT = "Whatever the client connects to answers in HTTP/1.0; it must speak HTTP/1.1 or newer."
+FIX_CLIENT = "The server that the client connects to answers in HTTP/1.0; it must speak HTTP/1.1 or newer."
 
 
 def judge(measured: Measured) -> Verdict:
@@ -23,8 +23,8 @@ def judge(measured: Measured) -> Verdict:
         return finding(
             CHECK,
             "http_1_0_upstream",
-            f"The gateway was asked in HTTP/1.0 by {old} of {len(openings)} requests, which left in HTTP/1.1: each "
-            "needs a connection of its own, and a stream that breaks off looks like one that ended.",
+            f"{old} of {len(openings)} requests reached the gateway in HTTP/1.0, though they left in HTTP/1.1: each "
+            "needs its own connection, and a stream that breaks off looks like one that ended.",
             FIX_UPSTREAM,
         )
     answers = [stream.http_version for stream in measured.streams]

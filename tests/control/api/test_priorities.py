@@ -52,7 +52,7 @@ async def test_an_organizations_own_class_is_the_deployments_and_within_it_its_o
     refused = await owner.ask("PUT", project, interactive)
     assert (refused.status, refused.body["error"]["param"]) == (400, "service_class")
     assert (
-        "'interactive' is above what the organization has in the tier chat, 'standard'"
+        "'interactive' is above the class of the organization in the tier chat, 'standard'"
         in refused.body["error"]["message"]
     )
     assert (await operator.ask("PUT", f"{organization}/chat", interactive)).status == 200

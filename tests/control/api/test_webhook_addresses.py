@@ -153,7 +153,7 @@ async def test_a_name_that_leads_inside_is_refused_even_if_only_partly(
     answering(monkeypatch, addresses)
     async with Sender(WebhooksConfig()) as sender:
         outcome = await sender.send("https://innocent.example/", b"{}", {})
-    assert "innocent.example leads to is not an address of the public internet" in str(outcome.error)
+    assert "innocent.example does not lead to an address of the public internet" in str(outcome.error)
     assert not [address for address in addresses if address in str(outcome.error)], "what our name servers know is ours"
 
 

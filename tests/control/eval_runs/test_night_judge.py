@@ -359,7 +359,11 @@ LAST = ModelNight(
         (PLAN, [LAST], []),
         (PLAN, [], ["m: no nightly run has started yet"]),
         (msgspec.structs.replace(PLAN, previous_at=None), [], []),
-        (msgspec.structs.replace(PLAN, schedule=""), [LAST], ["evals.schedule is empty, so no night is asked; "]),
+        (
+            msgspec.structs.replace(PLAN, schedule=""),
+            [LAST],
+            ["evals.schedule is empty, so no nightly run is scheduled; "],
+        ),
         (msgspec.structs.replace(PLAN, slices={}), [LAST], ["no model has slices, so there is nothing to ask"]),
         (
             msgspec.structs.replace(PLAN, reported_at=NOW - timedelta(hours=1)),
@@ -369,7 +373,7 @@ LAST = ModelNight(
         (
             PLAN,
             [msgspec.structs.replace(LAST, night=date(2026, 11, 26))],
-            ["m: the night of 2026-11-28 was left out: no worker of the queue `evals` ran at 02:00 UTC"],
+            ["m: the night of 2026-11-28 was skipped: no worker of the queue `evals` ran at 02:00 UTC"],
         ),
         (
             PLAN,

@@ -284,7 +284,7 @@ async def test_what_cannot_be_answered_fails_with_a_sentence_and_keeps_what_was(
     async with gateway(answer) as asked, working(runner_of(module_postgres_url, asked, config)):
         run = await ended(connection, store.run, refused)
         assert (run.status, run.answered) == (Status.FAILED, 3)
-        assert "refuses an item of one on whichever pool the router chooses (old is the model's own): HTTP" in run.error
+        assert "refuses an item of one on the pool that the router chooses (old is the model's own): HTTP" in run.error
         assert "403, model_not_allowed: no (`slipstream requests show req_103` shows more)" in run.error
         run = await ended(connection, store.run, unknown)
         assert (run.status, run.error) == (Status.FAILED, "There is no pool 'nowhere'; pools: old, new.")

@@ -169,7 +169,7 @@ async def test_a_model_has_one_release_at_a_time(database: asyncpg.Connection) -
 async def test_a_release_does_not_go_on_in_a_fleet_that_another_hand_has_changed(database: asyncpg.Connection) -> None:
     release = await step(database, await started(database), Event.BEGIN)
     await put_fleet(database)
-    with pytest.raises(Conflict, match="split was changed by another hand"):
+    with pytest.raises(Conflict, match="split was changed outside the release"):
         await step(database, release, Event.ADVANCE)
     release = await step(database, release, Event.LOST)
     assert release.state is State.ROLLED_BACK

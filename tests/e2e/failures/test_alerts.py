@@ -33,7 +33,7 @@ CAUSES = alert_causes.CAUSES | causes_by_customers.CAUSES | causes_in_releases.C
 DISK_BYTES = 250_000_000
 ELSEWHERE = {
     # alert: how its cause is made, below or in test_engine_alerts.py, on a deployment of its own
-    "SlipstreamProcessKeepsRestarting": "a process that dies again and again",
+    "SlipstreamProcessKeepsRestarting": "a process that keeps restarting",
     "JournalCannotBeWritten": "a full disk",
     "KvMemoryNearlyFull": "long prompts that nobody routes",
     "SequencesAreRetracted": "long prompts that nobody routes",

@@ -63,7 +63,7 @@ def test_fields_that_a_family_leaves_out_are_its_own(tmp_path: Path) -> None:
     ("config", "said"),
     [
         ({**LLAMA, "architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM cannot be planned"),
-        ({**LLAMA, "hidden_size": 0}, "no configuration of a decoder"),
+        ({**LLAMA, "hidden_size": 0}, "not the configuration of a decoder"),
         ({"architectures": ["LlamaForCausalLM"]}, "vocab_size"),
     ],
 )

@@ -68,7 +68,7 @@ def test_swapped_neighbours_are_noticed(left: int) -> None:
     [
         ("", "not a Slipstream API key. Keys of this deployment start with sk-slip-"),
         ("sk-1234", "not a Slipstream API key. Keys of this deployment start with sk-slip-"),
-        ("sk-proj-abcdef", r"a key of OpenAI's \(sk-proj-…\), which opens nothing here. Keys .* start with sk-slip-"),
+        ("sk-proj-abcdef", r"a key of OpenAI's \(sk-proj-…\), which is not valid here. Keys .* start with sk-slip-"),
         ("sk-ant-api03-abcdef", r"a key of Anthropic's \(sk-ant-…\)"),
         (PREFIX, "46 characters, this one has 8"),
         (PREFIX + "a" * 39, "this one has 47"),

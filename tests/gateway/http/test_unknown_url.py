@@ -18,7 +18,7 @@ COMPLETIONS = "Did you mean POST /v1/completions?"
 MODELS = "Did you mean GET /v1/models?"
 MESSAGES = "Did you mean POST /v1/messages?"
 ANTHROPIC_BASE = "The base URL of Anthropic's clients is this address without /v1."
-BASE = "A client's base URL is this address and /v1, no more and no less."
+BASE = "A client's base URL is this address and exactly /v1."
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
     "POST /v1/messages, POST /v1/messages/count_tokens, POST /tokenize, POST /v1/embeddings, POST /v1/rerank, "
@@ -75,7 +75,7 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/messages", f"{MESSAGES} {BASE}"),
         ("/api/generate", f"Ollama's own API is not served here. {LIST}"),
         ("/v1/something", LIST),
-        ("/something", "GET / says what this address serves."),
+        ("/something", "GET / lists the APIs at this address."),
         ("/admin/organizations", APART),
         ("/v1/admin/v1/organizations", APART),
         ("/console/", APART),

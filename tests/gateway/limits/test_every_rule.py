@@ -198,10 +198,11 @@ def test_a_refusal_says_how_far_a_lowered_limit_is_passed(store: AnyStore) -> No
             (counter,) = counters_of(RateState(plan, decided.left, decided.now_ms))
             assert (counter.remaining, counter.used) == (0, {50: 80, 2: 4, 250_000: 800_000}[counter.limit])
     assert said == [
-        "Limit of this key reached: 50 tokens per day, and 80 are used or held by requests that run; this request may "
+        "Limit of this key reached: 50 tokens per day, and 80 are used or reserved by running requests; this "
+        "request may "
         "use up to 1. Try again in 1s.",
         "4 requests of this key are running, its limit is 2. Try again when 3 have ended.",
-        "Budget of this key reached: 0.25 EUR a month (UTC), and 0.8 EUR is spent or held back for requests that run; "
+        "Budget of this key reached: 0.25 EUR a month (UTC), and 0.8 EUR is spent or reserved for running requests; "
         "this one may cost up to 0.000001 EUR (prompt and largest possible output). Try again in 1s.",
     ]
 

@@ -86,7 +86,8 @@ async def test_waiting_for_the_running_or_for_the_month(store: AnyStore, make_li
     assert caught.value.limit.frees_at[8:] == "01T00:00:00Z"
     assert caught.value.message == (
         "Budget of your organization reached: 0.0001 USD a month (UTC), of which 0.000005 USD is neither spent nor "
-        "held back for requests that run; this one may cost up to 0.00001 USD (prompt and largest possible output). "
+        "reserved for running requests; this one may cost up to 0.00001 USD (prompt and largest "
+        "possible output). "
         f"Try again after {caught.value.limit.frees_at}."
     )
     await platform.reserve(gateway, levels, 5)

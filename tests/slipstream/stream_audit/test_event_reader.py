@@ -44,7 +44,7 @@ def test_events_are_the_same_wherever_their_bytes_are_cut(cuts: list[int]) -> No
     [
         (b"data: {}\n\n", "cannot be read"),
         (b"data: hello\n\n", "cannot be read"),
-        (framed(1, None), "event 0 did not come, 1 came in its place"),
+        (framed(1, None), "event 0 is missing; 1 arrived instead"),
         (b"data: " + b"x" * MOST_LINE_BYTES, "no audit stream"),
     ],
 )

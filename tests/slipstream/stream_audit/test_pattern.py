@@ -135,4 +135,4 @@ def test_a_gateway_too_busy_to_keep_its_pace_is_not_measured_by() -> None:
     late = stream(direct, PLAN.fast_events, 3 * PLAN.fast_interval_ms, 1)
     verdict = delivery.judge(measured(fast=msgspec.structs.replace(late, interval_ms=PLAN.fast_interval_ms)))
     assert verdict.outcome is Outcome.NOT_ENOUGH_EVIDENCE
-    assert "it is too busy to measure by" in verdict.evidence
+    assert "it is too busy for a measurement" in verdict.evidence

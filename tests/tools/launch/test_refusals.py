@@ -177,7 +177,7 @@ def test_more_requests_at_once_than_memory_holds_are_told_with_the_arithmetic() 
 
 
 def test_drafting_must_be_described() -> None:
-    with pytest.raises(ConfigError, match="it is not said how"):
+    with pytest.raises(ConfigError, match="the settings do not say how"):
         rendered(SGLANG, launch_of(), speculation=True)
 
 

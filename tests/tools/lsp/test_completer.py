@@ -106,7 +106,7 @@ async def test_a_long_wait_is_kept_to_in_silence(scripted: ScriptedGateway) -> N
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (200, "<html>", "POST {url}/v1/completions was not answered as an API does"),
+        (200, "<html>", "POST {url}/v1/completions did not return the response of an API"),
         (502, "<html>", "POST {url}/v1/completions was answered with status 502"),
         (307, "", "POST {url}/v1/completions was answered with status 307"),
     ],

@@ -190,5 +190,5 @@ async def test_what_evals_ask_is_no_traffic(settings: Path, tmp_path: Path, fres
     result = await run(settings, "--since", "2h", "--export", str(trace), "--json")
     (found,) = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
     assert (found["organization_id"], found["requests"], len(read_trace(trace))) == (ACME, 61, 60)
-    assert "1 that no engine had are left out" in result.stderr
+    assert "1 that reached no engine are left out" in result.stderr
     assert (await run(settings, "--organization", "evals")).stdout == "no requests in this time\n"

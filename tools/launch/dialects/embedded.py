@@ -25,7 +25,7 @@ def render(target: Target) -> LaunchSpec:
         program=("slipstream", "engine"),
         arguments=(*_arguments(target), *extra),
         environment=tuple(_environment(target)),
-        notes=(f"it is asked with the deployment's token: put a copy of {target.token_file} into its data folder",),
+        notes=(f"it requires the deployment's token: put a copy of {target.token_file} into its data folder",),
     )
 
 
@@ -46,7 +46,7 @@ def _environment(target: Target) -> Iterator[Variable]:
     yield _setting("SCHEDULER__MAX_BATCH_TOKENS", str(sizing.chunk_tokens.value), sizing.chunk_tokens.why)
     yield _setting("SCHEDULER__MAX_RUNNING", str(sizing.max_running.value), sizing.max_running.why)
     if target.pool.max_adapters:
-        yield _setting("LORA__MAX_LOADED", str(target.pool.max_adapters), "as many as the router gives it")
+        yield _setting("LORA__MAX_LOADED", str(target.pool.max_adapters), "as many as the router sends it")
         yield _setting("LORA__MAX_RANK", str(target.launch.adapter_rank), "")
     if replica.kv_events:
         port = zmq_port(replica.kv_events, f"pools.{target.pool.name}.replicas.{replica.id}.kv_events")

@@ -62,8 +62,8 @@ def _require_extra(target: Target, arguments: tuple[Argument, ...]) -> None:
     for name in further_options(target.launch):
         if name == "--api-key":
             raise ConfigError(
-                f"{field}: a key never stands on a command line; give the pool's api_key_file or api_key_env",
+                f"{field}: a key never appears on a command line; give the pool's api_key_file or api_key_env",
                 param=field,
             )
         if name in written:
-            raise ConfigError(f"{field}: {name} is written by a setting already; change that one", param=field)
+            raise ConfigError(f"{field}: {name} is already set by another setting; change that one", param=field)

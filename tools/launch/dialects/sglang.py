@@ -109,10 +109,10 @@ def _as_set(target: Target) -> Iterator[Argument]:
 
 def _adapters(target: Target) -> Iterator[Argument]:
     yield Argument("--enable-lora", (), "pools.max_adapters: adapters are loaded while it runs")
-    yield Argument("--max-loaded-loras", (str(target.pool.max_adapters),), "as many as the router gives it")
+    yield Argument("--max-loaded-loras", (str(target.pool.max_adapters),), "as many as the router sends it")
     yield Argument("--max-loras-per-batch", (str(target.adapters_in_batch),), "computed at once")
     yield Argument("--max-lora-rank", (str(target.launch.adapter_rank),))
-    yield Argument("--lora-target-modules", ADAPTED, "before any adapter is there to be asked")
+    yield Argument("--lora-target-modules", ADAPTED, "before any adapter is loaded")
 
 
 def _quantization(target: Target) -> Argument | None:
@@ -249,12 +249,12 @@ def _require_extra(target: Target, arguments: tuple[Argument, ...], options: Kno
     field, extra = f"{target.field}.extra_arguments", further_options(target.launch)
     if "--api-key" in extra or "--admin-api-key" in extra:
         raise ConfigError(
-            f"{field}: a key never stands on a command line; give the pool's api_key_file or api_key_env", param=field
+            f"{field}: a key never appears on a command line; give the pool's api_key_file or api_key_env", param=field
         )
     if "--grpc-port" in extra and read_key(target.pool, target.token_file):
         raise SettingsConflict(
             f"{field}: SGLang's gRPC port checks no key, so SGLang refuses one next to it; leave --grpc-port out, or "
-            "say api_key_required = false where nobody else reaches the engine",
+            "set api_key_required = false if no other client reaches the engine",
             param=field,
         )
     policy = extra.pop("--schedule-policy", "") if target.launch.priorities else ""

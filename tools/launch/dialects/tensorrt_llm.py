@@ -70,7 +70,7 @@ def _entries(target: Target, release: Release) -> Iterator[Entry]:
     yield Entry("max_seq_len", sizing.context_tokens.value, sizing.context_tokens.why)
     yield Entry("enable_chunked_prefill", True, "without it a prompt longer than max_num_tokens is refused")
     if launch.attention == "flashinfer":
-        yield Entry("attn_backend", FLASHINFER, "as set, in the place of its own kernels")
+        yield Entry("attn_backend", FLASHINFER, "as set, instead of its own kernels")
     yield Entry("stream_interval", 1, "every token is an event: no extra pauses")
     yield Entry("enable_iter_perf_stats", True, "the router learns its load from it")
     if release >= SCHEDULED:
@@ -128,13 +128,17 @@ def _speculation(drafts: Drafts, release: Release) -> Iterator[Entry]:
     yield Entry("max_draft_len", drafts.steps.value, drafts.steps.why)
     yield Entry("speculative_model" if new else "speculative_model_dir", config.draft_model)
     if layers := layers_read(Path(config.draft_model)):
-        yield Entry("eagle3_layers_to_capture", list(layers), "those the head was trained with, as its folder says")
+        yield Entry(
+            "eagle3_layers_to_capture", list(layers), "the layers that the head was trained with, as its folder states"
+        )
     if config.topk > 1:
         yield Entry("use_dynamic_tree", True)
         yield Entry("dynamic_tree_max_topK", config.topk)
         yield Entry("max_total_draft_tokens", drafts.tokens - 1, "the one after them is the model's own")
     elif config.adaptive and release >= SCHEDULED:
-        yield Entry("draft_len_schedule", drafts.schedule, "up to this batch so many drafts, beyond the last none")
+        yield Entry(
+            "draft_len_schedule", drafts.schedule, "number of drafts up to this batch; none beyond the last one"
+        )
     elif config.adaptive:
         largest = max(drafts.schedule)
         yield Entry("max_concurrency", largest, "at larger batches drafts cost more than they save")
@@ -181,7 +185,7 @@ def _require_possible(target: Target, release: Release) -> None:
         )
     if launch.attention not in ("auto", "flashinfer"):
         raise ConfigError(
-            f"{target.field}.attention: TensorRT-LLM has kernels of its own in the place of {launch.attention}; set "
+            f"{target.field}.attention: TensorRT-LLM has its own kernels instead of {launch.attention}; set "
             "auto, or flashinfer",
             param=f"{target.field}.attention",
         )

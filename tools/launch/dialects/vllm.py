@@ -18,9 +18,8 @@ from tools.launch.spec import Argument, LaunchSpec, Variable
 from tools.launch.target import Target, zmq_port
 
 ATTENTION = {"fa3": "FLASH_ATTN", "flashinfer": "FLASHINFER", "triton": "TRITON_ATTN"}
-CLOSED = (
-    "a client that leaves is billed the last count it was sent: with the pool's abort_by_id = true, what was generated"
-)
+CLOSED = "a client that disconnects is billed the last count that it was sent; with the pool's abort_by_id = "
+"true, the generated tokens"
 KV_DTYPES = {"fp8": "fp8_e4m3", "bf16": "bfloat16"}
 
 
@@ -30,7 +29,7 @@ def render(target: Target) -> LaunchSpec:
     field = f"{target.field}.extra_arguments"
     if "--api-key" in further_options(target.launch):
         raise ConfigError(
-            f"{field}: a key never stands on a command line; give the pool's api_key_file or api_key_env", param=field
+            f"{field}: a key never appears on a command line; give the pool's api_key_file or api_key_env", param=field
         )
     drafts = target.drafts
     if drafts is not None and drafts.config.algorithm == "eagle3":
@@ -65,18 +64,20 @@ def _arguments(target: Target) -> Iterator[Argument]:
     yield Argument(
         "--enable-prompt-tokens-details", (), "cached tokens in the usage, which are billed at their own price"
     )
-    yield Argument("--enable-per-request-metrics", (), "times in the queue and in prefill, of each answer")
+    yield Argument("--enable-per-request-metrics", (), "times in the queue and in prefill of each response")
     if target.pool.abort_by_id:
         yield Argument("--enable-scale-out", (), "pools.abort_by_id: a client that leaves is billed an exact count")
     if target.pool.max_adapters:
         yield Argument("--enable-lora", (), "pools.max_adapters: adapters are loaded while it runs")
-        yield Argument("--max-cpu-loras", (str(target.pool.max_adapters),), "as many as the router gives it")
+        yield Argument("--max-cpu-loras", (str(target.pool.max_adapters),), "as many as the router sends it")
         yield Argument("--max-loras", (str(target.adapters_in_batch),), "computed at once")
         yield Argument("--max-lora-rank", (str(target.launch.adapter_rank),))
     if replica.kv_events:
         yield Argument("--kv-events-config", (_kv_events(target),), "with * the engine listens and the router connects")
     if (drafts := target.drafts) is not None:
-        yield Argument("--per-request-spec-decode-metrics", ("summary",), "guessed and accepted tokens, of each answer")
+        yield Argument(
+            "--per-request-spec-decode-metrics", ("summary",), "drafted and accepted tokens of each response"
+        )
         yield Argument(
             "--speculative-config", (_speculation(drafts, target.sizing.max_running.value),), drafts.steps.why
         )

@@ -69,7 +69,7 @@ class KnownOptions(msgspec.Struct, frozen=True):
         for name in further:
             if (already := settings.get(self.setting(name))) is not None:
                 raise ConfigError(
-                    f"{field}: {name} would be said twice: a setting writes {already} already; change that one",
+                    f"{field}: {name} would appear twice: a setting writes {already} already; change that one",
                     param=field,
                 )
 

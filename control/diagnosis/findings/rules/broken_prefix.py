@@ -39,7 +39,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     if not broken:
         return Clear(Cause.BROKEN_PREFIX)
     cost = harm(evidence, objectives)
-    others = (f"Of {len(known)} organizations {len(whole)} kept theirs.",) if len(known) > 1 else ()
+    others = (f"Of {len(known)} organizations {len(whole)} kept their cached share.",) if len(known) > 1 else ()
     return Finding(
         cause=Cause.BROKEN_PREFIX,
         phase=Phase.PREFILL,

@@ -83,9 +83,8 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
         if self.first is not None and self.last is not None:
             sentence += f" In the window's first third {self.first:.0%}, in its last {self.last:.0%}."
         if self.reusable is not None and self.reusable_before is not None:
-            sentence += (
-                f" By the prompts alone {self.reusable:.0%} could have been reused; before, {self.reusable_before:.0%}."
-            )
+            could_have = f" Judging by the prompts alone, {self.reusable:.0%} could have been reused"
+            sentence += f"{could_have}; before, {self.reusable_before:.0%}."
         return sentence
 
 

@@ -12,9 +12,9 @@ from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.rules.cached_shares import harm, together
 
 WOULD_NOT_HELP = (
-    WouldNotHelp(Fix.STABLE_PREFIX, "the prompts are as they were: their prefixes are found again"),
+    WouldNotHelp(Fix.STABLE_PREFIX, "the prompts have not changed: their prefixes are found again"),
     WouldNotHelp(Fix.MORE_REPLICAS, "a new replica is as cold"),
-    WouldNotHelp(Fix.MORE_KV_MEMORY, "the memory is there, and empty"),
+    WouldNotHelp(Fix.MORE_KV_MEMORY, "the memory is available, and empty"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
 )
 

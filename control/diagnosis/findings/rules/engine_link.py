@@ -16,7 +16,7 @@ RULE = OnePhase(
     (Fix.REPAIR_ENGINE_LINK,),
     (
         WouldNotHelp(Fix.CHUNKED_PREFILL, "the engine's own prefill is as it was"),
-        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model is not what takes long"),
+        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model is not the slow part"),
     ),
 )
 

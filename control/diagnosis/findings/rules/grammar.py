@@ -24,7 +24,7 @@ RULE = OnePhase(
         WouldNotHelp(Fix.REPAIR_ENGINE_LINK, "the engine has the request, and compiles its schema"),
         WouldNotHelp(Fix.CHUNKED_PREFILL, "the prompt is not computed yet"),
         WouldNotHelp(Fix.PREFIX_CACHING, "the prompt is not computed yet"),
-        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model has no part in it"),
+        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model is not involved"),
     ),
     ("Is it one schema that changes with every request (a date, an id in an enumeration), or many that stay?",),
     least=ENGINE,

@@ -22,7 +22,7 @@ ONES = 0.01
 """The same, where it is one organization's: as much as a queue is found by."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.MORE_REPLICAS, "the requests never reached an engine"),
-    WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, at work"),
+    WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control working as intended"),
     WouldNotHelp(Fix.CHUNKED_PREFILL, "the requests never reached an engine"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the requests never reached an engine"),
 )

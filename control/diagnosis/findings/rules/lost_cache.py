@@ -14,7 +14,7 @@ from control.diagnosis.findings.rules.cached_shares import harm, shares, togethe
 LEAST_TENANTS = 2
 """Without a comparison of prompts, a single tenant looks the same as broken prompts."""
 WOULD_NOT_HELP = (
-    WouldNotHelp(Fix.STABLE_PREFIX, "all organizations' prompts did not change at one moment"),
+    WouldNotHelp(Fix.STABLE_PREFIX, "the prompts of all organizations did not change at the same moment"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "prefill is bound by compute; the missing part is the cached one"),
 )
@@ -35,7 +35,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         phase=Phase.PREFILL,
         evidence=(
             known[0].told,
-            f"So it is with all {len(known)} organizations.",
+            f"This applies to all {len(known)} organizations.",
             *((cost.told,) if cost is not None else ()),
         ),
         fixes=(Fix.CACHE_AWARE_ROUTING, Fix.MORE_KV_MEMORY),

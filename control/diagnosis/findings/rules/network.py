@@ -14,7 +14,7 @@ from control.diagnosis.findings.objectives import Objectives
 
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.MORE_REPLICAS, "the gateway had sent the tokens"),
-    WouldNotHelp(Fix.SPECULATIVE_DECODING, "tokens that are held back may as well come slowly"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "tokens that are held back gain nothing from faster decoding"),
     WouldNotHelp(Fix.CHUNKED_PREFILL, "the gateway had sent the tokens"),
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the gateway had sent the tokens"),
 )

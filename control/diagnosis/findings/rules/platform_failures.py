@@ -27,7 +27,7 @@ class Part(msgspec.Struct, frozen=True):
 
 KEYS = Part("PostgreSQL, by which keys are verified", Phase.ARRIVAL, Fix.RESTORE_DATABASE)
 PREPARATION = Part("counting prompts, for which a gateway has too little CPU", Phase.ARRIVAL, Fix.MORE_GATEWAYS)
-CONNECTIONS = Part("connections, of which a gateway has as many as it may", Phase.ARRIVAL, Fix.MORE_CONNECTIONS)
+CONNECTIONS = Part("connections, of which a gateway has reached its limit", Phase.ARRIVAL, Fix.MORE_CONNECTIONS)
 RESTARTS = Part("a process that was being stopped", Phase.ARRIVAL, Fix.ROLL_GATEWAYS)
 COUNTERS = Part("Valkey, by which limits are counted", Phase.LIMIT, Fix.RESTORE_COUNTERS)
 BUDGETS = Part("a budget's spending, which is not known", Phase.LIMIT, Fix.AWAIT_BUDGETS)
@@ -35,7 +35,7 @@ RESPONSES = Part("PostgreSQL, where responses are stored", Phase.ARRIVAL, Fix.RE
 JOURNAL = Part("the journal's disk", Phase.LIMIT, Fix.RESTORE_JOURNAL)
 ROUTER = Part("the router", Phase.ROUTE, Fix.RESTORE_ROUTER)
 ADAPTERS = Part("an adapter that an engine could not load", Phase.ENGINE, Fix.REPAIR_ADAPTER)
-DEFECT = Part("a defect of ours", Phase.GATEWAY, Fix.REPORT_DEFECT)
+DEFECT = Part("a defect in Slipstream", Phase.GATEWAY, Fix.REPORT_DEFECT)
 PARTS = {
     "auth_unavailable": KEYS,
     "preparation_timeout": PREPARATION,
@@ -52,7 +52,7 @@ PARTS = {
 OTHERS = frozenset(engine_failures.CODES) | frozenset(queue.SHED)
 """Codes that other rules judge."""
 WOULD_NOT_HELP = (
-    WouldNotHelp(Fix.MORE_REPLICAS, "no engine refused or failed: the same part fails the requests for more of them"),
+    WouldNotHelp(Fix.MORE_REPLICAS, "no engine refused or failed: more replicas depend on the same failing part"),
     WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused by a limit"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "a request that fails is not a slow one"),
     WouldNotHelp(Fix.CHUNKED_PREFILL, "a request that fails is not a slow one"),
@@ -77,7 +77,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         cause=Cause.PLATFORM_FAILURES,
         phase=ranked[0].phase,
         evidence=(
-            f"Of {now.requests:,} requests {count:,} ended with an error of ours: {codes}.",
+            f"Of {now.requests:,} requests {count:,} ended with an error of the platform: {codes}.",
             *([] if part is None else [part.told]),
         ),
         fixes=tuple(part.fix for part in ranked),

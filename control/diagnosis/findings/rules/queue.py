@@ -26,7 +26,7 @@ LONG_OUTPUTS = 2.0
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model never runs while a request waits"),
     WouldNotHelp(Fix.FASTER_ATTENTION, "faster kernels move the median, not the tail of waiting requests"),
-    WouldNotHelp(Fix.BIGGER_BATCH, "beyond the knee a larger batch slows everyone in it, and the queue stays"),
+    WouldNotHelp(Fix.BIGGER_BATCH, "beyond the knee a larger batch slows every request in it, and the queue stays"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding; TTFT gains next to nothing (30 to 60 ms)"),
 )
 
@@ -86,9 +86,14 @@ def _kind(evidence: Evidence) -> tuple[str, tuple[Fix, ...]]:
             )
             return told, (Fix.SMALLER_BATCH, Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
     if now.dispersion is not None and now.dispersion >= BURSTY:
-        told = f"Requests come in bursts: the variance of arrivals per second is {now.dispersion:.1f} times their mean."
+        told = (
+            f"Requests arrive in bursts: the variance of arrivals per second is {now.dispersion:.1f} times their mean."
+        )
         return told, (Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
-    return "Requests come steadily: it is more than the replicas can do.", (Fix.MORE_REPLICAS, Fix.ADMISSION_CONTROL)
+    return "Requests arrive steadily: the load is more than the replicas can serve.", (
+        Fix.MORE_REPLICAS,
+        Fix.ADMISSION_CONTROL,
+    )
 
 
 def _outputs(tiers: tuple[Slice, ...]) -> float | None:

@@ -16,10 +16,10 @@ from control.diagnosis.findings.untold import retracting_pages
 SHARE, FEWEST = 0.01, 3
 """One restarted request in a hundred is already the p99 of everything."""
 WOULD_NOT_HELP = (
-    WouldNotHelp(Fix.BIGGER_BATCH, "more running requests are what the memory does not suffice for"),
+    WouldNotHelp(Fix.BIGGER_BATCH, "the memory does not suffice for more running requests"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "drafts take KV memory, too"),
-    WouldNotHelp(Fix.CHUNKED_PREFILL, "it orders the compute; memory is missing"),
-    WouldNotHelp(Fix.FASTER_ATTENTION, "it speeds up work that is then discarded"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "it schedules the compute; the shortage is in memory"),
+    WouldNotHelp(Fix.FASTER_ATTENTION, "it speeds up work that is discarded afterwards"),
 )
 
 
@@ -32,13 +32,13 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     told = []
     if _ill(retracted, known):
         told += [
-            f"Of {known:,} requests whose engine reports it, {retracted:,} ({retracted / known:.0%}) were begun "
-            "again because KV memory ran out.",
+            f"Of {known:,} requests whose engine reports it, {retracted:,} ({retracted / known:.0%}) were restarted "
+            "because KV memory ran out.",
             *_where(evidence.now.replicas),
         ]
     if _ill(retractions, ended):
         told += [
-            f"By their own counters, engines began requests again {retractions:,} times while {ended:,} ended, "
+            f"By their own counters, engines restarted requests {retractions:,} times while {ended:,} ended, "
             "because KV memory ran out.",
             *_where_by_pages(pages),
         ]

@@ -15,8 +15,8 @@ RULE = OnePhase(
     Measure.AUTH,
     (Fix.REPAIR_KEY_LOOKUP,),
     (
-        WouldNotHelp(Fix.MORE_REPLICAS, "no engine has heard of the request yet"),
-        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.MORE_REPLICAS, "the request has not reached an engine yet"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "the request has not reached an engine yet"),
     ),
 )
 

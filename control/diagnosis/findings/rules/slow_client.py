@@ -13,10 +13,10 @@ LEAST = 20
 STALL_MS = 250.0
 """Beyond what a socket's buffer and a busy machine explain."""
 WOULD_NOT_HELP = (
-    WouldNotHelp(Fix.MORE_REPLICAS, "the engine had generated what the client does not take"),
+    WouldNotHelp(Fix.MORE_REPLICAS, "the engine had already generated the tokens that the client does not read"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "faster tokens fill the same full buffer"),
-    WouldNotHelp(Fix.SMALLER_BATCH, "the engine had generated what the client does not take"),
-    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the engine had generated what the client does not take"),
+    WouldNotHelp(Fix.SMALLER_BATCH, "the engine had already generated the tokens that the client does not read"),
+    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the engine had already generated the tokens that the client does not read"),
 )
 
 

@@ -16,7 +16,7 @@ from control.diagnosis.findings.objectives import Number, Objectives
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.PREFIX_CACHING, "it spares prefill; every token still reads the whole KV cache"),
     WouldNotHelp(Fix.FASTER_ATTENTION, "decoding is bound by memory bandwidth, not by compute"),
-    WouldNotHelp(Fix.BIGGER_BATCH, "each step then reads more KV, and every token of everybody comes later"),
+    WouldNotHelp(Fix.BIGGER_BATCH, "each step then reads more KV, and every token of every request comes later"),
     WouldNotHelp(Fix.PROMPT_BUDGET, "time per token follows the batch far more than one prompt's length"),
 )
 

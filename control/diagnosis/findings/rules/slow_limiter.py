@@ -15,12 +15,12 @@ RULE = OnePhase(
     Measure.LIMIT,
     (Fix.REPAIR_COUNTERS,),
     (
-        WouldNotHelp(Fix.MORE_REPLICAS, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.MORE_REPLICAS, "the request has not reached an engine yet"),
         WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, the slow part itself"),
         WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused: a higher limit is checked as slowly"),
-        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "the request has not reached an engine yet"),
     ),
-    ("Valkey or the disk? `slipstream_limits_reserve_seconds` is the answer of Valkey alone.",),
+    ("Valkey or the disk? `slipstream_limits_reserve_seconds` measures Valkey alone.",),
 )
 
 

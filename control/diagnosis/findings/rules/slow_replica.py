@@ -53,7 +53,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         phase=Phase.DECODE if measure is Measure.TPOT else Phase.PREFILL,
         evidence=(
             f"{slow.replica_id} of the pool {slow.pool} needs {slow.measures[measure].p50:,.1f} ms for {noun} (p50 of "
-            f"{slow.measures[measure].n:,}); its {len(others)} neighbours need {_typical(others, measure):,.1f} ms.",
+            f"{slow.measures[measure].n:,}); the {len(others)} other replicas need "
+            f"{_typical(others, measure):,.1f} ms.",
         ),
         fixes=(Fix.DRAIN_REPLICA,),
         would_not_help=WOULD_NOT_HELP,

@@ -16,9 +16,9 @@ RULE = OnePhase(
     (Fix.REPAIR_ROUTER,),
     (
         WouldNotHelp(Fix.MORE_REPLICAS, "the router does not queue these requests: it answers late"),
-        WouldNotHelp(Fix.ADMISSION_CONTROL, "they were admitted; the answer is what takes long"),
-        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
-        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.ADMISSION_CONTROL, "the requests were admitted; the router is slow to respond"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "the request has not reached an engine yet"),
+        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the request has not reached an engine yet"),
     ),
 )
 

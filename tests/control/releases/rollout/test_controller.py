@@ -394,7 +394,7 @@ async def test_a_held_release_is_judged_on_and_goes_on_when_it_is_resumed(databa
     await controller.tick(database)
     release = await standing(database, release)
     assert (release.state, release.stage) == (State.HELD, 1)
-    assert release.reason.startswith("it is held; otherwise: ")
+    assert release.reason.startswith("held; otherwise: ")
     async with database.transaction():
         await store.step(database, release, Event.RESUME, reason="back", actor=None, by="ada")
     assert await controller.tick(database) == 1

@@ -60,7 +60,10 @@ def test_a_proof_of_latency_that_does_not_grow_says_what_it_takes() -> None:
 def test_a_proof_of_failures_that_does_not_grow_says_how_many_good_sessions_it_takes() -> None:
     one = proof(6, 4, -0.2, "errors")
     [said] = outlook(verdict(1, 300, 300, one), POLICY, 300)
-    assert f"about {least_good(one, 600, POLICY.error_margin):,} more sessions of both arms, if no first" in said
+    assert (
+        f"about {least_good(one, 600, POLICY.error_margin):,} more sessions of both arms, if none of their first"
+        in said
+    )
 
 
 def test_the_least_good_sessions_are_the_least() -> None:
