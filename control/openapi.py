@@ -113,7 +113,15 @@ def _events() -> dict[str, Any]:
 
 
 def _illustrate(documented: dict[str, Any], operation: Operation) -> None:
-    """Add an example of the answer and of the body, and the answer's header."""
+    """Add an example of the answer and of the body, the answer's header, and which parameters of the query it needs.
+
+    Litestar knows all of the query as optional: the operation's own decoder refuses a missing one by name.
+    """
+    fields = msgspec.structs.fields(operation.query) if operation.query else ()
+    needed = {each.encode_name for each in fields if each.required}
+    for parameter in documented.get("parameters", ()):
+        if parameter["in"] == "query":
+            parameter["required"] = parameter["name"] in needed
     answer = documented["responses"][str(operation.status)]
     answer["headers"] = ANSWERED
     answer["content"]["application/json"]["examples"] = {"example": {"value": example_of(operation.returns)}}

@@ -6821,8 +6821,8 @@ export interface operations {
     };
     list_engine_models: {
         parameters: {
-            query?: {
-                url?: string;
+            query: {
+                url: string;
                 driver?: string;
             };
             header?: never;
@@ -10079,8 +10079,8 @@ export interface operations {
     };
     organization_costs: {
         parameters: {
-            query?: {
-                start_time?: number;
+            query: {
+                start_time: number;
                 end_time?: number;
                 project_ids?: string[];
                 api_key_ids?: string[];
@@ -10157,8 +10157,8 @@ export interface operations {
     };
     organization_completions_usage: {
         parameters: {
-            query?: {
-                start_time?: number;
+            query: {
+                start_time: number;
                 end_time?: number;
                 project_ids?: string[];
                 api_key_ids?: string[];
@@ -10188,8 +10188,8 @@ export interface operations {
     };
     organization_embeddings_usage: {
         parameters: {
-            query?: {
-                start_time?: number;
+            query: {
+                start_time: number;
                 end_time?: number;
                 project_ids?: string[];
                 api_key_ids?: string[];
