@@ -60,9 +60,9 @@ def test_a_run_says_of_what_its_items_are_and_that_it_does_not_end_early() -> No
 def test_a_comparison_says_its_budget_and_when_a_slice_ends() -> None:
     runs = [run(200, facts=49, lists=0), run(200, facts=51, lists=0)]
     told = plan_of(comparison(), runs)
-    assert told.startswith("both pools are asked the same items of 2 slices (facts, lists): of each at first 200, then")
+    assert told.startswith("both pools are asked the same items of 2 slices (facts, lists): 200 of each at first, then")
     assert told.endswith("up to the budget of 1,600; a slice ends as soon as it is decided")
-    assert "of each at first 150," in plan_of(comparison(150), runs)
+    assert "150 of each at first," in plan_of(comparison(150), runs)
     assert progress_of(comparison(), runs) == "running: 100 of 800 answers of both pools; facts 100 of 400"
 
 

@@ -143,7 +143,7 @@ async def test_a_comparison_that_cannot_pass_or_is_of_one_pool_is_told_so_before
     assert budget is not None
     both = ("old", "old", *few[2:6], "--budget", budget[1], "--no-wait")
     same, told = (await shell.must("evals", "compare", *both)).splitlines()[:2]
-    assert same == "both are the pool old: this measures the gate, not a candidate"
+    assert same == "both sides are the pool old: this measures the gate, not a candidate"
     assert "cannot pass" not in told
 
 

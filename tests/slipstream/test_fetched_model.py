@@ -302,7 +302,7 @@ async def test_what_cannot_be_had_stands_in_and_is_said(
     flat = re.sub(r"\s+", " ", block)
     assert "slipstream-chat embedded engine" in flat
     assert "It replaces smollm2-135m-instruct, which is not served: the package index cannot be reached." in flat
-    assert "A better one: slipstream up --chat-model" in flat
+    assert "A better model: slipstream up --chat-model" in flat
     assert "its Python completions look plausible and are seldom right. your key" in flat
 
 

@@ -132,7 +132,7 @@ async def test_an_ambiguous_name_revokes_nothing_until_one_is_left(
     twins = [row[0] for row in await connection.fetch("SELECT id::text FROM gateway.api_keys ORDER BY created_at")]
     code, said = await shell.run("keys", "revoke", "twin")
     assert (code, await connection.fetchval(LIVE)) == (1, 2)
-    assert "2 are called that" in said
+    assert "2 have this name" in said
     assert all(twin in said for twin in twins)
     await shell.must("keys", "revoke", twins[0])
     await shell.must("keys", "revoke", "twin")

@@ -58,7 +58,7 @@ def test_why_it_was_held_what_it_is_judged_by_and_what_is_missing_are_told() -> 
     assert "history    2026-11-22 21:00:00 UTC  hold by ada: the demo" in said
     assert any(line.startswith("threshold  time to first token of the baseline, ms:") for line in said)
     assert "p99 6.0" in " ".join(said)
-    assert "missing    200 more sessions of the candidate (0 of 200 in this stage): none came so far" in said
+    assert "missing    200 more sessions of the candidate (0 of 200 in this stage): none so far" in said
     assert any(line.startswith("harm: that the candidate is worse than tolerated") for line in said)
     assert (
         "next       stage 3 of 4 (12.5 %), when each arm has had 200 sessions in this stage and no test of harm is "

@@ -76,7 +76,7 @@ FINDINGS: dict[str, tuple[Measured, str]] = {
         "5 of 5 requests after the first needed a new connection, which costs 0.5 ms of each one's first token; "
         "6 of 6 answers said",
     ),
-    "http_1_0_upstream": (told(http_version="1.0"), "by 6 of 6 requests"),
+    "http_1_0_upstream": (told(http_version="1.0"), "6 of 6 requests reached the gateway in HTTP/1.0"),
     "http_1_0_answer": (
         each(measured(), lambda _, one: replace(one, http_version="1.0")), "6 of 6 answers came in HTTP/1.0",
     ),

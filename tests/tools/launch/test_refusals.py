@@ -68,7 +68,7 @@ def test_a_tree_of_drafts_is_refused_where_chains_are_drafted(driver: str, name:
 @pytest.mark.parametrize(
     ("launch", "role", "drafts", "told"),
     [
-        ({"speculation": LaunchSpeculation()}, "unified", True, "speculation.draft_model: none; eagle3 asks a head"),
+        ({"speculation": LaunchSpeculation()}, "unified", True, "speculation.draft_model: none; eagle3 needs a head"),
         (
             {"speculation": LaunchSpeculation(draft_model="/models/head", topk=4)},
             "unified",
@@ -136,7 +136,7 @@ def test_a_pool_that_somebody_else_starts_is_not_rendered() -> None:
 
 @pytest.mark.parametrize(
     ("role", "chunk_tokens", "told"),
-    [("prefill", 2_048, "4 chunks of 2,048 instead of 1"), ("decode", 8_192, "handed finished prompts")],
+    [("prefill", 2_048, "4 chunks of 2,048 instead of 1"), ("decode", 8_192, "receives computed prompts")],
 )
 def test_chunks_that_half_a_pair_cannot_use_are_refused(role: str, chunk_tokens: int, told: str) -> None:
     with pytest.raises(SettingsConflict, match=told):
@@ -212,7 +212,7 @@ def test_the_heads_that_come_along_are_taken_by_every_engine(name: str, driver: 
 def test_a_head_that_does_not_say_its_layers_is_refused_for_a_model_of_few(tmp_path: Path) -> None:
     silent = ours(tmp_path, eagle_config=None)
     with pytest.raises(
-        HeadOfAnotherModel, match=r"of 6 engines find none.*eagle_config.*python -m tools.training head"
+        HeadOfAnotherModel, match=r"for 6 layers engines do not find them.*eagle_config.*python -m tools.training head"
     ):
         drafting(silent)
 
@@ -240,7 +240,7 @@ def test_a_map_of_the_whole_vocabulary_is_refused_for_vllm_alone(tmp_path: Path)
     save_file(maps, code / "draft" / "model.safetensors")  # half of the vocabulary: there the map is needed
     drafting(code, driver="vllm")
     file.write_bytes(b"no safetensors at all")
-    with pytest.raises(ConfigError, match="is no safetensors file"):
+    with pytest.raises(ConfigError, match="is not a safetensors file"):
         drafting(chat, driver="vllm")
 
 
@@ -306,7 +306,7 @@ def test_numbers_that_are_not_the_folders_are_refused(tmp_path: Path) -> None:
     shutil.copytree(MODELS / "slipstream-code", folder, ignore=shutil.ignore_patterns("*.safetensors"))
     (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
     launch = launch_of(model=str(folder), shape="", weights="bf16")
-    with pytest.raises(ConfigError, match=r"bf16 is asked for, and .* holds fp8"):
+    with pytest.raises(ConfigError, match=r"bf16 is requested, and .* holds fp8"):
         rendered(SGLANG, launch)
     spec = rendered(SGLANG, launch_of(model=str(folder), shape=""))
     assert "modelopt_fp8" in spec.command

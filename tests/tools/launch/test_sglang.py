@@ -158,15 +158,15 @@ def test_weights_are_rounded_at_the_start_only_where_the_folder_is_known_to_hold
 @pytest.mark.parametrize(
     ("extra", "error", "told"),
     [
-        (("--api-key", "sk-1"), ConfigError, "a key never stands on a command line"),
-        (("--tp-size", "4"), ConfigError, "--tp-size would be said twice"),
+        (("--api-key", "sk-1"), ConfigError, "a key never appears on a command line"),
+        (("--tp-size", "4"), ConfigError, "--tp-size would appear twice"),
         (("--tensor-parallel-size=4",), ConfigError, "a setting writes --tp-size already"),
         (("--tp-siz", "4"), UnknownOption, "did you mean --tp-size"),
         (("--log-requests-level", "7"), UnknownOption, "is one of 0, 1, 2, 3"),
         (("--log-level",), UnknownOption, "takes 1 value, not 0"),
         (("--schedule-policy", "lpm"), SettingsConflict, "not with lpm"),
         (("--schedule-policy=lpm",), SettingsConflict, "not with lpm"),
-        (("--schedule-policy", "lof", "--port", "1"), ConfigError, "--port would be said twice"),
+        (("--schedule-policy", "lof", "--port", "1"), ConfigError, "--port would appear twice"),
         (("--grpc-port", "30001"), SettingsConflict, "gRPC port checks no key"),
     ],
 )
@@ -194,7 +194,7 @@ def test_further_arguments_are_passed_on() -> None:
     [
         ({"draft_model": ""}, "name its folder"),
         ({"topk": 4}, "set topk = 1, or adaptive = false"),
-        ({"topk": 4, "adaptive": False}, "how many tokens of a tree"),
+        ({"topk": 4, "adaptive": False}, "the number of tree tokens"),
         ({"draft_tokens": 9}, "a chain of"),
         ({"algorithm": "ngram", "draft_model": ""}, "heads only"),
     ],

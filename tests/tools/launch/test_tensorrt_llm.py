@@ -129,7 +129,7 @@ def test_who_asks_for_a_key_has_something_in_front_that_checks_it() -> None:
             {"speculation": LaunchSpeculation(draft_model="/h", topk=4, draft_tokens=8, adaptive=False)},
             "chains only",
         ),
-        ({}, {"attention": "fa3"}, "kernels of its own"),
+        ({}, {"attention": "fa3"}, "its own kernels"),
         ({}, {"model": str(MODELS / "slipstream-code"), "shape": "", "weights": "fp8"}, "rounds no weights"),
         ({}, {"version": "0.9"}, "is no release"),
         ({"role": "prefill"}, {"transfer_backend": "fake"}, "not by fake"),

@@ -27,7 +27,7 @@ def test_the_key_is_a_variable_that_is_read_where_the_engine_runs() -> None:
     spec = rendered(VLLM, launch_of())
     key = next(each for each in spec.environment if each.name == "VLLM_API_KEY")
     assert (key.value, key.secret) == (f"$(cat {KEY_FILE})", True)
-    with pytest.raises(ConfigError, match="never stands on a command line"):
+    with pytest.raises(ConfigError, match="never appears on a command line"):
         rendered(VLLM, launch_of(extra_arguments=("--api-key", "sk-1")))
 
 

@@ -183,7 +183,7 @@ def test_the_cheapest_number_of_cards_is_taken() -> None:
 
 def test_where_nothing_does_the_largest_kinds_reason_is_told() -> None:
     kinds = [Hardware(A100, Precision.BF16, cards, 1.71, 50e9) for cards in (1, 8)]
-    with pytest.raises(PromiseOutOfReach, match=r"one stream alone breaks the time to first token.*4,974 ms"):
+    with pytest.raises(PromiseOutOfReach, match=r"a single stream breaks the time to first token.*4,974 ms"):
         cheapest(LLAMA_70B, kinds, Workload(1, 30_000, 100), PROMISE)
     with pytest.raises(WeightsDoNotFit):
         cheapest(LLAMA_70B, kinds[:1], Workload(1, 100, 100), PROMISE)

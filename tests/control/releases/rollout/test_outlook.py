@@ -36,7 +36,7 @@ def test_sessions_that_a_stage_lacks_are_told_with_the_time_they_take() -> None:
         "60 more sessions of the candidate (40 of 100 in this stage): 2 min at this stage's pace so far"
     ]
     [said] = outlook(verdict(0, 0, 100), POLICY, 60)
-    assert said == "100 more sessions of the candidate (0 of 100 in this stage): none came so far"
+    assert said == "100 more sessions of the candidate (0 of 100 in this stage): none so far"
 
 
 def test_a_proof_that_grows_is_told_by_how_it_grew() -> None:
