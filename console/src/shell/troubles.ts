@@ -109,7 +109,7 @@ function mostOf(burning: Schemas["BurningObjective"]): string {
   if (!most) return "";
   const model = most.model && `, model ${most.model}`;
   const pool = most.pool ? `, pool ${most.pool}` : "";
-  return ` Most frequent among the bad requests (${count(most.requests)} of ${count(burning.looked_at)}): ${most.what.replaceAll("_", " ")}${model}${pool}, organization ${most.organization}.`;
+  return ` Most frequent among the bad requests (${count(most.requests)} of ${count(burning.looked_at)}): ${most.what.replaceAll("_", " ")}${model}${pool}, organization ${most.organization.replace(/ \([0-9a-f-]{36}\)$/, "")}.`;
 }
 
 function failureTrouble(recent: Schemas["ServingFigures"] | undefined): Trouble[] {

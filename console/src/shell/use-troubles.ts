@@ -30,7 +30,7 @@ export function useTroubleReport(): { troubles: Trouble[]; known: string | null 
   const recent = useQuery({
     queryKey: ["troubles", "serving"],
     enabled: canOperate("usage.read"),
-    refetchInterval: MINUTE_MS,
+    refetchInterval: EVERY_MS,
     queryFn: () => {
       const end = Math.floor(Date.now() / MINUTE_MS + 1) * MINUTE_MS;
       const [start, until] = [end - 6 * MINUTE_MS, end].map((at) => new Date(at).toISOString());

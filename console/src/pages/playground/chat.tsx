@@ -29,8 +29,8 @@ function parsed(text: string): { value?: unknown; problem?: string } {
   if (text.trim() === "") return {};
   try {
     return { value: JSON.parse(text) };
-  } catch (error) {
-    return { problem: error instanceof Error ? error.message : "This is not JSON." };
+  } catch {
+    return { problem: "This is not valid JSON." };
   }
 }
 

@@ -22,7 +22,7 @@ export function Measured({ generation, model }: { generation: Generation; model:
     queryKey: ["prices", "playground", model],
     queryFn: () => read(api.GET("/admin/v1/prices", { params: { query: { model, limit: 100 } } })),
     staleTime: 60_000,
-    enabled: can("prices.read"),
+    enabled: can("prices.read") && model !== "",
   });
   const requestId = generation.requestId;
   const trace = useQuery({

@@ -36,7 +36,7 @@ interface Which {
 }
 
 export function DeploymentOverview() {
-  useLive(["slo", "usage"], [["serving"], ["slo"], ["usage", "deployment"], ["troubles", "slo"]]);
+  useLive(["slo", "usage"], [["serving"], ["slo"], ["usage", "deployment"], ["troubles"]]);
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
@@ -412,7 +412,7 @@ const BY_PART: Column<Figures>[] = [
           {row.pool}
         </Link>
       ) : (
-        <span className="quiet">none given</span>
+        <span className="quiet">placed on none</span>
       ),
   },
   ...NUMBERS,
