@@ -46,7 +46,7 @@ async def shell(fresh_postgres_url: str, data_folder: Path, tmp_path: Path) -> S
 
 async def test_what_is_given_changes_and_the_rest_stays(shell: Shell) -> None:
     said = await shell.must("fleet", "models", "set", "large", "--default-max-tokens", "64")
-    assert said.startswith("version 3:\n  model large: default_max_tokens 512 -> 64\nno gateway runs")
+    assert said.startswith("version 3:\n  model large: default_max_tokens 512 -> 64\nno gateway is running")
     shown = msgspec.json.decode(await shell.must("fleet", "models", "show", "large"))
     assert (shown["aliases"], shown["default_max_tokens"]) == (["big"], 64)
     assert "big" in await shell.must("fleet", "models", "list")

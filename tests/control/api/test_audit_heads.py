@@ -138,7 +138,7 @@ async def test_a_database_or_a_folder_that_is_away_is_met_again(
         app = Celery("test")
         audit_tasks.add_tasks(app, url, folder)
         await asyncio.to_thread(app.tasks[audit_tasks.NOTE_HEAD])
-        assert caplog.text.count("could not be noted") == number
+        assert caplog.text.count("could not be recorded") == number
     assert noted(tmp_path) == []
 
 
