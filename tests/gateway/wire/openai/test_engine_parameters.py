@@ -82,8 +82,8 @@ async def test_what_one_engine_alone_has_is_refused_by_name_for_the_others(drive
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ({"top_k": 2.5}, "an integer from 1 on"),
-        ({"top_k": -2}, "an integer from 1 on"),
+        ({"top_k": 2.5}, "an integer of at least 1"),
+        ({"top_k": -2}, "an integer of at least 1"),
         ({"min_p": 1.5}, "a number from 0 to 1"),
         ({"repetition_penalty": 0}, "a number from 0.01 to 2"),
         ({"repetition_penalty": 1e-45}, "a number from 0.01 to 2"),
@@ -114,7 +114,7 @@ async def test_a_pool_passes_what_it_names_and_what_its_driver_has() -> None:
     asked: dict[str, Any] = {"typical_p": 0.9, "verbosity": "low", "grammar": {"root": ["x", 1]}, "top_k": 5}
     body = sent(await chat(where, **asked), where, pool)
     assert {name: body.get(name) for name in asked} == asked
-    with pytest.raises(InvalidField, match="an integer from 1 on"):
+    with pytest.raises(InvalidField, match="an integer of at least 1"):
         await chat(where, top_k="many")
     with pytest.raises(UnsupportedField, match="driver openai"):
         await chat(where, min_p=0.1)
