@@ -113,7 +113,7 @@ def test_grammars_can_be_compiled_against_it(tmp_path: Path) -> None:
             {"tokens": ["a", ""], "token_type": [1, 3], "merges": None, "eos_token_id": 0},
             "tokenizer.ggml.tokens holds control token 1 without a text",
         ),
-        ({"pre": "x\n" * 5_000}, r"tokenizer.ggml.pre is no name: (x\\n){100}… \(10,000 characters\)"),
+        ({"pre": "x\n" * 5_000}, r"tokenizer.ggml.pre is not a name: (x\\n){100}… \(10,000 characters\)"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
