@@ -53,6 +53,7 @@ from gateway.prefixes.template import PrefixDigests
 from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
 from gateway.responses.event_streams import EventStreams
+from gateway.responses.reached import StorePool
 from gateway.responses.store import ResponseStore
 from gateway.services import Services, Surroundings
 from gateway.serving.access_log import AccessLog
@@ -230,7 +231,8 @@ async def running_services(
         )
         stack.push_async_callback(serving.stop)
 
-        event_streams = EventStreams(pool)
+        store_pool = StorePool(pool)
+        event_streams = EventStreams(store_pool)
         stack.push_async_callback(event_streams.stop)
 
         services = Services(
@@ -243,9 +245,9 @@ async def running_services(
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),
             report_window=ReportWindow(place.trace_retention_days),
-            responses=ResponseStore(pool),
-            conversations=ConversationStore(pool),
-            background=BackgroundResponses(pool),
+            responses=ResponseStore(store_pool),
+            conversations=ConversationStore(store_pool),
+            background=BackgroundResponses(store_pool),
             event_streams=event_streams,
             stream_audits=StreamAudits(limiter, config.stream_audit),
             metrics=metrics,

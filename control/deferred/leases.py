@@ -22,10 +22,11 @@ class LeaseLost(Exception):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A worker's claim of a row."""
+    """A worker's claim of a row. suspect: see `Leases`."""
 
     id: str
     lease_id: UUID
+    suspect: bool = False
 
     @property
     def key(self) -> tuple[str, UUID]:
@@ -36,10 +37,11 @@ class Claim(msgspec.Struct, frozen=True):
 class Leases:
     """Of the rows of one table with the columns id, organization_id, lease_id, lease_until and turn_at.
 
-    unfinished: SQL; true of rows that need work. told: SQL of a row; the value that `renew` returns.
+    unfinished: SQL; true of rows that need work. told: SQL of a row; the value that `renew` returns. suspect: SQL; true
+    of rows of which a worker has one at a time.
     """
 
-    def __init__(self, table: str, unfinished: str, told: str) -> None:
+    def __init__(self, table: str, unfinished: str, told: str, suspect: str = "false") -> None:
         waits = f"{unfinished} AND (lease_until IS NULL OR lease_until < now())"
         # The organization with the fewest rows in hand comes first, then the row that has waited longest for its turn.
         self._claim = f"""
@@ -48,12 +50,12 @@ WITH in_hand AS (
      WHERE {unfinished} AND lease_id IS NOT NULL AND lease_until >= now() GROUP BY organization_id
 ), waiting AS (
     SELECT mine.id FROM {table} AS mine LEFT JOIN in_hand USING (organization_id)
-     WHERE {waits} AND coalesce(in_hand.rows, 0) < $2
+     WHERE {waits} AND coalesce(in_hand.rows, 0) < $2 AND ($3 OR NOT ({suspect}))
      ORDER BY coalesce(in_hand.rows, 0), turn_at, id LIMIT 1 FOR UPDATE OF mine SKIP LOCKED
 )
 UPDATE {table} AS held SET lease_id = gen_random_uuid(), lease_until = now() + make_interval(secs => $1),
        turn_at = now()
-  FROM waiting WHERE held.id = waiting.id RETURNING held.id, held.lease_id
+  FROM waiting WHERE held.id = waiting.id RETURNING held.id, held.lease_id, {suspect} AS suspect
 """  # noqa: S608
         own = "WHERE id = $1 AND lease_id = $2"
         self._renew = f"UPDATE {table} SET lease_until = now() + make_interval(secs => $3) {own} RETURNING {told}"  # noqa: S608
@@ -62,10 +64,11 @@ UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => 
 """  # noqa: S608
         self._has_waiting = f"SELECT EXISTS (SELECT FROM {table} WHERE {waits})"  # noqa: S608
 
-    async def claim(self, connection: Connection, most_each: int) -> Claim | None:
-        """Take a row that no worker has; None: there is none. most_each: rows in hand of one organization."""
-        row = await connection.fetchrow(self._claim, LEASE_S, most_each)
-        return None if row is None else Claim(row["id"], row["lease_id"])
+    async def claim(self, connection: Connection, most_each: int, suspects: bool = True) -> Claim | None:
+        """Take a row that no worker has; None: there is none. most_each: rows in hand of one organization. suspects:
+        whether it may be one."""
+        row = await connection.fetchrow(self._claim, LEASE_S, most_each, suspects)
+        return None if row is None else Claim(row["id"], row["lease_id"], row["suspect"])
 
     async def renew(self, connection: Connection, held: Claim) -> Any:
         """Extend its lease. Raises LeaseLost."""

@@ -99,8 +99,12 @@ class LeasedRowWorker(abc.ABC):
 
     async def _serve(self, working: asyncio.TaskGroup, due: asyncio.Event, stop: asyncio.Event) -> None:
         room = asyncio.Semaphore(self.at_once)
+        suspect: asyncio.Task[None] | None = None
 
-        def over(_: asyncio.Task[None]) -> None:
+        def over(task: asyncio.Task[None]) -> None:
+            nonlocal suspect
+            if task is suspect:
+                suspect = None
             room.release()
             due.set()
 
@@ -108,10 +112,13 @@ class LeasedRowWorker(abc.ABC):
             due.clear()
             try:
                 while not (stop.is_set() or room.locked()) and (
-                    held := await self._once(self.leases.claim, self.most_each)
+                    held := await self._once(self.leases.claim, self.most_each, suspect is None)
                 ):
                     await room.acquire()
-                    working.create_task(self._work(held, stop)).add_done_callback(over)
+                    task = working.create_task(self._work(held, stop))
+                    task.add_done_callback(over)
+                    if held.suspect:
+                        suspect = task
                 await self._on_idle()
             except FAILURES as error:
                 _log.warning("%s wait for the database: %r", self.name, error)

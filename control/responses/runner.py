@@ -44,8 +44,6 @@ from storage.engine import FAILURES
 
 MOST = 64
 """Responses that a worker runs at once."""
-ALONE_AFTER = 2
-"""Failed runs after which a response may be their cause: a worker runs one such response at a time."""
 SWEEP_S = 60.0
 """Between two deletions of old events."""
 PAUSE_S = 1.0
@@ -80,7 +78,6 @@ class ResponseRunner(LeasedRowWorker):
     ) -> None:
         super().__init__(database_url, url, pepper, trusted)
         self._metrics = metrics
-        self._alone = asyncio.Lock()
         self._sweep_s = float("-inf")
         self._told = False
         """The trouble with the gateway is in the log: all responses have the same."""
@@ -101,14 +98,13 @@ class ResponseRunner(LeasedRowWorker):
         if found.failures >= MOST_TRIES:
             await self._fail(held, found, _error("server_error", LOST, "response_lost"))
             return
-        async with self._alone if found.failures >= ALONE_AFTER else contextlib.nullcontext():
-            found = await self._do(transitions.start, held, found)
-            try:
-                await self._run(held, found)
-            except asyncio.CancelledError:  # the worker stops, or the lease is lost, which changes no row then
-                with contextlib.suppress(*FAILURES):
-                    await self._once(transitions.put_back, held)
-                raise
+        found = await self._do(transitions.start, held, found)
+        try:
+            await self._run(held, found)
+        except asyncio.CancelledError:  # the worker stops, or the lease is lost, which changes no row then
+            with contextlib.suppress(*FAILURES):
+                await self._once(transitions.put_back, held)
+            raise
 
     async def _run(self, held: Claim, found: ClaimedResponse) -> None:
         token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)

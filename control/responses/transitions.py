@@ -27,7 +27,9 @@ EVENTS_S = 600
 """Time for which events are kept after the last one."""
 GATEWAY_ID = "responses"
 """Names the worker in the ledger rows by which responses are billed."""
-LEASES = Leases("gateway.background_responses", "true", "true")
+ALONE_AFTER = 2
+"""Failed runs after which a response may be their cause: a worker has one such response at a time."""
+LEASES = Leases("gateway.background_responses", "true", "true", f"failures >= {ALONE_AFTER}")
 
 _READ = """
 SELECT response.organization_id, response.project_id, work.key_id, api_keys.hash, conversation_id, request, failures,

@@ -9,6 +9,8 @@ what holds them.
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -25,6 +27,9 @@ STATUS_LINES = {
     status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n".encode()
     for status in range(200, 600)
 }
+
+UNSENT_BYTES = 65_536
+"""Unsent bytes that the system holds of an answer whose client is watched."""
 
 _NONE: Headers = []
 
@@ -111,6 +116,21 @@ class ClientConnection:
         """Resume reading after the body, to notice a disconnect. uvicorn stops reading the socket when more than 64 kB
         of a body wait, and would resume only if another chunk were requested."""
         self._cycle.flow.resume_reading()
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of the answer that wait here: fewer than before, and the client reads."""
+        return self._cycle.transport.get_write_buffer_size()
+
+    def bound(self) -> None:
+        """Have the system hold little of the answer: else it takes megabytes, and `unread_bytes` shows no progress."""
+        held = self._cycle.transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):  # it has closed
+            held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
+    def abort(self) -> None:
+        """Break off: unread bytes are dropped, and the client knows that its answer is not whole."""
+        self._cycle.transport.abort()
 
     async def drained(self) -> None:
         """Return when the client has read enough, or is gone."""

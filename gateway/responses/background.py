@@ -7,15 +7,13 @@ the row, and the worker that has its lease stops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import asyncpg
+from typing import NamedTuple
 
 from contracts.errors import Conflict, InvalidField, RateLimited, ScopeMissing
 from contracts.generation import Caller
 from gateway.auth.key_record import KeyRecord
 from gateway.responses.bounds import UNFINISHED
-from gateway.responses.reached import owner_of, reached
+from gateway.responses.reached import StorePool, owner_of
 from gateway.responses.store import MAKE_ROOM, Stored, unknown
 
 MOST_UNFINISHED = 100
@@ -60,13 +58,13 @@ class Queued(NamedTuple):
 class BackgroundResponses:
     """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
 
-    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+    def __init__(self, pool: StorePool) -> None:
         self._pool = pool
 
     async def queue(self, caller: Caller, queued: Queued) -> None:
         """Store it durably, as queued. Raises RateLimited, and Conflict for a conversation that waits for another."""
         size_bytes = sum(map(len, queued.stored)) + len(queued.request)
-        async with reached(self._pool) as connection, connection.transaction():
+        async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(LOCK, caller.organization_id)
             if await connection.fetchval(COUNT, caller.organization_id) >= MOST_UNFINISHED:
                 raise RateLimited(
@@ -85,7 +83,7 @@ class BackgroundResponses:
 
     async def require_finished(self, caller: Caller, conversation_id: str, response_id: str) -> None:
         """Raise Conflict for a conversation with a response in the background, other than this one."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             found = await connection.fetchval(IN_CONVERSATION, caller.organization_id, conversation_id, response_id)
         if found is not None:
             raise _conversation_waits(found)
@@ -93,7 +91,7 @@ class BackgroundResponses:
     async def cancel(self, caller: Caller, response_id: str, cancelled: Callable[[bytes], bytes]) -> bytes:
         """The JSON of the response, which runs no more; one that has finished is left as it is. cancelled: returns it
         as cancelled. Raises NotFound."""
-        async with reached(self._pool) as connection, connection.transaction():
+        async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             row = await connection.fetchrow(HOLD, *owner_of(caller), response_id)
             if row is None:
                 raise unknown(response_id, "response_id")

@@ -15,7 +15,7 @@ from contracts.errors import BodyTooLarge, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
 from gateway.responses.bounds import MOST_HISTORY_BYTES, make_room
-from gateway.responses.reached import owner_of, reached
+from gateway.responses.reached import StorePool, owner_of
 
 MOST_CONVERSATIONS, MOST_ITEMS = 10_000, 10_000
 """Room of one organization, and items of one conversation."""
@@ -72,12 +72,12 @@ class Grown(NamedTuple):
 class ConversationStore:
     """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
 
-    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+    def __init__(self, pool: StorePool) -> None:
         self._pool = pool
 
     async def create(self, caller: Caller, metadata: bytes, grown: Grown) -> Conversation:
         """A new conversation with these items; others make room for it."""
-        async with reached(self._pool) as connection, connection.transaction():
+        async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(CREATE, *owner_of(caller), grown.conversation_id, metadata)
             await grow(connection, caller, grown)
             await connection.execute(MAKE_ROOM, caller.organization_id)
@@ -85,26 +85,26 @@ class ConversationStore:
 
     async def get(self, caller: Caller, conversation_id: str) -> Conversation:
         """Raises NotFound."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             row = await connection.fetchrow(GET, *owner_of(caller), conversation_id)
         return _conversation(row, conversation_id)
 
     async def change(self, caller: Caller, conversation_id: str, metadata: bytes) -> Conversation:
         """Replace its metadata. Raises NotFound."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             row = await connection.fetchrow(CHANGE, *owner_of(caller), conversation_id, metadata)
         return _conversation(row, conversation_id)
 
     async def delete(self, caller: Caller, conversation_id: str) -> None:
         """Delete it with its items. Raises NotFound."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             deleted = await connection.fetchval(DELETE, *owner_of(caller), conversation_id)
         if deleted is None:
             raise _unknown(conversation_id)
 
     async def items(self, caller: Caller, conversation_id: str) -> list[StoredItem]:
         """Its items, oldest first. Raises NotFound."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             rows = await connection.fetch(ITEMS, *owner_of(caller), conversation_id)
         if not rows:
             raise _unknown(conversation_id)
@@ -112,12 +112,12 @@ class ConversationStore:
 
     async def add(self, caller: Caller, grown: Grown) -> None:
         """Add items. Raises NotFound, and BodyTooLarge for more than a conversation holds."""
-        async with reached(self._pool) as connection, connection.transaction():
+        async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await grow(connection, caller, grown)
 
     async def remove(self, caller: Caller, conversation_id: str, item_id: str) -> Conversation:
         """Remove an item. Raises NotFound for an unknown conversation or item."""
-        async with reached(self._pool) as connection, connection.transaction():
+        async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(LOCK, *owner_of(caller), conversation_id)
             conversation = _conversation(
                 await connection.fetchrow(GET, *owner_of(caller), conversation_id), conversation_id

@@ -15,6 +15,7 @@ import msgspec
 
 from contracts.generation import Caller
 from contracts.request_id import RESPONSE_PREFIX, answer_id
+from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import ClientConnection
@@ -174,7 +175,15 @@ class ResponsesEndpoint(_Continued):
         response = ResponseWriter(connection, arrival.wire_format, arrival.request_id)
         if request.generation.stream:
             response_id = arrival.wire_format.response_id
-            events = streamed(self._streams, self._store, request.caller, response_id, None, self._leaving)
+            parts, authorization = (self._streams, self._store), self._format.authorization(arrival.headers)
+
+            async def check() -> None:
+                await authenticate(authorization, self._services.keyring)
+
+            events = streamed(*parts, request.caller, response_id, None, self._leaving, check)
+            # long ones must not stay while the client reads
+            del queued, request.prepared, request.generation
+            arrival.wire_format.queued = b""
             response.start_stream()
             await send(connection, events)
         else:

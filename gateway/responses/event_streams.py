@@ -12,16 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Sequence
 
-import asyncpg
 import msgspec
 
 from contracts.background_task import BackgroundTask
 from contracts.errors import RateLimited, SlipstreamError
 from gateway.responses.bounds import UNFINISHED
-from gateway.responses.reached import reached
+from gateway.responses.reached import StorePool
+from gateway.serving.body_room import BodyRoom
 
 MOST_EACH, MOST = 100, 1_000
 """Streams of one organization, and of all, at this gateway."""
@@ -29,41 +28,64 @@ LOOK_S = 0.25
 """Between two looks for new events."""
 WAIT_S = 2.0
 """Time after which a stream without news looks whether it is to end."""
-MOST_ROWS = 16
-"""Rows of one stream that are read at once: about so many quarters of a second of its run."""
+MOST_ROWS, LOOK_BYTES = 16, 128 * 1024
+"""Rows of one stream that are read at once, and their bytes: each of 1,000 streams may hold so many."""
+HELD_BYTES = 32 * 1024 * 1024
+"""Events beyond `LOOK_BYTES` that streams of one organization hold. A single row is held whatever its size."""
+HELD_WAIT_S = 15.0
+"""Longest wait for them."""
 LOOK = f"""
-SELECT asked.number, response.status, response.id IS NOT NULL AS known, chunk.first, chunk.next, chunk.events,
-       EXISTS (SELECT FROM gateway.response_events WHERE response_id = asked.id) AS recorded
+SELECT asked.number, response.status, response.id IS NOT NULL AS known, response.size_bytes AS stored_bytes,
+       chunk.first, chunk.next, chunk.size_bytes, chunk.events,
+       (SELECT max(next) FROM gateway.response_events WHERE response_id = asked.id) AS following
   FROM unnest($1::text[], $2::integer[]) WITH ORDINALITY AS asked (id, after, number)
   LEFT JOIN gateway.responses AS response USING (id)
   LEFT JOIN LATERAL (
-        SELECT first, next, events FROM gateway.response_events
-         WHERE response_id = asked.id AND next > asked.after + 1 ORDER BY first LIMIT {MOST_ROWS}) AS chunk ON true
+        SELECT first, next, size_bytes, CASE WHEN size_bytes <= {LOOK_BYTES} THEN events END AS events
+          FROM (SELECT first, next, events, length(events) AS size_bytes,
+                       sum(length(events)) OVER (ORDER BY first) AS total_bytes
+                  FROM gateway.response_events WHERE response_id = asked.id AND next > asked.after + 1
+                 ORDER BY first LIMIT {MOST_ROWS}) AS following
+         WHERE total_bytes <= {LOOK_BYTES} OR total_bytes = size_bytes) AS chunk ON true
  ORDER BY asked.number, chunk.first
 """  # noqa: S608
+READ = "SELECT events FROM gateway.response_events WHERE response_id = $1 AND first = $2"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Stored events. first, next: the number of the first, and the number after the last. events: None: they are long,
+    and read by themselves."""
+
+    first: int
+    next: int
+    size_bytes: int
+    events: bytes | None
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A stream's response at one moment. rows: first number, number after the last, events."""
+    """A stream's response at one moment. stored_bytes: of the response. following: the number after the last stored
+    event; None: no event is stored."""
 
     status: str | None
     known: bool
-    recorded: bool
-    rows: list[tuple[int, int, bytes]]
+    stored_bytes: int
+    following: int | None
+    rows: list[Row]
 
     @property
     def news(self) -> bool:
         return bool(self.rows) or self.status not in UNFINISHED
 
 
-NO_NEWS = Found(UNFINISHED[0], known=True, recorded=True, rows=[])
+NO_NEWS = Found(UNFINISHED[0], known=True, stored_bytes=0, following=None, rows=[])
 
 
 class EventStreams:
     """One per gateway process."""
 
-    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+    def __init__(self, pool: StorePool) -> None:
         self._pool = pool
+        self._room = BodyRoom(HELD_BYTES)
         self._open: Counter[str] = Counter()
         self._waiting: dict[asyncio.Future[Found], tuple[str, int]] = {}
         """The response of each stream that has all of its events, and the number of the last."""
@@ -86,7 +108,8 @@ class EventStreams:
 
     @contextlib.contextmanager
     def counted(self, organization_id: str) -> Iterator[None]:
-        """A stream is open meanwhile."""
+        """A stream is open meanwhile. Raises RateLimited."""
+        self.require_room(organization_id)  # again: others were opened while this one's response was looked for
         self._open[organization_id] += 1
         try:
             yield
@@ -94,6 +117,27 @@ class EventStreams:
             self._open[organization_id] -= 1
             if not self._open[organization_id]:
                 del self._open[organization_id]
+
+    @contextlib.asynccontextmanager
+    async def held(self, organization_id: str, size_bytes: int) -> AsyncIterator[None]:
+        """So many bytes of events are in memory meanwhile, in the organization's turn. Raises RateLimited."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(HELD_WAIT_S):
+                    await stack.enter_async_context(self._room.of(organization_id, size_bytes))
+            except TimeoutError:
+                raise RateLimited(
+                    f"Clients of your organization's streams have more than {HELD_BYTES} bytes of long events to read "
+                    "first, which is the limit. Read or close those streams, then stream again with 'starting_after'.",
+                    retry_after_s=30,
+                ) from None
+            yield
+
+    async def read(self, organization_id: str, response_id: str, first: int) -> bytes | None:
+        """The events of a row; None: they are stored no more. Raises ResponsesUnavailable."""
+        async with self._pool.reached(organization_id) as connection:
+            events: bytes | None = await connection.fetchval(READ, response_id, first)
+            return events
 
     async def next(self, response_id: str, after: int) -> Found:
         """The response once it has news, or no news after a while. Raises ResponsesUnavailable."""
@@ -121,14 +165,15 @@ class EventStreams:
                 if each.news and told in self._waiting:
                     told.set_result(each)
 
-    async def look(self, asked: Sequence[tuple[str, int]]) -> list[Found]:
-        """Each one's response and its next events, of one moment. Raises ResponsesUnavailable."""
+    async def look(self, asked: Sequence[tuple[str, int]], organization_id: str = "") -> list[Found]:
+        """Each one's response and its next events, of one moment. organization_id: empty: of several. Raises
+        ResponsesUnavailable."""
         found: list[Found] = []
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(organization_id) as connection:
             rows = await connection.fetch(LOOK, [id for id, _ in asked], [after for _, after in asked])
         for row in rows:
             if row["number"] > len(found):
-                found.append(Found(row["status"], row["known"], row["recorded"], []))
+                found.append(Found(row["status"], row["known"], row["stored_bytes"] or 0, row["following"], []))
             if row["first"] is not None:
-                found[-1].rows.append((row["first"], row["next"], row["events"]))
+                found[-1].rows.append(Row(row["first"], row["next"], row["size_bytes"], row["events"]))
         return found

@@ -13,6 +13,7 @@ from litestar.params import SkipValidation
 from contracts.errors import InvalidField
 from contracts.misfit import shortened
 from gateway.auth.guard import KeyedRequest
+from gateway.auth.keyring import Keyring
 from gateway.responses.background import BackgroundResponses
 from gateway.responses.conversations import ConversationStore
 from gateway.responses.event_streams import EventStreams
@@ -29,6 +30,7 @@ class Stores(Protocol):
     conversations: ConversationStore
     background: BackgroundResponses
     event_streams: EventStreams
+    keyring: Keyring
     draining: bool
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,25 +19,37 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 """Longest wait for one read or write."""
+MOST_EACH = 2
+"""Connections of one organization, half of the pool: the others are for other organizations."""
 
 
-@contextlib.asynccontextmanager
-async def reached(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection for a read or write that a client waits for. Raises ResponsesUnavailable, and InvalidField for an id
-    that no database takes."""
-    try:
-        async with asyncio.timeout(TIMEOUT_S), borrow(pool) as connection:
-            yield connection
-    except asyncpg.CharacterNotInRepertoireError:
-        # PostgreSQL takes no such text: waiting would not help
-        raise InvalidField("An id has a NUL character, which no id here has.", param="id") from None
-    except FAILURES as failure:
-        logger.warning("stored responses cannot be reached: %s", failure)
-        raise ResponsesUnavailable(
-            "Stored responses cannot be reached. Try again, or send the whole conversation as 'input' and leave "
-            "'store', 'previous_response_id' and 'conversation' out.",
-            retry_after_s=2,
-        ) from None
+class StorePool:
+    """The gateway's connections, in which organizations take turns. One per gateway process."""
+
+    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+        self._pool = pool
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def reached(self, organization_id: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+        """A connection for a read or write that a client waits for. organization_id: empty: of several organizations.
+        Raises ResponsesUnavailable, and InvalidField for an id that no database takes."""
+        turn = self._turns.get(organization_id)
+        if turn is None:
+            turn = self._turns[organization_id] = asyncio.Semaphore(MOST_EACH)
+        try:
+            async with asyncio.timeout(TIMEOUT_S), turn, borrow(self._pool) as connection:
+                yield connection
+        except asyncpg.CharacterNotInRepertoireError:
+            # PostgreSQL takes no such text: waiting would not help
+            raise InvalidField("An id has a NUL character, which no id here has.", param="id") from None
+        except FAILURES as failure:
+            logger.warning("stored responses cannot be reached: %s", failure)
+            raise ResponsesUnavailable(
+                "Stored responses cannot be reached. Try again, or send the whole conversation as 'input' and leave "
+                "'store', 'previous_response_id' and 'conversation' out.",
+                retry_after_s=2,
+            ) from None
 
 
 def owner_of(caller: Caller) -> tuple[str, str]:

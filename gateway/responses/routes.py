@@ -12,12 +12,14 @@ from litestar.params import FromPath
 from contracts.dated_request_id import mint
 from contracts.errors import InvalidField
 from contracts.misfit import shortened
+from gateway.auth.bearer import authenticate
 from gateway.auth.guard import KeyedRequest, keyed
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.responses.item_page import Parts, json_response, page_asked, page_of, route
 from gateway.responses.streaming import send, streamed
 from gateway.wire.format import EVENT_STREAM
+from gateway.wire.key_header import authorization_of
 from gateway.wire.responses.stored import cancelled, identified, is_background
 
 RESPONSE_PATH = "/v1/responses/{response_id}"
@@ -36,12 +38,17 @@ class ResponsesController(Controller):
         """GET /v1/responses/{response_id}."""
         stream, after = _stream_asked(request)
         caller = request.user.caller
-        stored = await services.responses.get(caller, response_id)
         if not stream:
-            return json_response(stored.response)
+            return json_response((await services.responses.get(caller, response_id)).response)
         services.event_streams.require_room(caller.organization_id)
+        await services.responses.require(caller, response_id)
         parts = services.event_streams, services.responses
-        events = streamed(*parts, caller, response_id, after, lambda: services.draining)
+        authorization = authorization_of(dict(request.scope["headers"]))
+
+        async def check() -> None:
+            await authenticate(authorization, services.keyring)
+
+        events = streamed(*parts, caller, response_id, after, lambda: services.draining, check)
         return _EventResponse(events)
 
     @delete(route(RESPONSE_PATH), status_code=200)

@@ -7,16 +7,14 @@ Each organization has bounded room; its oldest responses make room for new ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import asyncpg
+from typing import NamedTuple
 
 from contracts.errors import BodyTooLarge, Conflict, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
 from gateway.responses.bounds import MOST_HISTORY_BYTES, UNFINISHED, make_room
 from gateway.responses.conversations import Grown, grow
-from gateway.responses.reached import owner_of, reached
+from gateway.responses.reached import StorePool, owner_of
 
 MOST_RESPONSES = 10_000
 """Responses of one organization."""
@@ -29,6 +27,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
 MAKE_ROOM = make_room("gateway.responses", "recorded_at", MOST_RESPONSES, f"status IN {UNFINISHED}")
 GET = f"SELECT id, input, response FROM gateway.responses WHERE {_OWN} AND id = ANY($3::text[])"  # noqa: S608
+KNOWN = f"SELECT true FROM gateway.responses WHERE {_OWN} AND id = $3"  # noqa: S608
 DELETE = f"DELETE FROM gateway.responses WHERE {_OWN} AND id = $3 RETURNING id"  # noqa: S608
 HISTORY = f"""
 WITH RECURSIVE chain AS (
@@ -54,7 +53,7 @@ class Stored(NamedTuple):
 class ResponseStore:
     """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
 
-    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+    def __init__(self, pool: StorePool) -> None:
         self._pool = pool
 
     async def keep(
@@ -62,7 +61,7 @@ class ResponseStore:
     ) -> None:
         """Store a response durably, and make room for it. grown: its conversation, which grows with it."""
         size_bytes = len(stored.input) + len(stored.response)
-        async with reached(self._pool) as connection, connection.transaction():
+        async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(INSERT, *owner_of(caller), response_id, previous_id, *stored, size_bytes)
             await connection.execute(MAKE_ROOM, caller.organization_id)
             if grown is not None:
@@ -75,15 +74,21 @@ class ResponseStore:
             raise unknown(response_id, "response_id")
         return found[response_id]
 
+    async def require(self, caller: Caller, response_id: str) -> None:
+        """Raise NotFound for a response that the caller's project has not."""
+        async with self._pool.reached(caller.organization_id) as connection:
+            if not await connection.fetchval(KNOWN, *owner_of(caller), response_id):
+                raise unknown(response_id, "response_id")
+
     async def several(self, caller: Caller, response_ids: Sequence[str]) -> dict[str, Stored]:
         """Those of these responses that are stored for the caller's project, by id."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             rows = await connection.fetch(GET, *owner_of(caller), response_ids)
         return {row["id"]: Stored(row["input"], row["response"]) for row in rows}
 
     async def delete(self, caller: Caller, response_id: str) -> None:
         """Delete a response of the caller's project. Raises NotFound."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             deleted = await connection.fetchval(DELETE, *owner_of(caller), response_id)
         if deleted is None:
             raise unknown(response_id, "response_id")
@@ -91,7 +96,7 @@ class ResponseStore:
     async def history(self, caller: Caller, response_id: str) -> list[Stored]:
         """A response and all before it, oldest first. Raises NotFound if any of them is missing, Conflict if it has no
         output, BodyTooLarge for a conversation beyond the limits."""
-        async with reached(self._pool) as connection:
+        async with self._pool.reached(caller.organization_id) as connection:
             rows = await connection.fetch(HISTORY, *owner_of(caller), response_id)
         if not rows:
             raise unknown(response_id, "previous_response_id")

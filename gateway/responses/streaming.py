@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 
 from contracts.errors import SlipstreamError
 from contracts.generation import Caller
 from gateway.http.client_connection import ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.responses.bounds import UNFINISHED
-from gateway.responses.event_streams import MOST_ROWS, EventStreams
+from gateway.responses.event_streams import EventStreams
 from gateway.responses.store import ResponseStore
 from gateway.wire.format import COMMENT
 from gateway.wire.responses.events import error_of, events_after, replayed
 
 BEAT_S = 15.0
-"""Longest silence on a connection."""
+"""Longest silence on a connection, time between two checks of its key, and in which its client reads something."""
 LONGEST_S = 3_600.0
-"""The key is checked when a stream begins: it must begin again."""
+"""A stream that takes longer must begin again."""
+PIECE_BYTES = 64 * 1024
+"""Events that are written at once."""
+REPLAY_COPIES = 4
+"""Of a stored response, in memory while it is sent as a stream."""
 INTERRUPTED = (
     "This stream ends, and its response continues: retrieve it with 'stream' and with the number of the last event as "
     "'starting_after'."
@@ -28,6 +32,10 @@ LOST = (
     "The events after this number are not stored: the run was lost and the response runs again, or its events were "
     "more than a stream may have, or were deleted after its end. Retrieve the response, or stream it without "
     "'starting_after'."
+)
+BEYOND = (
+    "The response has finished, and has no event of this number. Send the number of the last event that you have as "
+    "'starting_after', or leave it out."
 )
 
 
@@ -46,63 +54,111 @@ async def streamed(
     response_id: str,
     after: int | None,
     leaving: Callable[[], bool],
+    check: Callable[[], Awaitable[object]],
 ) -> AsyncGenerator[bytes, None]:
     """Events after this number, until the response has finished, as bytes to send; comments while there are none.
 
-    The caller may read the response. after: None: from the first. leaving: whether this gateway stops. Raises nothing:
-    if a stream ends before its response, its last event is an error.
+    The caller may read the response. after: None: from the first. leaving: whether this gateway stops. check: raises a
+    SlipstreamError once the key may not be used. Raises nothing: if a stream ends before its response, its last event
+    is an error.
     """
     position = -1 if after is None else after
-    with streams.counted(caller.organization_id):
-        try:
-            async for at, data in _events(streams, response_id, position, leaving):
+    try:
+        with streams.counted(caller.organization_id):
+            async for at, data in _events(streams, store, caller, response_id, position, leaving, check):
                 position = at
                 yield data
-            if position == -1:  # it has no events
-                yield b"".join(replayed((await store.get(caller, response_id)).response))
-        except (_Ended, SlipstreamError) as error:
-            # the number of the last event, so that a client that resumes after it misses none
-            yield error_of(error.code, error.message, max(position, 0))
+    except (_Ended, SlipstreamError) as error:
+        # the number of the last event, so that a client that resumes after it misses none
+        yield error_of(error.code, error.message, max(position, 0))
 
 
 async def send(connection: ClientConnection, events: AsyncGenerator[bytes, None]) -> None:
-    """Send these events in an answer that was started, until they end or the client leaves or reads nothing."""
+    """Send these events in an answer that was started, until they end or the client leaves. A client that reads nothing
+    is disconnected: an answer that ended would look whole."""
+    connection.bound()
     with contextlib.suppress(ClientGone):
         async with ClientWatch(connection), contextlib.aclosing(events):
-            with contextlib.suppress(TimeoutError):
-                async for data in events:
-                    connection.write(data)
-                    async with asyncio.timeout(BEAT_S):
-                        await connection.drained()
-            connection.end(b"")
+            try:
+                async with asyncio.timeout(LONGEST_S + 2 * BEAT_S):
+                    async for data in events:
+                        connection.write(data)
+                        await _read(connection)
+            except TimeoutError:
+                connection.abort()
+            else:
+                connection.end(b"")
+
+
+async def _read(connection: ClientConnection) -> None:
+    """Return when the client has read enough. Raises TimeoutError if it reads nothing for a while."""
+    while connection.full:
+        unread_bytes = connection.unread_bytes
+        try:
+            async with asyncio.timeout(BEAT_S):
+                await connection.drained()
+        except TimeoutError:
+            if connection.unread_bytes >= unread_bytes:
+                raise
 
 
 async def _events(
-    streams: EventStreams, response_id: str, position: int, leaving: Callable[[], bool]
+    streams: EventStreams,
+    store: ResponseStore,
+    caller: Caller,
+    response_id: str,
+    position: int,
+    leaving: Callable[[], bool],
+    check: Callable[[], Awaitable[object]],
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """Events or comments, with the number of the last event. Raises _Ended, and ResponsesUnavailable."""
-    now_s = asyncio.get_running_loop().time
-    end_s, beat_s = now_s() + LONGEST_S, now_s() + BEAT_S
-    [found] = await streams.look([(response_id, position)])
+    """Parts of events, or comments, with the number of the last event. Raises _Ended and SlipstreamError, after whole
+    events only."""
+    now_s, organization_id = asyncio.get_running_loop().time, caller.organization_id
+    end_s, beat_s, check_s = now_s() + LONGEST_S, now_s() + BEAT_S, now_s() + BEAT_S
+    [found] = await streams.look([(response_id, position)], organization_id)
     while found.rows or found.status in UNFINISHED:
         if leaving() or now_s() > end_s:
             raise _Ended("stream_interrupted", INTERRUPTED)
-        for first, following, events in found.rows:
-            if -1 < position < first - 1:
+        if now_s() > check_s:
+            await check()
+            check_s = now_s() + BEAT_S
+        for row in found.rows:
+            if -1 < position < row.first - 1:
                 raise _Ended("events_lost", LOST)
-            data = events_after(position, first, events)
-            position, beat_s = following - 1, now_s() + BEAT_S
-            yield position, data
+            async with contextlib.AsyncExitStack() as holding:
+                if (events := row.events) is None:
+                    await holding.enter_async_context(streams.held(organization_id, row.size_bytes))
+                    events = await streams.read(organization_id, response_id, row.first)
+                    if events is None:
+                        raise _Ended("events_lost", LOST)
+                events = events_after(position, row.first, events)
+                position = row.next - 1
+                for piece in _pieces(events):
+                    yield position, piece
+                del events  # long ones must not stay while the next ones are waited for
+            beat_s = now_s() + BEAT_S
         if now_s() > beat_s:
             beat_s = now_s() + BEAT_S
             yield position, COMMENT
-        if len(found.rows) == MOST_ROWS:
-            [found] = await streams.look([(response_id, position)])
+        if found.rows and found.following is not None and position < found.following - 1:
+            [found] = await streams.look([(response_id, position)], organization_id)
         else:
             found = await streams.next(response_id, position)
     if not found.known:
         raise _Ended("response_deleted", "The response was deleted.")
     if found.status == "cancelled":
         raise _Ended("response_cancelled", "The response was cancelled.")
-    if position >= 0 and not found.recorded:
+    if position >= 0 and found.following is None:
         raise _Ended("events_lost", LOST)
+    if position >= 0 and found.following is not None and position >= found.following:
+        raise _Ended("starting_after_beyond_end", BEYOND)
+    if position == -1:  # it has no events
+        async with streams.held(organization_id, REPLAY_COPIES * found.stored_bytes):
+            for event in replayed((await store.get(caller, response_id)).response):
+                for piece in _pieces(event):
+                    yield position, piece
+
+
+def _pieces(events: bytes) -> Iterator[bytes]:
+    for begin in range(0, len(events), PIECE_BYTES):
+        yield events[begin : begin + PIECE_BYTES]

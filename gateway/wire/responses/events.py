@@ -44,7 +44,7 @@ def events_after(position: int, first: int, events: bytes) -> bytes:
     return events if position < first else BLANK.join(events.split(BLANK)[position + 1 - first :])
 
 
-def replayed(stored: bytes) -> list[bytes]:
+def replayed(stored: bytes) -> Iterator[bytes]:
     """The events of a stored response that has finished: each text in one delta."""
     response = _decode.decode(stored)
     begun = {**response, "status": "in_progress", "output": [], "usage": None, "error": None}
@@ -56,7 +56,8 @@ def replayed(stored: bytes) -> list[bytes]:
     for index, item in enumerate(response["output"]):
         kinds += _of_item(item, {"output_index": index})
     kinds.append((f"response.{response['status']}", {"response": msgspec.Raw(stored)}))
-    return [event_of(kind, number, fields) for number, (kind, fields) in enumerate(kinds)]
+    for number, (kind, fields) in enumerate(kinds):
+        yield event_of(kind, number, fields)
 
 
 def _of_item(item: dict[str, Any], place: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from contracts.errors import RateLimited
+from contracts.errors import RateLimited, RevokedKey
 from contracts.generation import Caller
 from control.deferred import gateway_client
 from control.deferred import runner as leased
@@ -22,14 +22,20 @@ from control.responses import runner as module
 from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
 from control.responses.runner import ResponseRunner
+from gateway.http.client_connection import SCOPE_KEY
+from gateway.responses import event_streams, streaming
 from gateway.responses.background import MOST_UNFINISHED
-from gateway.responses.event_streams import MOST, MOST_EACH, EventStreams
+from gateway.responses.event_streams import HELD_BYTES, LOOK_BYTES, MOST, MOST_EACH, EventStreams
+from gateway.responses.reached import MOST_EACH as MOST_CONNECTIONS_EACH
+from gateway.responses.reached import StorePool
 from gateway.responses.store import ResponseStore
 from gateway.responses.streaming import streamed
+from gateway.wire.responses.events import event_of
 from storage.engine import close, lazy_pool
 from tests.control.batches.test_runner import working
 from tests.examples import examples
 from tests.gateway.responses.guide import run_example
+from tests.gateway.served import served
 from tests.gateway.slow_platform import SlowPlatform
 from tests.waiting import eventually
 
@@ -50,7 +56,15 @@ OWNER = "SELECT organization_id::text, project_id::text FROM gateway.responses W
 FAILURES = "SELECT failures FROM gateway.background_responses WHERE id = $1"
 PUT_BACK = "SELECT lease_until IS NOT NULL AND lease_id IS NULL FROM gateway.background_responses WHERE id = $1"
 HOLD = "UPDATE gateway.background_responses SET lease_until = now() + interval '1 hour' WHERE id = $1"
-FREE = "UPDATE gateway.background_responses SET lease_until = now() - interval '1 second'"
+# those of `FILL` have no key, and stay held: a worker could not run them
+FREE = """
+UPDATE gateway.background_responses SET lease_until = now() - interval '1 second'
+ WHERE key_id IN (SELECT id FROM gateway.api_keys)
+"""
+ADD_EVENTS = "INSERT INTO gateway.response_events (response_id, first, next, events) VALUES ($1, $2, $3, $4)"
+SUSPECT = "UPDATE gateway.background_responses SET failures = 2 WHERE id = ANY($1::text[])"
+RUNS = "SELECT id FROM gateway.background_responses WHERE id = ANY($1::text[]) AND lease_until > now() LIMIT 1"
+RUNNING = "SELECT count(*) FROM gateway.background_responses WHERE id = ANY($1::text[]) AND lease_until > now()"
 FILL = """
 WITH made AS (
     INSERT INTO gateway.responses (organization_id, project_id, id, input, response, size_bytes, status)
@@ -249,6 +263,8 @@ async def test_a_stream_is_left_resumed_and_replayed(
     for after in range(len(rest) + 1):
         again = await seen(await resumed(client, response_id, starting_after=after))
         assert [event.to_dict() for event in again] == [event.to_dict() for event in rest[after:]]
+    [beyond] = await seen(await resumed(client, response_id, starting_after=len(rest) + 1))
+    assert (beyond.type, beyond.code) == ("error", "starting_after_beyond_end")
     stranger = client.with_options(api_key=(await platform.add_key(new_organization=True)).secret)
     with pytest.raises(openai.NotFoundError):
         await resumed(stranger, response_id)
@@ -291,6 +307,7 @@ async def test_a_stream_ends_with_its_response_or_its_run(platform: SlowPlatform
     async with working(runner_of(platform)):
         lost = (await seen(stream))[-1]
         again = await seen(await resumed(client, response_id))
+        await finished(client, broken_id)  # a stream of an earlier run would end with that run
         failed = (await seen(await resumed(client, broken_id)))[-1]
     assert (lost.type, lost.code) == ("error", "events_lost")
     assert again[0].type == "response.created"
@@ -300,29 +317,174 @@ async def test_a_stream_ends_with_its_response_or_its_run(platform: SlowPlatform
     await broken.response.aclose()
 
 
+async def nothing() -> None:
+    pass
+
+
+async def revoked() -> None:
+    raise RevokedKey("This API key has been revoked.")
+
+
+@pytest.fixture
+async def stored(platform: SlowPlatform) -> AsyncIterator[StorePool]:
+    pool = await lazy_pool(platform.database_url, size=4, connect_timeout_s=5.0, name="test")
+    yield StorePool(pool)
+    await close(pool, 5.0)
+
+
 async def test_a_stream_that_cannot_go_on_says_how_to_resume_it(
-    platform: SlowPlatform, client: openai.AsyncOpenAI
+    platform: SlowPlatform, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its gateway stops; or the database is away."""
+    """Its gateway stops; or the database is away; or its key is revoked."""
     response_id = (await anext(await create(client, stream=True))).response.id
     owner = Caller(key_id="", **await platform.database.fetchrow(OWNER, response_id))
-    for code in ("stream_interrupted", "response_store_unavailable"):
+    for code in ("stream_interrupted", "response_store_unavailable", "revoked_api_key"):
         pool = await lazy_pool(platform.database_url, size=1, connect_timeout_s=5.0, name="test")
-        streams, stops = EventStreams(pool), asyncio.Event()
-        events = streamed(streams, ResponseStore(pool), owner, response_id, None, stops.is_set)
-        assert (await anext(events)).count(b"data: ") == 2
+        streams, stops = EventStreams(StorePool(pool)), asyncio.Event()
+        check = nothing
+        if code == "revoked_api_key":
+            check = revoked
+            monkeypatch.setattr(streaming, "BEAT_S", 0.0)
+        events = streamed(streams, ResponseStore(StorePool(pool)), owner, response_id, None, stops.is_set, check)
+        if code == "revoked_api_key":
+            assert f'"sequence_number":0,"code":"{RevokedKey.code}"'.encode() in await anext(events)
+        else:
+            assert (await anext(events)).count(b"data: ") == 2
         if code == "stream_interrupted":
             stops.set()
-        else:
+        elif code == "response_store_unavailable":
             await close(pool, 5.0)
-        assert f'"sequence_number":1,"code":"{code}"'.encode() in b"".join([event async for event in events])
+        if code != "revoked_api_key":
+            assert f'"sequence_number":1,"code":"{code}"'.encode() in b"".join([event async for event in events])
+        await events.aclose()
         await streams.stop()
         await close(pool, 5.0)
     await client.responses.cancel(response_id)
 
 
+async def test_long_events_are_read_a_row_at_a_time_and_sent_in_pieces(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, stored: StorePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row here has two events: a stream after the first of them has the second."""
+    response_id = (await anext(await create(client, stream=True))).response.id
+    owner = Caller(key_id="", **await platform.database.fetchrow(OWNER, response_id))
+    await client.responses.cancel(response_id)
+    await platform.database.execute("DELETE FROM gateway.response_events WHERE response_id = $1", response_id)
+    sizes = (60_000, 60_000, 90_000, LOOK_BYTES)
+    events = [event_of("x", number, {"text": "x" * sizes[number // 2]}) for number in range(2 * len(sizes))]
+    for first in range(0, len(events), 2):
+        row = response_id, first, first + 2, b"".join(events[first : first + 2])
+        await platform.database.execute(ADD_EVENTS, *row)
+    streams = EventStreams(stored)
+    for after, found_rows in ((-1, [True]), (0, [True]), (3, [False]), (6, [False])):
+        [found] = await streams.look([(response_id, after)], owner.organization_id)
+        assert [row.events is not None for row in found.rows] == found_rows, "at most LOOK_BYTES, or one row"
+        parts = [
+            part async for part in streamed(streams, ResponseStore(stored), owner, response_id, after, bool, nothing)
+        ]
+        assert max(map(len, parts)) <= streaming.PIECE_BYTES
+        assert b"".join(parts[:-1]) == b"".join(events[after + 1 :])
+        assert b"response_cancelled" in parts[-1]
+    async with streams.held("a", HELD_BYTES), streams.held("b", HELD_BYTES):
+        monkeypatch.setattr(event_streams, "HELD_WAIT_S", 0.0)
+        with pytest.raises(RateLimited, match="long events to read"):
+            await streams.held("a", 1).__aenter__()
+
+
+async def test_one_organization_never_takes_the_whole_pool(stored: StorePool) -> None:
+    async with contextlib.AsyncExitStack() as opened:
+        for _ in range(MOST_CONNECTIONS_EACH):
+            await opened.enter_async_context(stored.reached("a"))
+        another = asyncio.create_task(opened.enter_async_context(stored.reached("a")))
+        async with stored.reached("b") as connection:
+            assert await connection.fetchval("SELECT 1") == 1
+        assert not another.done()
+        another.cancel()
+        await asyncio.wait([another])
+
+
+class SlowClient:
+    """Reads a little before each look at it, for so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    @property
+    def full(self) -> bool:
+        return self.looks > 0
+
+    @property
+    def unread_bytes(self) -> int:
+        self.looks -= 1
+        return 1_000 + self.looks
+
+    async def drained(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_client_that_reads_slowly_is_served_and_one_that_reads_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streaming, "BEAT_S", 0.0)
+    slow: Any = SlowClient(20)
+    await streaming._read(slow)
+    monkeypatch.setattr(streaming, "BEAT_S", 0.1)
+    no_pool: Any = None  # which it does not use here
+    streams = EventStreams(no_pool)
+    left = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        with streams.counted("a"):
+            try:
+                while True:
+                    yield b"x" * streaming.PIECE_BYTES
+            finally:
+                left.set()
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        connection = scope[SCOPE_KEY]
+        connection.start(200, [])
+        events: Any = endless()
+        await streaming.send(connection, events)
+
+    async with served(app) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readexactly(1)
+        assert streams._open["a"] == 1
+        await left.wait()
+        with contextlib.suppress(ConnectionError):
+            got = b""
+            while part := await reader.read(1 << 20):
+                got = (got + part)[-8:]
+            assert not got.endswith(b"0\r\n\r\n"), "it must not look whole"
+        writer.close()
+    assert not streams._open
+
+
+async def test_responses_that_failed_twice_leave_a_workers_places_to_others(
+    platform: SlowPlatform, client: openai.AsyncOpenAI
+) -> None:
+    """They run one after the other."""
+    suspects = [(await create(client, LONG)).id for _ in range(3)]
+    await platform.database.execute(SUSPECT, suspects)
+    others = client.with_options(api_key=(await platform.add_key(new_organization=True)).secret)
+    runner = runner_of(platform)
+    runner.at_once = 2
+    async with working(runner) as due:
+        for _ in suspects:
+            await eventually(lambda: platform.database.fetchval(RUNNING, suspects))
+            fresh = await create(others)
+            due.set()
+            assert (await finished(others, fresh.id)).status == "completed"
+            assert await platform.database.fetchval(RUNNING, suspects) == 1
+            await client.responses.cancel(await platform.database.fetchval(RUNS, suspects))
+            due.set()
+
+
 def test_open_streams_are_bounded() -> None:
-    streams: Any = EventStreams(None)  # which it does not use here
+    no_pool: Any = None  # which it does not use here
+    streams = EventStreams(no_pool)
     with contextlib.ExitStack() as opened:
         for _ in range(MOST_EACH):
             opened.enter_context(streams.counted("a"))

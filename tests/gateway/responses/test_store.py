@@ -18,6 +18,7 @@ from gateway.responses import conversations
 from gateway.responses import store as module
 from gateway.responses.bounds import MOST_BYTES, MOST_HISTORY_BYTES
 from gateway.responses.conversations import ConversationStore, Grown, StoredItem
+from gateway.responses.reached import StorePool
 from gateway.responses.store import ResponseStore, Stored
 from storage.engine import lazy_pool
 
@@ -50,7 +51,7 @@ async def chain(store: ResponseStore, caller: Caller, length: int) -> list[str]:
 
 
 async def test_a_conversation_is_read_oldest_first_and_whole_or_not_at_all(pool: asyncpg.Pool[Any]) -> None:
-    store, caller = ResponseStore(pool), await organization(pool)
+    store, caller = ResponseStore(StorePool(pool)), await organization(pool)
     names = await chain(store, caller, 4)
     assert [turn.response.decode() for turn in await store.history(caller, names[2])] == names[:3]
     await store.delete(caller, names[1])
@@ -66,7 +67,7 @@ async def test_a_conversation_is_read_oldest_first_and_whole_or_not_at_all(pool:
 
 async def test_an_id_that_no_database_takes_is_the_clients_error(pool: asyncpg.Pool[Any]) -> None:
     """It was reported as a database out of reach, which clients try again."""
-    store, held, caller = ResponseStore(pool), ConversationStore(pool), await organization(pool)
+    store, held, caller = ResponseStore(StorePool(pool)), ConversationStore(StorePool(pool)), await organization(pool)
     for attempt in (store.get(caller, "a\0"), store.history(caller, "\0"), held.items(caller, "conv_\0")):
         with pytest.raises(InvalidField, match="NUL"):
             await attempt
@@ -78,7 +79,7 @@ async def test_a_long_conversation_is_refused_in_bounded_time(
 ) -> None:
     monkeypatch.setattr(module, "HISTORY", module.HISTORY.replace(str(module.MOST_TURNS), "3"))
     monkeypatch.setattr(module, "MOST_TURNS", 3)
-    store, caller = ResponseStore(pool), await organization(pool)
+    store, caller = ResponseStore(StorePool(pool)), await organization(pool)
     names = await chain(store, caller, 4)
     assert len(await store.history(caller, names[2])) == 3
     with pytest.raises(BodyTooLarge) as refused:
@@ -94,7 +95,7 @@ async def test_an_organizations_room_is_bounded_by_count_and_bytes(
 ) -> None:
     smaller = module.MAKE_ROOM.replace(str(module.MOST_RESPONSES), "5").replace(str(MOST_BYTES), "100")
     monkeypatch.setattr(module, "MAKE_ROOM", smaller)
-    store, caller, other = ResponseStore(pool), await organization(pool), await organization(pool)
+    store, caller, other = ResponseStore(StorePool(pool)), await organization(pool), await organization(pool)
     await store.keep(other, "other", None, ONE)
     for number in range(8):
         await store.keep(caller, f"{number}", None, ONE)
@@ -112,7 +113,7 @@ async def test_an_organizations_room_is_bounded_by_count_and_bytes(
 async def test_they_are_gone_after_the_retention_and_with_their_organization(
     pool: asyncpg.Pool[Any], fresh_postgres_url: str
 ) -> None:
-    store, caller, other = ResponseStore(pool), await organization(pool), await organization(pool)
+    store, caller, other = ResponseStore(StorePool(pool)), await organization(pool), await organization(pool)
     for name, of in (("old", caller), ("new", caller), ("other", other)):
         await store.keep(of, name, None, ONE)
     await pool.execute("UPDATE gateway.responses SET recorded_at = now() - interval '31 days' WHERE id = 'old'")
@@ -127,7 +128,7 @@ async def test_they_are_gone_after_the_retention_and_with_their_organization(
 
 async def test_a_database_that_is_away_is_an_error_at_once(data_folder: Path) -> None:
     pool = await lazy_pool(f"postgresql://nobody@/none?host={data_folder}", size=1, connect_timeout_s=5)
-    store, caller = ResponseStore(pool), Caller(str(uuid4()), str(uuid4()), "k")
+    store, caller = ResponseStore(StorePool(pool)), Caller(str(uuid4()), str(uuid4()), "k")
     for attempt in (store.keep(caller, "1", None, ONE), store.get(caller, "1"), store.history(caller, "1")):
         with pytest.raises(ResponsesUnavailable) as refused:
             await attempt
@@ -143,7 +144,7 @@ async def test_a_conversation_is_bounded_and_grows_with_its_response_or_not_at_a
     pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversations, "MOST_ITEMS", 3)
-    held, store, caller = ConversationStore(pool), ResponseStore(pool), await organization(pool)
+    held, store, caller = ConversationStore(StorePool(pool)), ResponseStore(StorePool(pool)), await organization(pool)
     await held.create(caller, b"{}", Grown("c", items("1", "2")))
     await store.keep(caller, "r", None, ONE, Grown("c", items("2", "3")))
     with pytest.raises(BodyTooLarge) as refused:
@@ -163,7 +164,7 @@ async def test_conversations_make_room_and_are_gone_when_unused(
 ) -> None:
     smaller = conversations.MAKE_ROOM.replace(str(conversations.MOST_CONVERSATIONS), "3")
     monkeypatch.setattr(conversations, "MAKE_ROOM", smaller)
-    held, caller = ConversationStore(pool), await organization(pool)
+    held, caller = ConversationStore(StorePool(pool)), await organization(pool)
     for name in ("1", "2", "3"):
         await held.create(caller, b"{}", Grown(name, items(name)))
     await held.add(caller, Grown("1", items("used")))
