@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -138,9 +139,11 @@ async def test_a_reason_that_many_causes_share_is_one_line(
 ) -> None:
     await forget(database)
     _, said = await Shell(fresh_postgres_url, data_folder).run(*SINCE, "--json")
-    reasons = {each["why"] for each in msgspec.json.decode(said)["unknown"]}
+    reasons = Counter(each["why"] for each in msgspec.json.decode(said)["unknown"])
     _, said = await Shell(fresh_postgres_url, data_folder).run(*SINCE)
     assert said.count("not enough evidence: ") == len(reasons)
+    for why, count in reasons.items():
+        assert f"{why} ({count} cause{'s' if count > 1 else ''})" in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 100
 
 
