@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Set
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from contracts.errors import SlipstreamError
 from slipstream.hints import command
@@ -169,13 +170,26 @@ async def _engines(settings: Settings, address: str | None) -> Found:
     if not replicas or len(unusable) == len(replicas):
         told = f"none takes requests: {', '.join(unusable)}" if unusable else "the fleet has none"
         return Outcome.FAILED, told, f"`{command('fleet')}`"
-    if unusable:
-        return (
-            Outcome.WARNING,
-            f"{len(unusable)} of {len(replicas)} take no requests: {', '.join(unusable)}",
-            f"`{command('fleet')}`",
-        )
-    return Outcome.OK, f"{len(replicas)} take requests", ""
+    told = f"{len(unusable)} of {len(replicas)} take no requests: {', '.join(unusable)}" if unusable else ""
+    if faults := await _probed(settings, {(each.pool, each.url) for each in replicas if each.usable}):
+        return Outcome.FAILED, "; ".join((*faults, told) if told else faults), f"`{command('fleet')}`"
+    if told:
+        return Outcome.WARNING, told, f"`{command('fleet')}`"
+    return Outcome.OK, f"{len(replicas)} take requests and serve their models", ""
+
+
+async def _probed(settings: Settings, usable: Set[tuple[str, str]]) -> list[str]:
+    """The faults that `config check --probe` finds in these engines, each by its pool and URL. The router finds an
+    engine healthy whatever models it serves."""
+    from slipstream.database import live_fleet
+    from slipstream.engine_probe import Asked, asked_of, probe
+
+    asked = asked_of(settings, await live_fleet(settings))
+    pools = (
+        replace(pool, replicas=tuple(each for each in pool.replicas if (pool.name, each.url) in usable))
+        for pool in asked.pools
+    )
+    return await probe(settings, Asked(asked.models, tuple(pools)))
 
 
 async def _gateway(settings: Settings) -> Found:

@@ -85,7 +85,7 @@ async def list_engine_models(_: None, query: EngineQuery) -> ReportedModels:
 
     It is asked without a key. 400 with the reason if it cannot be reached, is not ready or wants a key.
     """
-    from control.fleet.engine_probe import reported_models  # which few need
+    from control.fleet.engine_probe import EngineKeyRefused, reported_models  # which few need
 
     connections = EngineConnections(OneKey(""))
     try:
@@ -99,7 +99,13 @@ async def list_engine_models(_: None, query: EngineQuery) -> ReportedModels:
         said = f"The engine at {query.url[:200]} did not answer within {PROBE_TIMEOUT_S:g} s."
         raise InvalidField(said, param="url") from None
     except SlipstreamError as error:
-        raise InvalidField(f"The engine at {query.url[:200]}: {error.message.rstrip('.')}.", param="url") from None
+        said = f"The engine at {query.url[:200]}: {error.message.rstrip('.')}."
+        if isinstance(error, EngineKeyRefused):
+            said += (
+                " Enter the model's name and context yourself: `slipstream engine` logs both once the model is loaded "
+                '("serving NAME with a context of N tokens"), and other engines list them at /v1/models.'
+            )
+        raise InvalidField(said, param="url") from None
     finally:
         await connections.close()
     return ReportedModels(data=[ReportedModel(name=name, context_tokens=context) for name, context in found.items()])

@@ -102,6 +102,7 @@ def _margins(wanted: Wanted) -> Margins:
 def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
     """That the pool takes the longest request the model promises, and can do what its own pool can: what a model is
     promised shrinks to the weakest of its pools the moment a release begins."""
+    _require_tier(state, model, pool, param)
     _require_context(model, pool, param)
     try:
         check_served(model, pool)
@@ -121,6 +122,19 @@ def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -
             f"The engines of the pool {pool.name!r} share prefix caches between tenants, which those of "
             f"{model.pool!r} keep apart: set cache_salt = true, if they keep them apart by `cache_salt` (vLLM), or "
             "name another pool.",
+            param=param,
+        )
+
+
+def _require_tier(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
+    """A pool that serves only another tier runs another kind of model, and would fail every request."""
+    served = [each for each in state.models if each.pool == pool.name]
+    if served and all(each.tier is not model.tier for each in served):
+        names = ", ".join(f"{each.name!r} (tier {each.tier.value})" for each in served)
+        raise InvalidField(
+            f"Invalid value for {param!r}: {pool.name!r}. It serves {names}, and {model.name!r} has the tier "
+            f"{model.tier.value}. Name a pool whose engines serve {model.name!r}; `slipstream fleet pools set NAME "
+            "--driver DRIVER --replica ID=URL` adds one.",
             param=param,
         )
 

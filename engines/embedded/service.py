@@ -201,8 +201,9 @@ class Service:
         self.engine = engine
         store = engine.store
         logger.info(
-            "serving %s: %d KV tokens in %d pages of %d, %d bytes per token",
+            "serving %s with a context of %d tokens: %d KV tokens in %d pages of %d, %d bytes per token",
             self.name,
+            self.context_tokens,
             store.total_tokens,
             store.total_pages,
             store.page_tokens,

@@ -78,7 +78,7 @@ OFFERED: dict[str, dict[str, Needs]] = {
     },
     "/operations/changes": {"Record a change": CHANGES, "Delete…": CHANGES, "Measure and store": CHANGES},
     "/account": {"Leave the organization": ANYBODY},
-    "/operations/fleet": {"Drain": FLEET, "Add a model": FLEET},
+    "/operations/fleet": {"Drain": FLEET, "Add a model": FLEET, "Add a pool": FLEET},
     "/operations/fleet/pools/$pool": {
         "Drain": FLEET, "Add a replica": FLEET, "Change the URL…": FLEET, "Remove…": FLEET,
     },

@@ -130,7 +130,9 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     assert await newest_version(deployed) == served, "neither the pool nor the model is written"
     await dialog.get_by_label("Engine’s URL").fill(f"{fakes.fake.url}/v1")
     await dialog.get_by_role("button", name="Add", exact=True).click()
-    await expect(dialog.get_by_role("alert")).to_contain_text("requires a key (status 401), and a probe sends none")
+    await expect(dialog.get_by_role("alert")).to_contain_text(
+        "and a probe sends none, so its models are unknown. Choose “Add anyway” to skip this check."
+    )
     await dialog.get_by_role("button", name="Add anyway").click()
     row = page.get_by_role("region", name="Replicas", exact=True).get_by_role("row", name=re.compile("^added-1"))
     await row.get_by_text("healthy", exact=True).wait_for()
@@ -163,6 +165,11 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     await dialog.get_by_role("textbox").fill("added")
     await dialog.get_by_role("button", name="Remove").click()
     await page.wait_for_url("**/operations/fleet")
+    await page.get_by_role("button", name="Add a pool").click()
+    await dialog.get_by_label("Name", exact=True).fill("apart")
+    await dialog.get_by_label("Engine’s URL").fill(f"{fakes.fake.url}/v1")
+    await dialog.get_by_role("button", name="Add", exact=True).click()
+    await page.get_by_role("row", name=re.compile("^apart-1")).get_by_text("healthy", exact=True).wait_for()
     await made(live, "/fleet/rollback", {"version": served}, "POST")
 
 

@@ -32,8 +32,10 @@ from slipstream.commands.options import Deployment
 from slipstream.doctor import Check, Health, Outcome
 from slipstream.exit_codes import DOCTOR_EXIT
 from slipstream.lent_key import require_key_accepted
+from slipstream.replicas import ReplicaStatus
 from tests.deployment import free_port
 from tests.desired_states import seed
+from tests.fakes.process import fake_engine
 from tests.slipstream.shell import VARIABLE, Shell
 from tests.waiting import eventually
 
@@ -267,6 +269,22 @@ async def test_the_doctor_names_each_part_and_the_next_step(
     steps = {each["name"]: each["step"] for each in health["checks"] if each["outcome"] == "failed"}
     assert all(steps.values())
     assert f"--data {DataFolder(data_folder).path}" in steps["gateway"]
+    async with fake_engine("sk-right") as engine:
+        monkeypatch.setenv("ONE_API_KEY", "sk-right")
+        set_pool = ("fleet", "pools", "set", "one", "--driver", "sglang", "--api-key-env", "ONE_API_KEY")
+        await shell.must(
+            *set_pool, "--replica", f"one-0={engine.url}", "--replica", "gone=http://127.0.0.1:9", "--force"
+        )
+        replicas = [
+            ReplicaStatus("one-0", "one", engine.url, "healthy", True, True, "healthy", ""),
+            ReplicaStatus("gone", "one", "http://127.0.0.1:9", "dead", False, True, "dead", ""),
+        ]
+        monkeypatch.setattr("slipstream.replicas.replicas_of", lambda *_: replicas)
+        _, said = await shell.run("doctor", "--json")
+    engines = next(each for each in msgspec.json.decode(said)["checks"] if each["name"] == "engines")
+    assert engines["outcome"] == "failed", "healthy, and asked for a model that it does not serve"
+    assert f"one-0: {engine.url} serves 'fake', not '{MODELS[0].name}'; set models." in engines["told"]
+    assert engines["told"].endswith("1 of 2 take no requests: gone (dead)"), "which is not asked"
     ok, warning, failed = (
         Check(outcome.value, outcome, "") for outcome in (Outcome.OK, Outcome.WARNING, Outcome.FAILED)
     )

@@ -12,6 +12,11 @@ export class ApiError extends Error {
     this.name = "ApiError";
   }
 
+  /** The same refusal in other words. */
+  saying(message: string): ApiError {
+    return new ApiError(message, this.status, this.code, this.param, this.requestId, this.retryAfterS);
+  }
+
   static of(response: Response, body: unknown): ApiError {
     const detail = (
       body as { error?: { message?: string; code?: string; param?: string | null } } | undefined

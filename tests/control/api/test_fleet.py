@@ -118,6 +118,7 @@ async def test_engines_are_probed_before_an_edit_is_made(operator: Client, unuse
         assert await reported(f"{url}/llama") == [{"name": "small.gguf", "context_tokens": 8_192}]
         locked_said = await reported(f"{url}/locked")
         assert (locked_said["param"], "requires a key" in locked_said["message"]) == ("url", True)
+        assert "Enter the model's name and context yourself" in locked_said["message"]
         assert (await reported(url, "opanai"))["param"] == "driver"
         assert (await put(f"{url}/locked"))[0] == (await put(f"{url}/v1"))[0] == 200
         model = {**MODEL, "name": "probed", "pool": "probed"}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.desired_state import Canary, DesiredState, Pool, Replica
+from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.errors import Conflict, InvalidField
 from contracts.generation import Tier
 from control.releases.margins import Margins
@@ -112,6 +112,21 @@ def test_an_arm_that_shares_caches_between_tenants_or_cannot_fill_gaps_is_refuse
     model = msgspec.structs.replace(FLEET.models[0], tier=Tier.AUTOCOMPLETE)
     with pytest.raises(InvalidField, match="'suffix' may be refused"):
         require_startable(msgspec.structs.replace(salted, models=(model,)), wanted(**{arm: "plain"}))
+
+
+@pytest.mark.parametrize("arm", ["candidate_pool", "control_pool"])
+def test_a_pool_that_serves_only_another_tier_is_refused(arm: str) -> None:
+    def serving(*tiers: Tier) -> DesiredState:
+        others = tuple(Model(f"code-{at}", tier, "code", 4_096) for at, tier in enumerate(tiers))
+        state = with_pools(Pool("code", "sglang", (Replica("code-0", "http://code"),)))
+        return msgspec.structs.replace(state, models=(*FLEET.models, *others))
+
+    said = r"'code-0' \(tier autocomplete\), and 'm' has the tier chat\. .*`slipstream fleet pools set"
+    with pytest.raises(InvalidField, match=said) as refused:
+        require_startable(serving(Tier.AUTOCOMPLETE), wanted(**{arm: "code"}))
+    assert refused.value.param == arm
+    for tiers in ((), (Tier.AUTOCOMPLETE, Tier.CHAT)):
+        require_startable(serving(*tiers), wanted(**{arm: "code"}))
 
 
 def test_a_candidate_without_replicas_is_refused() -> None:

@@ -1,5 +1,5 @@
 /** Start a release: which model, which pool, by which stages, judged by what. */
-import { useNavigate } from "@tanstack/react-router";
+import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read } from "../../../api/client";
 import { useFleetModels, useFleetPools } from "../../../api/fleet-names";
@@ -35,8 +35,17 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
   };
   const free = (models.data ?? []).filter((model) => !model.canary);
   const model = free.find((each) => each.name === texts.model) ?? free[0];
+  // the API refuses a pool that serves only models of another tier
+  const ofAnotherTier = (pool: string) => {
+    const served = (models.data ?? []).filter((each) => each.pool === pool);
+    return served.length > 0 && served.every((each) => each.tier !== model?.tier);
+  };
   const others = (pools.data ?? []).filter(
-    (pool) => pool.name !== model?.pool && (pool.replicas ?? []).length > 0 && pool.role !== "prefill",
+    (pool) =>
+      pool.name !== model?.pool &&
+      (pool.replicas ?? []).length > 0 &&
+      pool.role !== "prefill" &&
+      !ofAnotherTier(pool.name),
   );
   const owners = new Map((models.data ?? []).map((each) => [each.pool, each.name]));
   // a pool that another model is served from is chosen by name only
@@ -103,7 +112,8 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
       )}
       {known && model && others.length === 0 && (
         <Notice tone="warn" title="There is no pool to release">
-          Only {model.pool} has replicas. Add a pool with the new version:{" "}
+          No other pool with replicas can serve {model.name}. Add one with the new version on the{" "}
+          <Link to="/operations/fleet">fleet page</Link>, or run{" "}
           <code className="wrap">
             slipstream fleet pools set {model.name}-2 --driver sglang --replica ID=URL
           </code>

@@ -126,8 +126,9 @@ export function Releases() {
             <Empty title="No such release">Clear the filters, or choose another state.</Empty>
           ) : (
             <Empty title="No releases yet" action={start}>
-              Put the new version in a pool of its own. A release then moves the model’s sessions to that pool
-              in stages, and moves them back if the new version is worse.
+              Put the new version into its own pool, with “Add a pool” on the{" "}
+              <Link to="/operations/fleet">fleet page</Link>. A release then moves the model’s sessions to
+              that pool in stages, and moves them back if the new version is worse.
             </Empty>
           )
         }

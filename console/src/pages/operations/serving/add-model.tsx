@@ -1,4 +1,5 @@
-/** Adds a model with its engine, adds replicas to a pool and moves them; each makes a new version of the fleet. */
+/** Adds a model with its engine, adds a pool, adds replicas to one and moves them; each makes a new version of the
+ * fleet. */
 import { type UseMutationResult, useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
@@ -78,7 +79,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
       submit={probe.submit("Add")}
       wide
       busy={add.isPending}
-      error={add.error}
+      error={probe.told(add.error, "Add")}
       disabled={taken}
       onSubmit={() => add.mutate(undefined)}
       onClose={onClose}
@@ -117,29 +118,15 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         </SelectField>
         {pool === NEW_ENGINE && (
           <>
-            <SelectField
-              label="Driver"
-              hint="The program that serves the engine’s API."
+            <DriverField
               value={driver}
-              onChange={(event) => {
-                const chosen = event.currentTarget.value as Driver;
+              onChange={(chosen) => {
                 setDriver(chosen);
                 ask(chosen);
               }}
-            >
-              {Object.entries(DRIVERS).map(([each, program]) => (
-                <option key={each} value={each}>
-                  {each}: {program}
-                </option>
-              ))}
-            </SelectField>
-            <EngineUrl value={url} onChange={setUrl} onBlur={() => ask(driver)} said={reported(engine)} />
-            <TextField
-              label="API key file"
-              hint="A path on the gateways’ machines. If empty, the deployment’s token is sent, which suits your own engines."
-              value={keyFile}
-              onChange={(event) => setKeyFile(event.currentTarget.value)}
             />
+            <EngineUrl value={url} onChange={setUrl} onBlur={() => ask(driver)} said={reported(engine)} />
+            <KeyFile value={keyFile} onChange={setKeyFile} />
           </>
         )}
         <TextField
@@ -162,6 +149,76 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
   );
 }
 
+/** A pool that serves no model yet, such as a release's candidate. */
+export function AddPool({ pools, onClose }: { pools: string[]; onClose: () => void }) {
+  const [name, setName] = useState("");
+  const [id, setId] = useState("");
+  const [url, setUrl] = useState("");
+  const [driver, setDriver] = useState<Driver>("vllm");
+  const [keyFile, setKeyFile] = useState("");
+  const named = name.trim();
+  const taken = pools.includes(named);
+  const probe = useProbe(name, url, driver);
+  const add = useAction(
+    () =>
+      read(
+        api.PUT("/admin/v1/pools/{pool_name}", {
+          params: { path: { pool_name: named }, query: probe.query },
+          body: {
+            name: named,
+            driver,
+            api_key_file: keyFile.trim(),
+            replicas: [{ id: id.trim() || `${named}-1`, url: url.trim() }],
+          },
+        }),
+      ),
+    {
+      quiet: true,
+      done: `The pool ${named} is added. It gets requests once a model uses it or a release starts to it.`,
+      then: onClose,
+      failed: probe.failed,
+    },
+  );
+  return (
+    <FormDialog
+      title="Add a pool"
+      submit={probe.submit("Add")}
+      wide
+      busy={add.isPending}
+      error={probe.told(add.error, "Add")}
+      disabled={taken}
+      onSubmit={() => add.mutate(undefined)}
+      onClose={onClose}
+    >
+      <Notice>
+        A pool without a model gets no requests. Use it to put the new version of a model beside the old one,
+        and start a release.
+      </Notice>
+      <div className="grid-2">
+        <TextField
+          label="Name"
+          required
+          pattern={NAME}
+          autoFocus
+          error={taken ? "A pool already has this name." : undefined}
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value)}
+        />
+        <DriverField value={driver} onChange={setDriver} />
+        <TextField
+          label="Replica’s id"
+          pattern={NAME}
+          placeholder={named && `${named}-1`}
+          value={id}
+          onChange={(event) => setId(event.currentTarget.value)}
+        />
+        <EngineUrl value={url} onChange={setUrl} />
+        <KeyFile value={keyFile} onChange={setKeyFile} />
+      </div>
+    </FormDialog>
+  );
+}
+
 export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: () => void }) {
   const [id, setId] = useState(`${pool.name}-${(pool.replicas?.length ?? 0) + 1}`);
   const [url, setUrl] = useState("");
@@ -178,7 +235,7 @@ export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: 
       title={`Add a replica to ${pool.name}`}
       submit={probe.submit("Add")}
       busy={add.isPending}
-      error={add.error}
+      error={probe.told(add.error, "Add")}
       disabled={taken}
       onSubmit={() => add.mutate(undefined)}
       onClose={onClose}
@@ -219,7 +276,7 @@ export function ChangeUrl({
       title={`Change the URL of ${replica.id}`}
       submit={probe.submit("Change")}
       busy={change.isPending}
-      error={change.error}
+      error={probe.told(change.error, "Change")}
       onSubmit={() => change.mutate(undefined)}
       onClose={onClose}
     >
@@ -243,10 +300,17 @@ function useProbe(...asked: string[]) {
   return {
     query: { probe: doubted !== engine },
     submit: (word: string) => (doubted === engine ? `${word} anyway` : word),
-    failed: (error: unknown) =>
-      setDoubted(error instanceof ApiError && error.param === "probe" ? engine : null),
+    failed: (error: unknown) => setDoubted(isDoubt(error) ? engine : null),
+    /** The API advises its callers to leave out a parameter; here there is a button. */
+    told: (error: unknown, word: string) =>
+      isDoubt(error)
+        ? error.saying(error.message.replace(ADVICE, ` Choose “${word} anyway” to skip this check.`))
+        : error,
   };
 }
+
+const ADVICE = " To make the edit without this check, leave out `probe`.";
+const isDoubt = (error: unknown): error is ApiError => error instanceof ApiError && error.param === "probe";
 
 /** What an engine answered when it was asked for its models. */
 function reported({ data, error, isPending }: UseMutationResult<Schemas["ReportedModels"], Error, Driver>) {
@@ -258,6 +322,34 @@ function reported({ data, error, isPending }: UseMutationResult<Schemas["Reporte
 
 const worded = ({ name, context_tokens }: Schemas["ReportedModel"]) =>
   context_tokens === null ? name : `${name} with a context of ${count(context_tokens)} tokens`;
+
+function DriverField({ value, onChange }: { value: Driver; onChange: (value: Driver) => void }) {
+  return (
+    <SelectField
+      label="Driver"
+      hint="The program that serves the engine’s API."
+      value={value}
+      onChange={(event) => onChange(event.currentTarget.value as Driver)}
+    >
+      {Object.entries(DRIVERS).map(([each, program]) => (
+        <option key={each} value={each}>
+          {each}: {program}
+        </option>
+      ))}
+    </SelectField>
+  );
+}
+
+function KeyFile({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+  return (
+    <TextField
+      label="API key file"
+      hint="A path on the gateways’ machines. If empty, the deployment’s token is sent, which suits your own engines."
+      value={value}
+      onChange={(event) => onChange(event.currentTarget.value)}
+    />
+  );
+}
 
 function EngineUrl({
   value,

@@ -12,7 +12,7 @@ import { Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { count, short } from "../../../format/number";
 import { useMyself } from "../../../shell/session";
-import { AddModel } from "./add-model";
+import { AddModel, AddPool } from "./add-model";
 import { LIVE_FLEET, useLiveFleet } from "./live-fleet";
 import { modelsTold, servedTold } from "./pool-words";
 import type { LiveReplica } from "./replica-state";
@@ -25,11 +25,12 @@ const HOUR_MS = 3_600_000;
 export function Fleet() {
   useLive(["fleet"], [LIVE_FLEET, STANDING]);
   const { canOperate } = useMyself();
-  const [adding, setAdding] = useState(false);
+  const [adding, setAdding] = useState<"model" | "pool" | null>(null);
   const live = useLiveFleet();
   const pools = (live.data?.pools ?? []).toSorted(
     (one, other) => Number(isWell(one)) - Number(isWell(other)),
   );
+  const names = pools.map((each) => each.name);
   const replicas = pools.flatMap((pool) => pool.replicas);
   const sum = (figure: (replica: LiveReplica) => number) =>
     replicas.reduce((all, replica) => all + figure(replica), 0);
@@ -40,9 +41,14 @@ export function Fleet() {
       actions={
         <>
           {canOperate("fleet.write") && (
-            <Button kind="primary" icon="plus" onClick={() => setAdding(true)}>
-              Add a model
-            </Button>
+            <>
+              <Button kind="primary" icon="plus" onClick={() => setAdding("model")}>
+                Add a model
+              </Button>
+              <Button icon="plus" onClick={() => setAdding("pool")}>
+                Add a pool
+              </Button>
+            </>
           )}
           <Link className="button" to="/operations/fleet/versions">
             Versions
@@ -81,7 +87,8 @@ export function Fleet() {
           </>
         )}
         <Standing routerVersion={live.data?.version} />
-        {adding && <AddModel pools={pools.map((each) => each.name)} onClose={() => setAdding(false)} />}
+        {adding === "model" && <AddModel pools={names} onClose={() => setAdding(null)} />}
+        {adding === "pool" && <AddPool pools={names} onClose={() => setAdding(null)} />}
       </div>
     </Page>
   );
