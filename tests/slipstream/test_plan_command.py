@@ -127,7 +127,8 @@ def test_the_pages_worked_example_is_that_of_its_table() -> None:
     page = " ".join(PAGE.read_text().split())
     worked = re.search(
         r"the first token of (\S+) ms has an error of (\S+ to \S+ %): it is (\S+) to (\S+) times .*? between "
-        r"\S+ / \S+ = (\S+ ms) and \S+ / \S+ = (\S+ ms)\.", page
+        r"\S+ / \S+ = (\S+ ms) and \S+ / \S+ = (\S+ ms)\.",
+        page,
     )
     assert worked is not None
     planned, error, least, most, low, high = worked.groups()

@@ -1,0 +1,1 @@
+import{n as e}from"./time-CKb4pe2f.js";import{gt as t}from"./client-BvMAH-Gu.js";var n=t();function r(e,t=new Date){return e!==null&&new Date(e)>t?e:null}function i({until:t}){let i=r(t);return i===null?null:(0,n.jsxs)(`small`,{className:`quiet`,children:[`old secret ends `,(0,n.jsx)(e,{at:i})]})}export{r as n,i as t};

@@ -1,1 +1,0 @@
-import{n as e}from"./time-mfG_bP7q.js";import{gt as t}from"./client-DhrXuGYF.js";var n=t();function r(e,t=new Date){return e!==null&&new Date(e)>t?e:null}function i({until:t}){let i=r(t);return i===null?null:(0,n.jsxs)(`small`,{className:`quiet`,children:[`old secret ends `,(0,n.jsx)(e,{at:i})]})}export{r as n,i as t};

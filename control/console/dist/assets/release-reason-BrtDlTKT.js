@@ -1,0 +1,1 @@
+import{gt as e}from"./client-BvMAH-Gu.js";var t=e();function n({text:e}){let[n,...r]=e.split(/10\^(?=-?\d)/);return(0,t.jsxs)(t.Fragment,{children:[n,r.map((e,n)=>{let[r=``]=/^-?\d+(\.\d+)?/.exec(e)??[];return(0,t.jsxs)(`span`,{children:[`10`,(0,t.jsx)(`sup`,{children:r.replace(`-`,`−`)}),e.slice(r.length)]},n)})]})}export{n as t};

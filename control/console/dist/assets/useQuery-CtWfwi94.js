@@ -1,1 +1,0 @@
-import{K as e,q as t}from"./client-DhrXuGYF.js";function n(n,r){return e(n,t,r)}export{n as t};

@@ -1,0 +1,1 @@
+import{K as e,q as t}from"./client-BvMAH-Gu.js";function n(n,r){return e(n,t,r)}export{n as t};
