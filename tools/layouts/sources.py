@@ -1,10 +1,15 @@
-"""Reads the source files of a folder: those that git lists, so that ignored files stay unread; without git, all."""
+"""Reads the source files of a folder. In a git repository, ignored files stay unread.
+
+The folder may be a repository of somebody else. Its configuration can make git start programs, and its index can name
+files elsewhere, so git lists the files for an empty repository of ours with the same ignore rules.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from contracts.errors import ConfigError
@@ -13,9 +18,11 @@ from gateway.wire.language import language_of_path
 MOST_FILE_BYTES = 256 * 1024
 MOST_BYTES = 32 * 1024 * 1024
 """Of all files together."""
-GIT_TIMEOUT_S = 60.0
+GIT_TIMEOUT_S = 10.0
+MOST_DEPTH = 100
+"""Levels of folders below the named one that are read outside of a repository."""
 SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "target", "vendor", "venv"})
-"""Folders of built or foreign code, where no git says what is ignored; hidden ones are skipped too."""
+"""Folders of built or foreign code, where no repository says what is ignored; hidden ones are skipped too."""
 PROSE = frozenset({"html", "json", "markdown", "toml", "xml", "yaml"})
 
 
@@ -23,14 +30,15 @@ def read_sources(folder: Path) -> dict[str, str]:
     r"""The texts of a folder's source files by path below it, with `\n` line ends.
 
     Files over 256 KiB, links, files that are not UTF-8 and files of no programming language are left out. Raises
-    ConfigError when none is left.
+    ConfigError when none is left, and when git fails in a repository.
     """
+    folder = folder.resolve()
     if not folder.is_dir():
         raise ConfigError(f"--from {folder}: no such folder; name a folder of source code", param="--from")
     texts: dict[str, str] = {}
     size_bytes = 0
     for name in _listed(folder):
-        text = _text(folder / name)
+        text = _text(folder, name)
         if text is None:
             continue
         size_bytes += len(text)
@@ -55,28 +63,68 @@ def _listed(folder: Path) -> Iterator[str]:
 
 
 def _by_git(folder: Path) -> list[str] | None:
-    """None: there is no git here."""
-    # a repository's own configuration may name a program as its file monitor, which git would start
-    arguments = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    """Also tracked files are left out if they are ignored. None: the folder is in no repository."""
+    top = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+    if top is None:
+        return None
+    # this reads the folder's configuration, and starts no program of it
+    found = _git("rev-parse", "--git-path", "info/exclude", folder=top, environment=os.environ)
+    exclude = top / os.fsdecode(found.removesuffix(b"\n"))
+    with tempfile.TemporaryDirectory() as own:
+        for name in ("objects", "refs"):
+            Path(own, name).mkdir()
+        Path(own, "HEAD").write_text("ref: refs/heads/none\n")
+        places = {"GIT_DIR": own, "GIT_WORK_TREE": str(top), "GIT_INDEX_FILE": f"{own}/index"}
+        listed = _git(
+            # or a setting of the user's would start a daemon for this repository, which outlives it
+            *("-c", "core.fsmonitor=false", "ls-files", "-z", "--others", "--exclude-standard"),
+            *([f"--exclude-from={exclude}"] if exclude.is_file() else []),
+            folder=folder,
+            environment={**os.environ, **places},
+        )
+    return os.fsdecode(listed).split("\0")
+
+
+def _git(*arguments: str, folder: Path, environment: Mapping[str, str]) -> bytes:
+    """Its output. Raises ConfigError: a reader that ignored the rules instead could send secrets."""
     try:
-        listed = subprocess.run(arguments, cwd=folder, capture_output=True, timeout=GIT_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if listed.returncode:
-        return None
-    return os.fsdecode(listed.stdout).split("\0")
+        done = subprocess.run(
+            ("git", *arguments),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            check=False,
+        )
+        if not done.returncode:
+            return done.stdout
+        reason = done.stderr.decode(errors="replace").strip()
+    except OSError as error:
+        reason = str(error)
+    except subprocess.TimeoutExpired:
+        reason = f"no answer in {GIT_TIMEOUT_S:g} s"
+    raise ConfigError(
+        f"--from {folder}: git could not list the files that it does not ignore ({reason}); repair the repository or "
+        "the installation of git, or name a folder outside of a repository",
+        param="--from",
+    )
 
 
 def _by_walk(folder: Path) -> Iterator[str]:
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))
-        yield from ((Path(place) / name).relative_to(folder).as_posix() for name in files)
+        below = Path(place).relative_to(folder)
+        deep = len(below.parts) >= MOST_DEPTH
+        folders[:] = [name for name in folders if not (deep or name in SKIPPED or name.startswith("."))]
+        yield from ((below / name).as_posix() for name in files)
 
 
-def _text(path: Path) -> str | None:
+def _text(folder: Path, name: str) -> str | None:
     """None: it is left out."""
+    path = folder / name
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > MOST_FILE_BYTES:
+        linked = path.resolve() != path or not path.is_relative_to(folder)
+        if linked or not path.is_file() or path.stat().st_size > MOST_FILE_BYTES:
             return None
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.gap import Gap, Snippet
 from slipstream.layout_report import report_of, text_of
 from tests.deployment import ROOT
+from tools.layouts import sources
 from tools.layouts.cursors import chunks_of, draw, gap_of
 from tools.layouts.layout import Layout, Prompts, layouts_of, present_layout, require_layouts, settings_for
-from tools.layouts.sources import MOST_FILE_BYTES, read_sources
+from tools.layouts.sources import MOST_DEPTH, MOST_FILE_BYTES, read_sources
 from tools.layouts.verdict import Answers, Reason, judge
 
 MODEL = Model("coder", Tier.AUTOCOMPLETE, "p", 4_096, tokenizer=str(ROOT / "models" / "slipstream-code"))
@@ -106,18 +108,70 @@ def test_sources_are_code_that_git_does_not_ignore(tmp_path: Path, with_git: boo
     (folder / "binary.py").write_bytes(b"\xff\xfe")
     (tmp_path / "secret.py").write_text("secret = 1\n")
     (folder / "link.py").symlink_to(tmp_path / "secret.py")
-    expected = {"a.py": "a = 1\n", "b.rs": "let b;\n"}
+    deepest = Path(*"d" * MOST_DEPTH)
+    (folder / deepest / "d").mkdir(parents=True)
+    for place in (deepest, deepest / "d"):
+        (folder / place / "deep.py").write_text("d = 1\n")
+    expected = {"a.py": "a = 1\n", "b.rs": "let b;\n", f"{deepest}/deep.py": "d = 1\n"}
     if with_git:
-        (folder / ".gitignore").write_text("node_modules\nb.rs\n")
-        environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
-        subprocess.run(["git", "init", "-q"], cwd=folder, check=True, env=environment)
-        del expected["b.rs"]
+        git(folder, "init")
+        (folder / ".gitignore").write_text("node_modules\ndeep.py\n")
+        (folder / ".git" / "info" / "exclude").write_text("b.rs\n")
+        expected = {"a.py": "a = 1\n"}
     assert read_sources(folder) == expected
-    for name in expected:
-        (folder / name).unlink()
-    (folder / "b.rs").unlink(missing_ok=True)
+    if not with_git:  # a folder below a repository has the rules of the whole
+        (folder / deepest / "deep.py").unlink()
+        (folder / deepest / "d" / "deep.py").unlink()
     with pytest.raises(ConfigError, match="no source file"):
-        read_sources(folder)
+        read_sources(folder / "d")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+    subprocess.run(["git", *arguments], cwd=folder, check=True, env=environment, capture_output=True)
+
+
+def test_a_repository_of_a_stranger_starts_no_program_and_shows_no_file_elsewhere(tmp_path: Path) -> None:
+    """Its `.gitignore` is to be fetched, by a program that its configuration names; its index goes through a link."""
+    elsewhere, folder, started = tmp_path / "elsewhere", tmp_path / "theirs", tmp_path / "started"
+    (folder / "linked").mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "secret.py").write_text("secret = 1\n")
+    for name in ("a.py", "linked/secret.py", ".gitignore"):
+        (folder / name).write_text("a = 1\n")
+    git(folder, "init")
+    git(folder, "add", ".")
+    git(folder, "update-index", "--skip-worktree", ".gitignore")
+    for name in ("linked/secret.py", ".gitignore"):
+        (folder / name).unlink()
+    (folder / "linked").rmdir()
+    (folder / "linked").symlink_to(elsewhere)
+    shutil.rmtree(folder / ".git" / "objects")
+    (folder / ".git" / "objects").mkdir()
+    for key, value in {
+        "core.repositoryFormatVersion": "1",
+        "core.fsmonitor": f"touch {started}; false",
+        "core.sshCommand": f"touch {started}; false",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": "ssh://nobody/x",
+    }.items():
+        git(folder, "config", key, value)
+    assert read_sources(folder) == {"a.py": "a = 1\n"}
+    assert not started.exists()
+
+
+def test_a_repository_that_git_cannot_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it ignores may be secret."""
+    (tmp_path / "a.py").write_text("a = 1\n")
+    git(tmp_path, "init")
+    os.mkfifo(tmp_path / ".gitignore")
+    monkeypatch.setattr(sources, "GIT_TIMEOUT_S", 0.5)
+    with pytest.raises(ConfigError, match=r"--from .*: git could not list .* \(no answer in 0\.5 s\)"):
+        read_sources(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match="No such file or directory: 'git'"):
+        read_sources(tmp_path)
 
 
 def answers(right: int, computed: int | None, *, lines: int = 200) -> Answers:
