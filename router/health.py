@@ -185,4 +185,5 @@ async def _port_fault(url: str) -> str:
     from engines.http.origin import Origin
     from engines.http.port_owner import port_fault  # most routers have no engine of their own account
 
-    return await asyncio.to_thread(port_fault, Origin.parse(url).port)
+    origin = Origin.parse(url)
+    return await asyncio.to_thread(port_fault, origin.host, origin.port)

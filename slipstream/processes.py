@@ -106,11 +106,11 @@ class Processes:
         from slipstream.engine_log import failure_line
 
         url = urlsplit(engine.replica.url)
-        port = url.port or 0
-        ask = answers(url.hostname or "", port, "/health")
+        host, port = url.hostname or "", url.port or 0
+        ask = answers(host, port, "/health")
 
         async def require_own_port() -> None:
-            uids = await asyncio.to_thread(listening_uids, port)
+            uids = await asyncio.to_thread(listening_uids, host, port)
             if account := stranger(uids or set()):
                 raise ConfigError(taken_by(port, account))
 

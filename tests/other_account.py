@@ -12,13 +12,13 @@ import pytest
 
 
 @contextlib.contextmanager
-def listening_as_another_account(port: int = 0) -> Iterator[int]:
-    """A port of 127.0.0.1 on which a socket of the account `nobody` listens. It takes root to make one."""
+def listening_as_another_account(port: int = 0, host: str = "127.0.0.1") -> Iterator[int]:
+    """A port of this host on which a socket of the account `nobody` listens. It takes root to make one."""
     if os.geteuid() != 0:
         pytest.skip("only root can listen as another account")
     os.seteuid(pwd.getpwnam("nobody").pw_uid)
     try:
-        listener = socket.create_server(("127.0.0.1", port))
+        listener = socket.create_server((host, port))
     finally:
         os.seteuid(0)
     with listener:

@@ -6,20 +6,62 @@ the deployment's token and prompts. A program of this account, or of root, could
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from contracts.addresses import Address, plain
+from contracts.errors import ConfigError
+
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+ANY_IPV4, ANY_IPV6 = ipaddress.ip_address("0.0.0.0"), ipaddress.ip_address("::")  # noqa: S104  nothing is bound
+REACHED: Mapping[Address, Address] = {
+    ANY_IPV4: ipaddress.ip_address("127.0.0.1"),
+    ANY_IPV6: ipaddress.ip_address("::1"),
+}
+"""Where connections to "any address" end."""
 
 
-def listening_uids(port: int) -> set[int] | None:
-    """The user ids of the programs that listen on the port, on any address. None: this system has no such tables."""
+def listening_uids(host: str, port: int) -> set[int] | None:
+    """The user ids of the programs that connections to this host and port can reach. None: this system has no such
+    tables. Raises ConfigError if the host has no address."""
     # sl, local address, remote address, state (0A: LISTEN), queues, timer, retransmits, uid
-    row = re.compile(rb"^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A \S+ \S+ \S+ +(\d+) " % port, re.MULTILINE)
+    row = re.compile(rb"^ *\d+: ([0-9A-F]+):%04X [0-9A-F]+:0000 0A \S+ \S+ \S+ +(\d+) " % port, re.MULTILINE)
     tables = [table.read_bytes() for table in TABLES if table.exists()]
-    return {int(uid) for table in tables for uid in row.findall(table)} if tables else None
+    if not tables:
+        return None
+    uids: dict[Address, set[int]] = {}
+    for table in tables:
+        for digits, uid in row.findall(table):
+            uids.setdefault(_listened(digits), set()).add(int(uid))
+    return {uid for address in _addresses(host) for uid in _reached(address, uids)}
+
+
+def _listened(digits: bytes) -> Address:
+    """The kernel prints 32 bits at once, in the machine's byte order."""
+    words = (int(digits[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(digits), 8))
+    return plain(ipaddress.ip_address(b"".join(words)))
+
+
+def _addresses(host: str) -> Iterator[Address]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"engine on {host!r}: {error.strerror}; write an address of this machine") from None
+    for *_, place in found:
+        address = plain(ipaddress.ip_address(str(place[0]).partition("%")[0]))
+        yield REACHED.get(address, address)
+
+
+def _reached(address: Address, uids: Mapping[Address, set[int]]) -> set[int]:
+    """Of listeners on one port, the kernel takes the most specific, so another account's `::` beside ours gets none."""
+    places = (address, ANY_IPV4, ANY_IPV6) if address.version == 4 else (address, ANY_IPV6)
+    return next((uids[place] for place in places if place in uids), set())
 
 
 def stranger(uids: set[int]) -> str:
@@ -32,9 +74,9 @@ def stranger(uids: set[int]) -> str:
     return ""
 
 
-def port_fault(port: int) -> str:
-    """The reason for which no token may be sent to an engine of this account on this port now; empty: there is none."""
-    uids = listening_uids(port)
+def port_fault(host: str, port: int) -> str:
+    """The reason for which no token may be sent to an engine of this account there now; empty: there is none."""
+    uids = listening_uids(host, port)
     if uids is None:
         return ""
     if account := stranger(uids):

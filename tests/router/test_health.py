@@ -62,8 +62,8 @@ async def test_an_engine_of_this_account_gets_no_key_while_another_account_has_i
     while (report := await reports.get()).detail != f"nothing listens on its port {port} yet":
         pass
     assert engines.polls == []
-    with socket.create_server(("127.0.0.1", port)):
-        while not (await reports.get()).healthy:
+    with socket.create_server(("127.0.0.1", port)), listening_as_another_account(port, "127.0.0.2"):
+        while not (await reports.get()).healthy:  # what listens on another address gets none of its connections
             pass
         assert engines.polls == [url]
     await poller.stop()
