@@ -102,7 +102,8 @@ def _not_known(found: DiagnosisOf) -> Iterator[str]:
     for unknown in found.unknown:
         causes.setdefault(unknown.why, []).append(unknown.cause.value)
     for why, names in causes.items():
-        which = f"{len(names)} causes" if found.outcome is Outcome.NOT_ENOUGH_EVIDENCE else ", ".join(names)
+        count = f"{len(names)} cause{'' if len(names) == 1 else 's'}"
+        which = count if found.outcome is Outcome.NOT_ENOUGH_EVIDENCE else ", ".join(names)
         yield from wrapped("not enough evidence: ", f"{why} ({which})")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -109,7 +110,10 @@ async def test_a_certificate_that_is_not_accepted_is_found_and_its_authority_can
         (("diagnose", "--since", "999999d"), "Invalid value for '--since': '999999d' is too long: 7d at most"),
         (("diagnose", "--since", "2020-01-01"), "for '--since': '2020-01-01' is more than 7 days away; write 90s, 30m"),
         (("diagnose", "--since", "0s"), "for '--since': '0s' is not in the past; give a time from 1s to 7d ago"),
-        (("diagnose", "--since", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"), "is not in the past; give a time from 1s"),
+        (
+            ("diagnose", "--since", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"),
+            "is not in the past; give a time from 1s",
+        ),
         (("diagnose", "--before", "8d"), "Invalid value for '--before': '8d' is too long: 7d at most"),
         (("diagnose", "--url", "http://127.0.0.1:1"), "no API key"),
         (("diagnose", "changes", "measure", "x"), "is not the id of a change"),
@@ -135,9 +139,11 @@ async def test_a_reason_that_many_causes_share_is_one_line(
 ) -> None:
     await forget(database)
     _, said = await Shell(fresh_postgres_url, data_folder).run(*SINCE, "--json")
-    reasons = {each["why"] for each in msgspec.json.decode(said)["unknown"]}
+    reasons = Counter(each["why"] for each in msgspec.json.decode(said)["unknown"])
     _, said = await Shell(fresh_postgres_url, data_folder).run(*SINCE)
     assert said.count("not enough evidence: ") == len(reasons)
+    for why, count in reasons.items():
+        assert f"{why} ({count} cause{'s' if count > 1 else ''})" in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 100
 
 
