@@ -117,11 +117,11 @@ def _group(totals: UsageTotals, group_by: tuple[str, ...]) -> list[str]:
 
 @usage.command()
 @deployment_options
-@click.option("--organization", required=True, help="Id or name.")
-@click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
+@organization_option
+@click.option("--month", help="As 2026-11; months begin and end in UTC. Default: this month.")
 @click.option("--csv", "form", flag_value="csv", help="As CSV, with ids, rates and rounding; amounts in millionths.")
 @click.option("--json", "form", flag_value="json", help="As one JSON object.")
-def invoice(deployment: Deployment, organization: str, month: str, form: str | None) -> None:
+def invoice(deployment: Deployment, organization: str, month: str | None, form: str | None) -> None:
     """Show what an organization owes for a month: a line for each project, key, model, tier and price.
 
     Each request's amount is rounded separately to a millionth of the currency: in CSV and JSON `unrounded_micro` is the
@@ -137,6 +137,7 @@ def invoice(deployment: Deployment, organization: str, month: str, form: str | N
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
+    month = f"{datetime.now(UTC):%Y-%m}" if month is None else month
     period = period_of(month)
     if period is None:
         raise click.BadParameter(f"{month!r} is not a month; write it as 2026-11", param_hint="--month")
@@ -244,7 +245,9 @@ def good_tokens(
 
 
 def _invoice_text(found: Invoice, organization: str) -> str:
-    head = ("project", "key", "model", "tier", "requests", "prompt", "cached", "output", "price", found.currency)
+    head = (
+        "project", "key", "model", "tier", "requests", "prompt", "cached", "output", "share of price", found.currency
+    )  # fmt: skip
     rows = [
         (
             each.project or str(each.project_id),
@@ -255,7 +258,7 @@ def _invoice_text(found: Invoice, organization: str) -> str:
                 f"{count:,}"
                 for count in (each.requests, each.prompt_tokens, each.cached_tokens, each.completion_tokens)
             ),
-            "none" if each.price_version is None else f"{each.price_percent} %",
+            "no price" if each.price_version is None else f"{each.price_percent} %",
             amount(each.amount_micro),
         )
         for each in found.lines

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import random
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -53,8 +54,8 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     code, told = await run("invoice", "--organization", "acme", "--month", month)
     assert code == 0
     assert told.startswith(f"acme owes {amount(wanted)} USD for ")
-    assert told.splitlines()[2].split() == [
-        "project", "key", "model", "tier", "requests", "prompt", "cached", "output", "price", "USD"
+    assert re.split("  +", told.splitlines()[2].strip()) == [
+        "project", "key", "model", "tier", "requests", "prompt", "cached", "output", "share of price", "USD"
     ]  # fmt: skip
     code, told = await run("invoice", "--organization", "acme", "--month", month, "--json")
     invoice = json.loads(told)
@@ -64,6 +65,9 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     for line in invoice["lines"]:
         assert abs(Decimal(line["rounding_micro"])) <= Decimal("0.5") * line["requests"]
     assert (await run("invoice", "--organization", TENANTS[0], "--month", "March"))[0] == 2
+    earliest = f"{datetime.now(UTC):%Y-%m}"
+    code, told = await run("invoice", "--organization", "acme", "--json")
+    assert (code, earliest <= json.loads(told)["begin"][:7] <= f"{datetime.now(UTC):%Y-%m}") == (0, True)
 
     code, told = await run("verify", "--days", "3", "--json")
     assert (code, json.loads(told)["rows"]) == (0, 100)
