@@ -246,17 +246,8 @@ def good_tokens(
 
 def _invoice_text(found: Invoice, organization: str) -> str:
     head = (
-        "project",
-        "key",
-        "model",
-        "tier",
-        "requests",
-        "prompt",
-        "cached",
-        "output",
-        "share of price",
-        found.currency,
-    )
+        "project", "key", "model", "tier", "requests", "prompt", "cached", "output", "share of price", found.currency
+    )  # fmt: skip
     rows = [
         (
             each.project or str(each.project_id),

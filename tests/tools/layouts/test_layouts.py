@@ -157,8 +157,9 @@ def test_a_repository_of_a_stranger_starts_no_program_and_shows_no_file_elsewher
         "remote.origin.url": "ssh://nobody/x",
     }.items():
         git(folder, "config", key, value)
-    assert read_sources(folder) == {"a.py": "a = 1\n"}
+    texts = read_sources(folder)
     assert not started.exists()
+    assert texts == {"a.py": "a = 1\n"}
 
 
 def test_a_repository_that_git_cannot_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
