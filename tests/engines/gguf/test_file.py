@@ -67,7 +67,7 @@ def test_scaled_positions(tmp_path: Path) -> None:
     [
         (
             {"general.architecture": "a\x1b[31m\n" * 50},
-            r"architecture is no name: a\\x1b\[31m\\na.*… \(350 characters\)",
+            r"architecture is not a name: a\\x1b\[31m\\na.*… \(350 characters\)",
         ),
         ({"general.architecture": "gemma2"}, "general.architecture is gemma2, .* supported: llama, qwen2, qwen3"),
         ({"llama.expert_count": 8}, "llama.expert_count: mixtures of experts are not supported"),
