@@ -81,17 +81,18 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
 
 
 def _require_memory(config: EngineConfig, context_tokens: int, device: torch.device) -> None:
-    """Refuse a context whose keys and values alone exceed the device's memory. Raises ConfigError."""
+    """Refuse a context whose keys, values and rotary tables alone exceed the device's memory. Raises ConfigError."""
     model = ModelConfig.read(Path(config.model))
     on_gpu = device.type == "cuda"
     memory = torch.cuda.get_device_properties(device).total_memory if on_gpu else memory_bytes()
-    most = memory // kv_token_bytes(model, config.kv, torch.bfloat16)  # float32 needs twice as much
+    # keys and values in float32 need twice as much
+    most = memory // (kv_token_bytes(model, config.kv, torch.bfloat16) + model.rotary_bytes_per_token)
     if context_tokens > most:
         given = f"{config.context_tokens:,}" if config.context_tokens else "0 (the model's own limit)"
         raise ConfigError(
-            f"engine.context_tokens: {given}; one request of {context_tokens:,} tokens needs more memory for its keys "
-            f"and values than the {memory / 1e9:.1f} GB of this {'GPU' if on_gpu else 'machine'}; give 1 to {most:,} "
-            "(--context-tokens)",
+            f"engine.context_tokens: {given}; one request of {context_tokens:,} tokens needs more memory for its keys, "
+            f"values and rotary tables than the {memory / 1e9:.1f} GB of this {'GPU' if on_gpu else 'machine'}; give 1 "
+            f"to {most:,} (--context-tokens)",
             param="engine.context_tokens",
         )
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from contracts.errors import ConfigError
-from engines.embedded.models.rope import LongScaling, RopeScaling, YarnScaling, read_scaling
+from contracts.printable import excerpt
+from engines.embedded.models.rope import MOST, LongScaling, RopeScaling, YarnScaling, read_scaling, shown
 from engines.families import FAMILIES, Family, decoder_fields
 from engines.gguf.file import is_gguf
 from engines.gguf.model_config import config_of
@@ -17,6 +18,7 @@ from engines.gguf.model_config import config_of
 FULL, SLIDING = "full_attention", "sliding_attention"
 UNSERVED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
 """Fields that change what a decoder computes in a way that none here does."""
+MOST_LAYERS = 1_024
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
@@ -77,6 +79,12 @@ class ModelConfig(msgspec.Struct, frozen=True):
         """Numbers kept per token: keys and values of every layer."""
         return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
 
+    @property
+    def rotary_bytes_per_token(self) -> int:
+        """Bytes of the rotary tables: a complex number per pair of a head, and as much again while the last is made."""
+        tables = 1 if self.local_rope_theta is None else 2
+        return (tables + 1) * 4 * self.head_dim
+
     @classmethod
     def read(cls, folder: Path) -> ModelConfig:
         """Read config.json or the head of a GGUF file. Raises ConfigError with the field, its value and the allowed
@@ -88,7 +96,7 @@ class ModelConfig(msgspec.Struct, frozen=True):
             raw = msgspec.json.decode(path.read_bytes())
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}; give a Hugging Face model folder") from None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: not valid JSON: {error}") from None
         if not isinstance(raw, dict):
             raise ConfigError(f"{path}: must hold a JSON object; got {type(raw).__name__}")
@@ -107,7 +115,7 @@ class _Reader:
         family = FAMILIES.get(architectures[0])
         if family is None:
             raise ConfigError(
-                f"{self._path}: architectures: {architectures[0]} is not supported; supported: "
+                f"{self._path}: architectures: {excerpt(architectures[0])} is not supported; supported: "
                 f"{', '.join(sorted(FAMILIES))}",
                 param="architectures",
             )
@@ -119,7 +127,7 @@ class _Reader:
         if heads % kv_heads:
             raise self._wrong("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
         if head_dim % 2:
-            raise self._wrong("head_dim", "an even number")
+            raise self._wrong("head_dim", "an even number", head_dim)
         act = "hidden_act" if family.activation == "silu" else "hidden_activation"
         if str(self._raw.get(act, family.activation)).replace("swish", "silu") != family.activation:
             raise self._wrong(act, family.activation)
@@ -131,7 +139,7 @@ class _Reader:
         rope = self._rope(FULL)
         scaling = self._rope_scaling(rope)
         context = self._count("max_position_embeddings")
-        share = self._share(rope)
+        share = self._share(rope, head_dim)
         if isinstance(scaling, YarnScaling):
             # some folders give the context before the stretching, some the one after it
             context = max(context, int(scaling.factor * scaling.original_max_position_embeddings))
@@ -144,8 +152,9 @@ class _Reader:
                         f"rotated in a head; got {len(factors)}",
                         param=field,
                     )
-        layers = self._count("num_hidden_layers")
+        layers = self._count("num_hidden_layers", most=MOST_LAYERS)
         windowed = self._windowed(family, layers, context)
+        query_size = self._number("query_pre_attn_scalar", self._raw.get("query_pre_attn_scalar", head_dim), 1)
         return ModelConfig(
             hidden_size=hidden,
             num_hidden_layers=layers,
@@ -155,7 +164,7 @@ class _Reader:
             intermediate_size=self._count("intermediate_size"),
             vocab_size=self._count("vocab_size"),
             max_position_embeddings=context,
-            rms_norm_eps=self._number("rms_norm_eps", 1e-6),
+            rms_norm_eps=self._number("rms_norm_eps", self._raw.get("rms_norm_eps", 1e-6), 1e-20, 1),
             rope_theta=self._theta(rope, "rope_theta"),
             rope_scaling=scaling,
             tie_word_embeddings=family.headless or self._flag("tie_word_embeddings"),
@@ -170,7 +179,7 @@ class _Reader:
             unit_offset=family.unit_offset,
             outer_norms=family.outer_norms,
             embedding_scale=math.sqrt(hidden) if family.scaled_embedding else 1.0,
-            query_scale=math.sqrt(head_dim / self._number("query_pre_attn_scalar", head_dim)),
+            query_scale=math.sqrt(head_dim / query_size),
             rotary_share=share,
             window=self._count("sliding_window") if windowed else 0,
             windowed=windowed,
@@ -189,7 +198,9 @@ class _Reader:
 
     def _theta(self, rope: dict[str, Any], field: str) -> float:
         nested = rope.get("rope_theta")
-        return float(nested) if isinstance(nested, int | float) else self._number(field, 10_000.0)
+        if nested is not None:
+            return self._number("rope_theta", nested, 2)
+        return self._number(field, self._raw.get(field, 10_000.0), 2)
 
     def _local_theta(self) -> float | None:
         rope = self._rope(SLIDING)
@@ -199,11 +210,15 @@ class _Reader:
             raise self._wrong("rope_parameters", f"of rope_type default for {SLIDING}")
         return self._theta(rope, "rope_local_base_freq")
 
-    def _share(self, rope: dict[str, Any]) -> float:
-        share = rope.get("partial_rotary_factor", self._raw.get("partial_rotary_factor", 1.0))
-        if not isinstance(share, int | float) or not 0 < share <= 1:
-            raise self._wrong("partial_rotary_factor", "above 0 and at most 1")
-        return float(share)
+    def _share(self, rope: dict[str, Any], head_dim: int) -> float:
+        field = "partial_rotary_factor"
+        given = rope.get(field, self._raw.get(field, 1.0))
+        share = self._number(field, given, 0, 1)
+        rotated = int(head_dim * share)
+        if rotated < 2 or rotated % 2:
+            allowed = f"a share that rotates an even count of a head's {head_dim:,} numbers, 2 at the least"
+            raise self._wrong(field, allowed, given)
+        return share
 
     def _rope_scaling(self, rope: dict[str, Any]) -> RopeScaling | None:
         older = self._raw.get("rope_scaling")
@@ -234,25 +249,24 @@ class _Reader:
                 raise self._wrong("layer_types", "given where use_sliding_window is true")
             pattern = self._count("sliding_window_pattern", layers + 1)
             kinds = [SLIDING if (layer + 1) % pattern else FULL for layer in range(layers)]
-        if not isinstance(kinds, list) or len(kinds) < layers or not set(kinds) <= {FULL, SLIDING}:
+        if not isinstance(kinds, list) or len(kinds) < layers or any(kind not in (FULL, SLIDING) for kind in kinds):
             raise self._wrong("layer_types", f"{FULL} or {SLIDING} for each of {layers} layers")
         windowed = frozenset(layer for layer in range(layers) if kinds[layer] == SLIDING)
         if windowed and window is None:
             raise self._wrong("layer_types", f"{FULL} for every layer without use_sliding_window and sliding_window")
         return windowed
 
-    def _count(self, field: str, default: int | None = None) -> int:
+    def _count(self, field: str, default: int | None = None, most: int = MOST) -> int:
         value = self._raw.get(field)
         if value is None:
             value = default
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self._wrong(field, "a positive integer")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise self._wrong(field, f"an integer from 1 to {most:,}", value)
         return value
 
-    def _number(self, field: str, default: float) -> float:
-        value = self._raw.get(field, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise self._wrong(field, "a positive number")
+    def _number(self, field: str, value: Any, least: float, most: float = MOST) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+            raise self._wrong(field, f"a number from {least:,} to {most:,}", value)
         return float(value)
 
     def _flag(self, field: str) -> bool:
@@ -261,5 +275,7 @@ class _Reader:
             raise self._wrong(field, "true or false")
         return value
 
-    def _wrong(self, field: str, allowed: str) -> ConfigError:
-        return ConfigError(f"{self._path}: {field} must be {allowed}; got {self._raw.get(field)!r}", param=field)
+    def _wrong(self, field: str, allowed: str, value: Any = msgspec.UNSET) -> ConfigError:
+        """value: where it is not the field's own: nested, or a default."""
+        got = self._raw.get(field) if value is msgspec.UNSET else value
+        return ConfigError(f"{self._path}: {field} must be {allowed}; got {shown(got)}", param=field)

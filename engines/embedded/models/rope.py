@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,8 @@ import torch
 from msgspec import Meta
 
 from contracts.errors import ConfigError
+from contracts.misfit import sentence_and_path
+from contracts.printable import excerpt
 from engines.layers.rotary import (
     Rotary,
     llama3_frequencies,
@@ -19,9 +22,12 @@ from engines.layers.rotary import (
     yarn_scale,
 )
 
-Factor = Annotated[float, Meta(ge=1)]
-Positive = Annotated[float, Meta(gt=0)]
-Positions = Annotated[int, Meta(ge=1)]
+MOST = 10**15
+"""Of a number in config.json: far above any model's, and exact as a float."""
+Factor = Annotated[float, Meta(ge=1, le=10_000)]
+Positive = Annotated[float, Meta(ge=0.001, le=10_000)]
+Sharpness = Annotated[float, Meta(ge=0.01, le=100)]
+Positions = Annotated[int, Meta(ge=2, le=MOST)]
 
 
 class LinearScaling(msgspec.Struct, frozen=True, tag_field="rope_type", tag="linear"):
@@ -46,7 +52,7 @@ class YarnScaling(msgspec.Struct, frozen=True, tag_field="rope_type", tag="yarn"
     original_max_position_embeddings: Positions
     beta_fast: Positive = 32.0
     beta_slow: Positive = 1.0
-    attention_factor: Positive | None = None
+    attention_factor: Sharpness | None = None
 
 
 class LongScaling(msgspec.Struct, frozen=True, tag_field="rope_type", tag="longrope"):
@@ -58,7 +64,7 @@ class LongScaling(msgspec.Struct, frozen=True, tag_field="rope_type", tag="longr
     long_factor: tuple[Positive, ...]
     original_max_position_embeddings: Positions
     factor: Factor | None = None
-    attention_factor: Positive | None = None
+    attention_factor: Sharpness | None = None
 
     def of(self, context: int) -> LongScaling:
         """With the factor on attention that follows from the longest context."""
@@ -77,20 +83,27 @@ def read_scaling(path: Path, field: str, raw: Any) -> RopeScaling | None:
     if not raw:
         return None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: {field} must be {KINDS}; got {raw!r}", param=field)
+        raise ConfigError(f"{path}: {field} must be {KINDS}; got {shown(raw)}", param=field)
     kind = raw.get("rope_type", raw.get("type", "default"))
     kind = "longrope" if kind == "su" else kind  # its first name
     if kind == "default":
         return None
     if kind not in NAMES:
-        raise ConfigError(f"{path}: {field} must be {KINDS}; got {raw!r}", param=field)
+        raise ConfigError(f"{path}: {field} must be {KINDS}; got {shown(raw)}", param=field)
     for unserved in ("mscale", "mscale_all_dim"):
         if raw.get(unserved):
-            raise ConfigError(f"{path}: {field}.{unserved} is not supported; got {raw[unserved]!r}", param=field)
+            raise ConfigError(f"{path}: {field}.{unserved} is not supported; got {shown(raw[unserved])}", param=field)
     try:
         return msgspec.convert({**raw, "rope_type": kind}, RopeScaling)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {field}: {error}", param=field) from None
+        _, at = sentence_and_path(str(error))
+        got = raw.get(at.partition("[")[0], raw)
+        raise ConfigError(f"{path}: {field}: {error}; got {shown(got)}", param=field) from None
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value of config.json, for an error: `repr` of lists in lists can be long, or too deep."""
+    return excerpt(reprlib.repr(value))
 
 
 def make_rotary(

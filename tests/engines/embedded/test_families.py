@@ -158,7 +158,7 @@ def test_bf16_is_about_as_close_to_float32_as_transformers_is(tmp_path: Path, na
         ),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping must be absent"),
         ({"hidden_act": "gelu"}, "hidden_act must be silu"),
-        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor must be above 0"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor must be a number from 0 to 1; got 1.5"),
         (
             {"rope_parameters": {**LONG, "partial_rotary_factor": 1.0, "original_max_position_embeddings": 64}},
             "short_factor must have 16 numbers",
