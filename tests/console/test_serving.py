@@ -146,7 +146,7 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     await live.go("/operations")
     await expect(page.get_by_text("Pool added: 1 of 2 replicas are usable (added-2:")).to_be_visible()
     await expect(page.get_by_role("link", name="Fleet 1 problem")).to_be_visible()
-    await expect(page.get_by_role("link", name="Open the fleet")).to_be_visible()
+    await expect(page.get_by_role("link", name="Open the fleet").first).to_be_visible()
     await live.expect_no_faults("a first page that needs attention")
     await live.go("/operations/fleet/pools/added")
     dead = page.get_by_role("region", name="Replicas of added, as set up").get_by_role(
