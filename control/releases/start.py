@@ -72,8 +72,8 @@ def _require_control(state: DesiredState, model: Model, wanted: Wanted) -> None:
     if name == model.pool and not drivers.of_pool(control).capabilities.salted_cache:
         raise InvalidField(
             f"The engines of the pool {name!r} share one prefix cache among all tenants. A control arm among "
-            "them would find it warm, and the candidate would not: name a pool of fresh replicas of the baseline (--control POOL; "
-            "control_pool in the API; Control arm in the console).",
+            "them would find it warm, and the candidate would not: name a pool of fresh replicas of the baseline "
+            "(--control POOL; control_pool in the API; Control arm in the console).",
             param="control_pool",
         )
 
