@@ -267,7 +267,7 @@ async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
             "debonce_ms: unknown setting (initializationOptions), did you mean debounce_ms?",
         ),
         ({"debounce_ms": -1}, "debounce_ms: Expected `int` >= 0; got -1"),
-        ({"url": "gateway:8000"}, "url: 'gateway:8000' is not an address of a gateway"),
+        ({"url": "gateway:8000"}, "url: 'gateway:8000' is not the address of a gateway"),
         ({"api_key": "sk-slip-1 and more"}, "api_key: not an API key"),
         ([1], "initializationOptions: expected an object of settings, got list"),
     ],
