@@ -33,7 +33,6 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
   const [driver, setDriver] = useState<Driver>("vllm");
   const [keyFile, setKeyFile] = useState("");
   const taken = pool === NEW_ENGINE && pools.includes(name.trim());
-  const probe = useProbe(name, engineModel, pool, url, driver, context);
   const engine = useMutation({
     mutationFn: (chosen: Driver) =>
       read(api.GET("/admin/v1/engine-models", { params: { query: { url: url.trim(), driver: chosen } } })),
@@ -44,8 +43,10 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
     },
   });
   const ask = (chosen: Driver) => url.trim() && engine.mutate(chosen);
-  const add = useAction(
-    () => {
+  const form = useProbedEdit({
+    word: "Add",
+    asked: [name, engineModel, pool, url, driver, context],
+    edit: (query): Promise<unknown> => {
       const named = name.trim();
       const model = {
         name: named,
@@ -55,35 +56,21 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         engine_model: engineModel.trim() || null,
       };
       if (pool !== NEW_ENGINE) {
-        const params = { path: { model_name: named }, query: probe.query };
+        const params = { path: { model_name: named }, query };
         return read(api.PUT("/admin/v1/models/{model_name}", { params, body: model }));
       }
       const replicas = [{ id: `${named}-1`, url: url.trim() }];
       const added = { name: named, driver, api_key_file: keyFile.trim(), replicas };
-      return read(
-        api.POST("/admin/v1/models", { params: { query: probe.query }, body: { model, pool: added } }),
-      );
+      return read(api.POST("/admin/v1/models", { params: { query }, body: { model, pool: added } }));
     },
-    {
-      quiet: true,
-      done: probe.query.probe
+    done: (checked) =>
+      checked
         ? `${name.trim()} is added, and serves requests within seconds.`
         : `${name.trim()} is added unchecked. The fleet page shows whether its engine can serve.`,
-      then: onClose,
-      failed: probe.failed,
-    },
-  );
+    onClose,
+  });
   return (
-    <FormDialog
-      title="Add a model"
-      submit={probe.submit("Add")}
-      wide
-      busy={add.isPending}
-      error={probe.told(add.error, "Add")}
-      disabled={taken}
-      onSubmit={() => add.mutate(undefined)}
-      onClose={onClose}
-    >
+    <FormDialog title="Add a model" wide disabled={taken} {...form}>
       <Notice>
         For a model on the machine where “slipstream up” runs, run{" "}
         <code>slipstream up --chat-model NAME|FILE</code> instead, which starts the engine and adds the model.
@@ -158,12 +145,13 @@ export function AddPool({ pools, onClose }: { pools: string[]; onClose: () => vo
   const [keyFile, setKeyFile] = useState("");
   const named = name.trim();
   const taken = pools.includes(named);
-  const probe = useProbe(name, url, driver);
-  const add = useAction(
-    () =>
+  const form = useProbedEdit({
+    word: "Add",
+    asked: [name, url, driver],
+    edit: (query) =>
       read(
         api.PUT("/admin/v1/pools/{pool_name}", {
-          params: { path: { pool_name: named }, query: probe.query },
+          params: { path: { pool_name: named }, query },
           body: {
             name: named,
             driver,
@@ -172,24 +160,12 @@ export function AddPool({ pools, onClose }: { pools: string[]; onClose: () => vo
           },
         }),
       ),
-    {
-      quiet: true,
-      done: `The pool ${named} is added. It gets requests once a model uses it or a release starts to it.`,
-      then: onClose,
-      failed: probe.failed,
-    },
-  );
+    done: () =>
+      `The pool ${named} is added. It gets requests once a model uses it or a release starts to it.`,
+    onClose,
+  });
   return (
-    <FormDialog
-      title="Add a pool"
-      submit={probe.submit("Add")}
-      wide
-      busy={add.isPending}
-      error={probe.told(add.error, "Add")}
-      disabled={taken}
-      onSubmit={() => add.mutate(undefined)}
-      onClose={onClose}
-    >
+    <FormDialog title="Add a pool" wide disabled={taken} {...form}>
       <Notice>
         A pool without a model gets no requests. Use it to put the new version of a model beside the old one,
         and start a release.
@@ -223,23 +199,15 @@ export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: 
   const [id, setId] = useState(`${pool.name}-${(pool.replicas?.length ?? 0) + 1}`);
   const [url, setUrl] = useState("");
   const taken = pool.replicas?.some((each) => each.id === id.trim()) ?? false;
-  const probe = useProbe(url);
-  const add = useAction(() => putReplica(pool.name, { id: id.trim(), url: url.trim() }, probe.query), {
-    quiet: true,
-    done: `${id.trim()} gets requests once it is healthy.`,
-    then: onClose,
-    failed: probe.failed,
+  const form = useProbedEdit({
+    word: "Add",
+    asked: [url],
+    edit: (query) => putReplica(pool.name, { id: id.trim(), url: url.trim() }, query),
+    done: () => `${id.trim()} gets requests once it is healthy.`,
+    onClose,
   });
   return (
-    <FormDialog
-      title={`Add a replica to ${pool.name}`}
-      submit={probe.submit("Add")}
-      busy={add.isPending}
-      error={probe.told(add.error, "Add")}
-      disabled={taken}
-      onSubmit={() => add.mutate(undefined)}
-      onClose={onClose}
-    >
+    <FormDialog title={`Add a replica to ${pool.name}`} disabled={taken} {...form}>
       <TextField
         label="Id"
         required
@@ -264,28 +232,21 @@ export function ChangeUrl({
   onClose: () => void;
 }) {
   const [url, setUrl] = useState(replica.url);
-  const probe = useProbe(url);
-  const change = useAction(() => putReplica(pool.name, { ...replica, url: url.trim() }, probe.query), {
-    quiet: true,
-    done: `${replica.id} gets requests at its new URL once it is healthy.`,
-    then: onClose,
-    failed: probe.failed,
+  const form = useProbedEdit({
+    word: "Change",
+    asked: [url],
+    edit: (query) => putReplica(pool.name, { ...replica, url: url.trim() }, query),
+    done: () => `${replica.id} gets requests at its new URL once it is healthy.`,
+    onClose,
   });
   return (
-    <FormDialog
-      title={`Change the URL of ${replica.id}`}
-      submit={probe.submit("Change")}
-      busy={change.isPending}
-      error={probe.told(change.error, "Change")}
-      onSubmit={() => change.mutate(undefined)}
-      onClose={onClose}
-    >
+    <FormDialog title={`Change the URL of ${replica.id}`} {...form}>
       <EngineUrl value={url} onChange={setUrl} />
     </FormDialog>
   );
 }
 
-const putReplica = (pool: string, replica: Schemas["Replica"], query: { probe: boolean }) =>
+const putReplica = (pool: string, replica: Schemas["Replica"], query: Query) =>
   read(
     api.PUT("/admin/v1/pools/{pool_name}/replicas/{replica_id}", {
       params: { path: { pool_name: pool, replica_id: replica.id }, query },
@@ -293,19 +254,42 @@ const putReplica = (pool: string, replica: Schemas["Replica"], query: { probe: b
     }),
   );
 
-/** The engine is asked first. Where it cannot serve, the reason is shown, and a second press goes on without asking. */
-function useProbe(...asked: string[]) {
+type Query = { probe: boolean };
+
+/** The form of an edit that asks the engine first. Where it cannot serve, the reason is shown, and a second press goes
+ * on without asking. asked: a change of these asks again. done: the sentence after it, by whether the engine was asked. */
+function useProbedEdit({
+  word,
+  asked,
+  edit,
+  done,
+  onClose,
+}: {
+  word: string;
+  asked: string[];
+  edit: (query: Query) => Promise<unknown>;
+  done: (checked: boolean) => string;
+  onClose: () => void;
+}) {
   const engine = asked.join(" ");
   const [doubted, setDoubted] = useState<string | null>(null);
-  return {
-    query: { probe: doubted !== engine },
-    submit: (word: string) => (doubted === engine ? `${word} anyway` : word),
+  const query = { probe: doubted !== engine };
+  const action = useAction(() => edit(query), {
+    quiet: true,
+    done: done(query.probe),
+    then: onClose,
     failed: (error: unknown) => setDoubted(isDoubt(error) ? engine : null),
+  });
+  const { error } = action;
+  return {
+    submit: query.probe ? word : `${word} anyway`,
+    busy: action.isPending,
     /** The API advises its callers to leave out a parameter; here there is a button. */
-    told: (error: unknown, word: string) =>
-      isDoubt(error)
-        ? error.saying(error.message.replace(ADVICE, ` Choose “${word} anyway” to skip this check.`))
-        : error,
+    error: isDoubt(error)
+      ? error.saying(error.message.replace(ADVICE, ` Choose “${word} anyway” to skip this check.`))
+      : error,
+    onSubmit: () => action.mutate(undefined),
+    onClose,
   };
 }
 
