@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 LIFETIME_S, RENEWAL_S, LOOK_S = 3_600.0, 1_200.0, 60.0
 """A key expires within an hour after its command was killed: the command renews it three times an hour, and looks at
 the clock each minute, since the machine may have slept."""
+LOAD_RATES = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000}
+"""Limits of a key for a command that sends many requests: above all that it sends. The limits of the key's organization
+and project hold."""
+LOAD_HOURS = 24
 END_TIMEOUT_S = 10.0
 CHECK_TIMEOUT_S, CHECK_EVERY_S = 10.0, 0.2
 

@@ -18,15 +18,7 @@ from engines.gguf.model_config import config_of
 from engines.performance.model_shape import ModelShape
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "Phi3ForCausalLM",
-    "Gemma3ForCausalLM",
-    "Gemma3ForConditionalGeneration",
-)
+ARCHITECTURES = tuple(name for name, family in FAMILIES.items() if not family.headless)
 
 
 class _Named(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -175,11 +176,8 @@ class ResponsesEndpoint(_Continued):
         response = ResponseWriter(connection, arrival.wire_format, arrival.request_id)
         if request.generation.stream:
             response_id = arrival.wire_format.response_id
-            parts, authorization = (self._streams, self._store), self._format.authorization(arrival.headers)
-
-            async def check() -> None:
-                await authenticate(authorization, self._services.keyring)
-
+            check = partial(authenticate, self._format.authorization(arrival.headers), self._services.keyring)
+            parts = self._streams, self._store
             events = streamed(*parts, request.caller, response_id, None, self._leaving, check)
             # long ones must not stay while the client reads
             del queued, request.prepared, request.generation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -43,11 +44,7 @@ class ResponsesController(Controller):
         services.event_streams.require_room(caller.organization_id)
         await services.responses.require(caller, response_id)
         parts = services.event_streams, services.responses
-        authorization = authorization_of(dict(request.scope["headers"]))
-
-        async def check() -> None:
-            await authenticate(authorization, services.keyring)
-
+        check = partial(authenticate, authorization_of(dict(request.scope["headers"])), services.keyring)
         events = streamed(*parts, caller, response_id, after, lambda: services.draining, check)
         return _EventResponse(events)
 

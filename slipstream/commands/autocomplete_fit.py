@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from contracts.base_url import base_url
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.process_end import interruptible
 
 if TYPE_CHECKING:
     from contracts.desired_state import Model
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from tools.layouts.layout import Layout
     from tools.layouts.measure import Measured
 
-KEY_LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 100}
-"""Above what the command sends. The limits of the key's organization and project hold."""
-KEY_HOURS = 24
+MOST_AT_ONCE = 100
+"""Of the key's requests: above what the command sends."""
 
 
 class Served(NamedTuple):
@@ -192,14 +191,14 @@ def _served(
     from control.fleet.pools import get_pool
     from control.tenants.limits import NewLimits
     from slipstream.administration import administer
-    from slipstream.lent_key import Payer, lent_key, require_key_accepted
+    from slipstream.lent_key import LOAD_HOURS, LOAD_RATES, Payer, lent_key, require_key_accepted
     from slipstream.processes import public_url
     from tools.layouts.layout import require_layouts
 
     base = public_url(running_settings(*deployment))
-    limits = NewLimits(**KEY_LIMITS)
+    limits = NewLimits(**LOAD_RATES, max_concurrency=MOST_AT_ONCE)
     with lent_key(
-        deployment, "fit", Payer(*payer), limits, model=name, tiers={Tier.AUTOCOMPLETE}, hours=KEY_HOURS
+        deployment, "fit", Payer(*payer), limits, model=name, tiers={Tier.AUTOCOMPLETE}, hours=LOAD_HOURS
     ) as lent:
         require_layouts(lent.model, administer(deployment, lambda call: get_pool(call, lent.model.pool)))
         require_key_accepted(base, "/v1/completions", "this command", lent.secret)
@@ -208,12 +207,8 @@ def _served(
 
 async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[Measured]]) -> Measured:
     """What the work found until Ctrl-C."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, stop.set)
-    try:
+    with interruptible() as stop:
         return await work(stop)
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 def _progress() -> Callable[[str, int, int], None]:

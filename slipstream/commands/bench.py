@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from contracts.errors import ConfigError
 from contracts.printable import printable
 from slipstream.commands.objectives import objective_option, promises_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.process_end import interruptible
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from tools.bench.measure import Course, Target
     from tools.bench.summary import Figure, Summary
 
-KEY_LIMITS = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
-"""Above every load. The limits of the key's organization and project hold."""
-KEY_HOURS = 24
+MOST_AT_ONCE = 10_000
+"""Of the key's requests: above every load."""
 LONGEST = 1 << 30
 """Prompts of any length are below."""
 MOST_LATE_S = 0.05
@@ -197,13 +196,12 @@ def _target(
         return
     from contracts.generation import Tier
     from control.tenants.limits import NewLimits
-    from slipstream.lent_key import Payer, lent_key, require_key_accepted
+    from slipstream.lent_key import LOAD_HOURS, LOAD_RATES, Payer, lent_key, require_key_accepted
     from slipstream.processes import public_url
 
     base = public_url(running_settings(*deployment))
-    with lent_key(
-        deployment, "bench", Payer(*payer), NewLimits(**KEY_LIMITS), model=model, tiers=set(Tier), hours=KEY_HOURS
-    ) as lent:
+    limits = NewLimits(**LOAD_RATES, max_concurrency=MOST_AT_ONCE)
+    with lent_key(deployment, "bench", Payer(*payer), limits, model=model, tiers=set(Tier), hours=LOAD_HOURS) as lent:
         chosen = endpoint or ("completions" if lent.model.tier is Tier.AUTOCOMPLETE else "chat")
         require_key_accepted(base, f"/v1{PATHS[chosen]}", "this command", lent.secret)
         yield Target(base, lent.secret, lent.model.name, chosen)
@@ -212,19 +210,8 @@ def _target(
 async def _measured(target: Target, load: Load) -> Course:
     from tools.bench.measure import measure
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def ask() -> None:
-        if not stop.is_set():
-            _say("stopping; the report covers the requests so far")
-        stop.set()
-
-    loop.add_signal_handler(signal.SIGINT, ask)
-    try:
+    with interruptible(lambda: _say("stopping; the report covers the requests so far")) as stop:
         return await measure(target, load, stop, lambda course, now_s: _progress(load, course, now_s))
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 def _progress(load: Load, course: Course, now_s: float) -> None:

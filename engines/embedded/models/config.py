@@ -145,10 +145,11 @@ class _Reader:
             context = max(context, int(scaling.factor * scaling.original_max_position_embeddings))
         if isinstance(scaling, LongScaling):
             scaling = scaling.of(context)
+            pairs = int(head_dim * share) // 2
             for field, factors in (("short_factor", scaling.short_factor), ("long_factor", scaling.long_factor)):
-                if len(factors) != int(head_dim * share) // 2:
+                if len(factors) != pairs:
                     raise ConfigError(
-                        f"{self._path}: {field} must have {int(head_dim * share) // 2} numbers, half of those that are "
+                        f"{self._path}: {field} must have {pairs} numbers, half of those that are "
                         f"rotated in a head; got {len(factors)}",
                         param=field,
                     )
