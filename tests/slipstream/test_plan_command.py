@@ -126,7 +126,7 @@ def test_a_fleet_that_queueing_decides_is_told_by_no_error() -> None:
 def test_the_pages_worked_example_is_that_of_its_table() -> None:
     page = " ".join(PAGE.read_text().split())
     worked = re.search(
-        r"the first token of (\S+) ms has an error of (\S+ to \S+ %): it is (\S+) to (\S+) times .*? between "
+        r"the time to first token of (\S+) ms has an error of (\S+ to \S+ %): it is (\S+) to (\S+) times .*? between "
         r"\S+ / \S+ = (\S+ ms) and \S+ / \S+ = (\S+ ms)\.",
         page,
     )

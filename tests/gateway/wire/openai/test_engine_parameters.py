@@ -287,7 +287,7 @@ async def test_a_strict_template_takes_several_and_an_error_names_the_clients_ow
 
 def test_the_guides_table_is_what_drivers_take() -> None:
     page = (Path(__file__).parents[4] / "docs" / "guides" / "real-engines.md").read_text()
-    table = page.partition("## Parameters of engines' own")[2].partition("\n\nDriver")[0]
+    table = page.partition("## Engine parameters")[2].partition("\n\nDriver")[0]
     head, _, *rows = [line for line in table.splitlines() if line.startswith("|")]
     columns = [cell.strip(" `") for cell in head.split("|")[2:-2]]
     said: dict[str, set[str]] = {name: set() for name in columns}
