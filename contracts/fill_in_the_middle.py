@@ -20,7 +20,8 @@ class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """A gap whose file does not fit is filled from a window around the cursor. false: such a request is refused."""
     healing: bool = True
     """The prompt of a gap ends before the word that the cursor is in, and the output is forced to begin with the typed
-    part of it (token healing). Requires a byte-level `tokenizer` of the model and the driver `embedded`."""
+    part of it (token healing). Requires a byte-level `tokenizer` of the model and the driver `embedded`, `sglang` or
+    `vllm`."""
     typed_line: Literal["auto", "before_middle", "after_middle"] = "auto"
     """Position of the half-typed line in a gap's prompt: in the prefix, `before_middle`, as most models learnt it; or
     `after_middle`, so that a keystroke changes only the prompt's end and the engine recomputes little. `auto` follows

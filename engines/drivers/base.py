@@ -47,7 +47,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     min_tokens: bool = True
     """A request may say how many tokens a text has at least."""
     openings: bool = False
-    """An output can be made to begin with a given text, which the engine's response then leaves out."""
+    """An output can be made to begin with a given text, which the response then leaves out."""
+    own_openings: bool = False
+    """The engine itself leaves the text out, matches no stop string in it, and keeps nothing for it. Otherwise a
+    grammar forces the text, of which the engine keeps one for each text."""
     adapters: bool = False
     """LoRA adapters can be loaded and unloaded while it serves."""
     salted_cache: bool = True
@@ -87,6 +90,8 @@ class EngineRequest(msgspec.Struct, frozen=True):
     method: str
     path: str
     body: bytes = b""
+    opening: str = ""
+    """Text with which each choice of the response begins, and that its reader is not to get."""
 
 
 MOST_COUNTED = 2**53

@@ -41,6 +41,7 @@ class EmbeddedDriver(SGLangDriver):
         usage_by_id=True,
         tools_in_prompt="callable",
         openings=True,
+        own_openings=True,
         adapters=True,
         embeds=True,
         dialects=(name,),
@@ -70,8 +71,8 @@ class EmbeddedDriver(SGLangDriver):
     def _vector_fields(self, work: EmbeddingWork, generation: Generation) -> JsonObject:
         return {"rid": generation.request_id, "cache_salt": generation.cache_salt}
 
-    def _opening(self, text: str) -> JsonObject:
-        return {"begins_with": text}
+    def _forced(self, opening: str) -> JsonObject:
+        return {"begins_with": opening}
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:
         """200 with `{"rid", "usage": {…}}` for a request that has ended, else 404."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from contracts.errors import UnsupportedField
@@ -15,6 +16,15 @@ GIVEN_OR_THE_ENGINES_OWN = ("temperature", "top_p", "frequency_penalty", "presen
 """Fields of `Sampling` that are OpenAI's under the same name."""
 LIKELIEST_TOP_P = 1e-6
 """Sent for a `top_p` of 0, which OpenAI takes and engines refuse: the likeliest token alone."""
+
+
+_SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
+
+
+def opening_pattern(text: str) -> str:
+    """A regular expression for all texts that begin with this one. It is written as XGrammar, LLGuidance and Outlines
+    all read it: without flags, and escaped only where it must be, since XGrammar logs other escapes."""
+    return _SPECIAL.sub(r"\\\g<0>", text) + r"[\s\S]*"
 
 
 def path_of(generation: Generation) -> str:

@@ -16,7 +16,7 @@ from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, TransferFailed, engine_error, error_body
-from engines.drivers.openai_body import JsonObject, engine_body, path_of
+from engines.drivers.openai_body import JsonObject, engine_body, opening_pattern, path_of
 from engines.drivers.parameters import SGLANG
 from engines.drivers.pooling_body import pooling_body
 
@@ -73,6 +73,7 @@ class SGLangDriver(Driver):
         usage_by_id=False,
         checks_token_ids=False,
         tools_in_prompt="chosen",
+        openings=True,
         adapters=True,
         embeds=True,
         scores=True,
@@ -99,8 +100,9 @@ class SGLangDriver(Driver):
         # reported once, at the end, if tokens were drafted
         body["return_spec_tokens_details"] = True
         body["rid"] = generation.request_id
-        if isinstance(prompt, TextPrompt) and prompt.begins_with:
-            body |= self._opening(prompt.begins_with)
+        opening = prompt.begins_with if isinstance(prompt, TextPrompt) else ""
+        if opening:
+            body |= self._forced(opening)
         if generation.priority:
             # where requests are ordered by it, none is the lowest of all without --default-priority-value 0
             body["priority"] = generation.priority
@@ -112,7 +114,8 @@ class SGLangDriver(Driver):
             body["bootstrap_port"] = bootstrap.port
             body["bootstrap_room"] = bootstrap.room
         body |= self._own_fields(generation)
-        return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+        returned = "" if self.capabilities.own_openings else opening
+        return EngineRequest("POST", path_of(generation), msgspec.json.encode(body), returned)
 
     def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
         """Needs `--is-embedding`. Its rerank endpoint takes no id. Neither endpoint takes a salt: cached prefixes are
@@ -131,10 +134,10 @@ class SGLangDriver(Driver):
         """Options without a field in SGLang. An adaptive table, set at SGLang's start, decides whether it drafts."""
         return {}
 
-    def _opening(self, text: str) -> JsonObject:
-        """The field that makes an output begin with a text without returning it. SGLang's `regex` would return it, and
-        be compiled again for every keystroke."""
-        raise UnsupportedField("This engine cannot make its output begin with a given text.", param="prompt")
+    def _forced(self, opening: str) -> JsonObject:
+        """The field that makes an output begin with a text. SGLang compiles a grammar of it, and keeps each until its
+        cache is flushed."""
+        return {"regex": opening_pattern(opening)}
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
         """The stream then ends as usual: finish_reason `abort`, exact usage, [DONE]."""

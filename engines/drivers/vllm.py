@@ -16,7 +16,7 @@ from contracts.pooling import EmbeddingWork, PoolingWork
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
-from engines.drivers.openai_body import JsonObject, engine_body, path_of
+from engines.drivers.openai_body import JsonObject, engine_body, opening_pattern, path_of
 from engines.drivers.parameters import VLLM
 from engines.drivers.pooling_body import EMBEDDINGS_PATH, SCORE_PATH, embedding_body
 
@@ -55,6 +55,7 @@ class VLLMDriver(Driver):
         # it parses `<|im_end|>` in a message as the control token
         literal_text=False,
         usage_by_id=False,
+        openings=True,
         adapters=True,
         embeds=True,
         scores=True,
@@ -67,8 +68,6 @@ class VLLMDriver(Driver):
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         prompt, sampling = generation.prompt, generation.sampling
-        if isinstance(prompt, TextPrompt) and prompt.begins_with:
-            raise UnsupportedField("This engine cannot make its output begin with a given text.", param="prompt")
         if isinstance(prompt, TextPrompt) and prompt.suffix is not None:
             raise UnsupportedField(
                 "'suffix' is not available for this model here: it has no tokenizer configured.", param="suffix"
@@ -85,7 +84,10 @@ class VLLMDriver(Driver):
         if generation.priority:
             # there the lowest number goes first, with `--scheduling-policy priority`; otherwise it is passed over
             body["priority"] = -generation.priority
-        return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+        opening = prompt.begins_with if isinstance(prompt, TextPrompt) else ""
+        if opening:
+            body["structured_outputs"] = {"regex": opening_pattern(opening)}
+        return EngineRequest("POST", path_of(generation), msgspec.json.encode(body), opening)
 
     def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
         """Its score endpoint also takes as many queries as documents, unlike its rerank endpoint."""

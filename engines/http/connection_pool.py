@@ -13,7 +13,7 @@ from typing import cast
 import httptools
 
 from contracts.errors import ConnectionsExhausted, EngineFailed
-from engines.http.engine_stream import BUFFER_BYTES, RETRY_AFTER_S, EngineStream
+from engines.http.engine_stream import BUFFER_BYTES, RETRY_AFTER_S, CutStream, EngineStream
 from engines.http.local_shortage import local_shortage
 from engines.http.origin import Origin
 from engines.http.retry_after import retry_after_s
@@ -50,10 +50,12 @@ class Connection(asyncio.Protocol):
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing() and self._stream is None
 
-    def send(self, data: bytes) -> EngineStream:
-        """Write one request; returns the stream that receives its response."""
+    def send(self, data: bytes, opening: str = "") -> EngineStream:
+        """Write one request; returns the stream that receives its response. opening: see `EngineRequest.opening`."""
         assert self._transport is not None
-        self._stream = stream = EngineStream(self._transport, self._pool.origin)
+        transport, origin = self._transport, self._pool.origin
+        stream = CutStream(transport, origin, opening) if opening else EngineStream(transport, origin)
+        self._stream = stream
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
         self._framed = self._informational = self.got_bytes = False

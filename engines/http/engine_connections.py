@@ -34,9 +34,12 @@ class Opening:
     tokens that the engine generated. `close` is always due.
     """
 
-    def __init__(self, pool: ConnectionPool, data: bytes, connect_timeout_s: float, request_id: str) -> None:
-        """Made by `EngineConnections.opening` only."""
+    def __init__(
+        self, pool: ConnectionPool, data: bytes, connect_timeout_s: float, request_id: str, opening: str
+    ) -> None:
+        """Made by `EngineConnections.opening` only. opening: see `EngineRequest.opening`."""
         self._pool = pool
+        self._cut_opening = opening
         self._data = data
         self._connect_timeout_s = connect_timeout_s
         self._request_id = request_id
@@ -82,7 +85,7 @@ class Opening:
     async def _send(self) -> None:
         if self._connection is None:
             self._connection = await self._pool.connect(self._connect_timeout_s)
-        self._stream = self._connection.send(self._data)
+        self._stream = self._connection.send(self._data, self._cut_opening)
 
 
 class EngineConnections:
@@ -114,7 +117,8 @@ class EngineConnections:
         pool = self._pools.get(url)
         if pool is None:
             pool = self._pools[url] = self._pool_of(Origin.parse(url))
-        return Opening(pool, self._encoded(pool, request, key, headers), connect_timeout_s, request_id)
+        data = self._encoded(pool, request, key, headers)
+        return Opening(pool, data, connect_timeout_s, request_id, request.opening)
 
     async def open(
         self,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 
 from contracts.errors import EngineFailed, EngineTimeout
+from engines.http.opening_cut import OpeningCut
 from engines.http.origin import Origin
 
 BUFFER_BYTES = 1 << 20
@@ -141,6 +143,27 @@ class EngineStream:
             await self._waiter
         finally:
             self._waiter = None
+
+
+class CutStream(EngineStream):
+    """A response whose choices begin with an opening, which its reader does not get."""
+
+    def __init__(self, transport: asyncio.Transport, origin: Origin, opening: str) -> None:
+        super().__init__(transport, origin)
+        self._cut = OpeningCut(opening)
+
+    async def read(self) -> bytes:
+        """Like `EngineStream.read`. Bytes of which no event is complete are not the end."""
+        while not (data := await super().read()):
+            if self.over and not self.pieces and self._error is None:
+                break
+        return data
+
+    def take(self) -> bytes:
+        """Like `EngineStream.take`, in whole events. Raises EngineFailed when a choice does not begin with the
+        opening."""
+        data = super().take()
+        return self._cut.feed(data) if self.status == HTTPStatus.OK else data
 
 
 def silent(origin: Origin, timeout_s: float) -> EngineTimeout:

@@ -60,6 +60,10 @@ class ControlTokens:
             return False
         return self.find(text) is not None or self._edge(text) > 0 or self._front(text) > 0
 
+    def may_begin_in(self, text: str) -> bool:
+        """The text holds a control string, or the beginning of one at its end."""
+        return self.find(text) is not None or self._edge(text) > 0
+
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Start and end of the parts that make a text `risky`, in order: whole control strings, and parts of one at
         either edge."""

@@ -8,8 +8,8 @@ then generated, together with their continuation, and their text is not delivere
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 LOOKED_BACK = 256
@@ -66,6 +66,36 @@ class TokenIndex:
 def _after(text: bytes) -> bytes:
     """The first text after all that begin with this one. UTF-8 has no byte 0xFF, so the last one can be raised."""
     return text[:-1] + bytes([text[-1] + 1])
+
+
+class TokenBeginnings:
+    """The texts that longer tokens of a byte-level vocabulary begin with."""
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        """texts: of all tokens that a text may become."""
+        # one sort of a large vocabulary would hold the interpreter for a second
+        by_head: dict[bytes, list[bytes]] = {}
+        for text in texts:
+            if len(text) > 1:
+                by_head.setdefault(text[:2], []).append(text)
+        self._by_head = {head: sorted(found) for head, found in by_head.items()}
+        self._firsts = frozenset(head[:1] for head in by_head)
+
+    def longest_end(self, tokens: Sequence[bytes]) -> bytes:
+        """The longest end of these tokens, from a token's and a character's start on, that a longer token begins with;
+        empty: none is."""
+        for number in range(len(tokens)):
+            end = b"".join(tokens[number:])
+            if end[0] & 0xC0 != 0x80 and self._has(end):
+                return end
+        return b""
+
+    def _has(self, text: bytes) -> bool:
+        if len(text) == 1:
+            return text in self._firsts
+        found = self._by_head.get(text[:2], [])
+        place = bisect_right(found, text)
+        return place < len(found) and found[place].startswith(text)
 
 
 class Opening:

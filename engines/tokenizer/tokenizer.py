@@ -23,7 +23,7 @@ from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, i
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
-from engines.tokenizer.healing import Opening, TokenIndex, healed
+from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed
 from engines.tokenizer.json_value import JsonBounds, require_bounded
 from engines.tokenizer.longest import longest_token_bytes
 from engines.tokenizer.segment_cache import SegmentCache
@@ -232,6 +232,21 @@ class Tokenizer:
         end: there is none, or this vocabulary does not support it."""
         return healed(prefix, self._plain.pre_tokenizer) if self.heals else len(prefix)
 
+    def healed_tokens(self, prefix: str) -> int:
+        """Like `healed`, but only as much as longer tokens begin with: the longest such end of the piece, in whole
+        tokens. Such texts are no more than the beginnings of tokens, and behind any other there is nothing to heal."""
+        cut = self.healed(prefix)
+        if cut == len(prefix):
+            return cut
+        tokens = [self.token_bytes(id_) for id_ in self._encode_plain(prefix[cut:], None)]
+        if b"".join(tokens) != prefix[cut:].encode():
+            return len(prefix)  # a vocabulary that writes this text otherwise
+        return len(prefix) - len(self._beginnings.longest_end(tokens).decode())
+
+    def may_begin_control(self, text: str) -> bool:
+        """A control token's text may begin in the text."""
+        return self._control.may_begin_in(text)
+
     def opening(self, text: str) -> Opening:
         """An opening that makes an output begin with a non-empty text, in any tokens. Raises UnsupportedField where the
         vocabulary cannot."""
@@ -246,6 +261,11 @@ class Tokenizer:
     @functools.cached_property
     def _token_index(self) -> TokenIndex:
         return TokenIndex(self._token_bytes or {}, self.control_ids)
+
+    @functools.cached_property
+    def _beginnings(self) -> TokenBeginnings:
+        texts = (self._token_bytes or {}).items()
+        return TokenBeginnings(text for id_, text in texts if id_ not in self.control_ids)
 
     def special_in(self, text: str) -> str | None:
         """The first control string in the text, or None. For engines that cannot distinguish it from the real one."""

@@ -20,6 +20,7 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
 from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import event_error
+from engines.drivers.openai_body import opening_pattern
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details", "min_tokens", "stop_token_ids"}
 EXTRAS: dict[str, set[str]] = {
@@ -546,14 +547,29 @@ def test_only_an_engine_that_can_is_made_to_begin_with_a_text() -> None:
     prompt = TextPrompt(((1, 2),), filled_gap=True, begins_with=" offse")
     asked = Generation("r", Caller("o", "p", "k"), Tier.AUTOCOMPLETE, "m", prompt, Sampling(max_tokens=8))
     assert msgspec.json.decode(drivers.get("embedded").generate(asked, "m").body)["begins_with"] == " offse"
-    assert [drivers.get(name).capabilities.openings for name in ("embedded", "sglang", "openai")] == [
-        True,
-        False,
-        False,
-    ]
-    for name in ("sglang", "openai"):
-        with pytest.raises(UnsupportedField, match="begin"):
-            drivers.get(name).generate(asked, "m")
+    made = {name: drivers.get(name).generate(asked, "m") for name in ("embedded", "sglang", "vllm")}
+    bodies = {name: msgspec.json.decode(request.body) for name, request in made.items()}
+    assert bodies["sglang"]["regex"] == r" offse[\s\S]*"
+    assert bodies["vllm"]["structured_outputs"] == {"regex": r" offse[\s\S]*"}
+    assert [request.opening for request in made.values()] == ["", " offse", " offse"]
+    plain = msgspec.structs.replace(asked, prompt=TextPrompt(((1, 2),), filled_gap=True))
+    for name in ("sglang", "vllm"):
+        request = drivers.get(name).generate(plain, "m")
+        assert not {"regex", "structured_outputs"} & msgspec.json.decode(request.body).keys()
+        assert request.opening == ""
+    able = [drivers.get(name).capabilities for name in drivers.names()]
+    assert [one.dialects[0] for one in able if one.openings] == ["embedded", "sglang", "vllm"]
+    assert [one.dialects[0] for one in able if one.own_openings] == ["embedded"]
+    with pytest.raises(UnsupportedField, match="begin"):
+        drivers.get("openai").generate(asked, "m")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8), st.text(max_size=8))
+def test_a_pattern_takes_what_begins_with_its_text_and_nothing_else(opening: str, rest: str) -> None:
+    pattern = re.compile(opening_pattern(opening))
+    assert pattern.fullmatch(opening + rest)
+    assert not pattern.fullmatch(opening[:-1])
+    assert bool(pattern.fullmatch(rest)) == rest.startswith(opening)
 
 
 def test_vectors_and_scores_are_requested_in_each_dialect() -> None:

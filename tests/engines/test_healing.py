@@ -67,6 +67,31 @@ def test_any_choice_among_them_spells_the_text(text: str, chance: random.Random)
     assert beyond == (len(written) > len(text.encode()))
 
 
+def _continued(text: str) -> bool:
+    return any(own.startswith(text.encode()) and own != text.encode() for own in WORDS.values())
+
+
+@given(TEXTS)
+def test_only_what_longer_tokens_begin_with_is_cut_where_each_text_costs_a_grammar(prefix: str) -> None:
+    cut = CODE.healed_tokens(prefix)
+    piece, opening = prefix[CODE.healed(prefix) :], prefix[cut:]
+    assert piece.endswith(opening)
+    assert _continued(opening) or not opening
+    ids = CODE.plain_ids(piece)
+    ends = [b"".join(map(CODE.token_bytes, ids[number:])).decode(errors="replace") for number in range(len(ids))]
+    assert [end for end in ends if _continued(end)][:1] == [opening][: bool(opening)], "the longest, or there is none"
+    whole = CODE.plain_ids(prefix)
+    assert whole[: len(CODE.plain_ids(prefix[:cut]))] == CODE.plain_ids(prefix[:cut]), "the cut is no boundary"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "opening"),
+    [("x = offse", " offse"), ("return self.getUserNam", "Nam"), ("x = 12", ""), ("x = ", " "), ("a\n    ", "")],
+)
+def test_a_word_of_several_tokens_keeps_those_that_nothing_changes(prefix: str, opening: str) -> None:
+    assert prefix[CODE.healed_tokens(prefix) :] == opening
+
+
 def test_control_tokens_spell_nothing() -> None:
     allowed = CODE.opening("<|fim").start().allowed()
     assert allowed
@@ -79,6 +104,6 @@ def test_a_vocabulary_that_is_not_of_bytes_heals_nothing(tmp_path: Path) -> None
         '{"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}}'
     )
     plain = Tokenizer.load(tmp_path)
-    assert plain.healed("a a") == 3
+    assert (plain.healed("a a"), plain.healed_tokens("a a")) == (3, 3)
     with pytest.raises(UnsupportedField, match="byte-level"):
         plain.opening("a")

@@ -60,7 +60,6 @@ def test_a_request_says_id_salt_counts_and_the_order_that_vllm_counts_downwards(
     ("generation", "param"),
     [
         (asked(TextPrompt(("a",), suffix="b")), "suffix"),
-        (asked(TextPrompt(("a",), begins_with="b")), "prompt"),
         (asked(sampling=Sampling(max_tokens=7, n=2, temperature=0.0)), "n"),
     ],
 )

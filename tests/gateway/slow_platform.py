@@ -281,7 +281,8 @@ def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
     ]
     if code_tokenizer is not None:
         # first of its tier: requests that name no model, as llama.cpp's clients send, are for it
-        fim = FillInTheMiddle(min_confidence=0.0)
+        # without healing: a prompt is what the client wrote, and the fake engine is forced by no grammar
+        fim = FillInTheMiddle(healing=False, min_confidence=0.0)
         models.insert(1, Model("gaps", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=str(code_tokenizer), fim=fim))
     return {
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),

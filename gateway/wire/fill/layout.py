@@ -7,7 +7,7 @@ is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from engines.tokenizer.fill import FillTemplate
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
+from gateway.wire.fill.healing import healed_from
 from gateway.wire.fill.related import as_text, has_files, within
 from gateway.wire.fill.window import LOOKED_AT, Window, window
 from gateway.wire.gap import Gap, Snippet
@@ -26,8 +27,6 @@ from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
-HEALED_PART = 4
-"""The typed part of a word is generated again; it takes at most this part (1/n) of the output limit."""
 LEAST_TOKENS = 4
 """Tokens of text that a window must have room for, its marks not counted."""
 
@@ -56,9 +55,18 @@ class LaidOut(msgspec.Struct, frozen=True):
     ends: Ends = Ends()
 
 
-async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Target, organization_id: str) -> LaidOut:
+async def lay_out(
+    gap: Gap,
+    asked_tokens: int | None,
+    default: int,
+    target: Target,
+    organization_id: str,
+    stop: Sequence[str] = (),
+    *,
+    own: bool = False,
+) -> LaidOut:
     """asked_tokens: the client's output limit; None: `default`. Where windows are allowed the prompt may have half of
-    the context, and a limit that does not fit next to it is lowered; else it is refused.
+    the context, and a limit that does not fit next to it is lowered; else it is refused. stop, own: see `healed_from`.
 
     Raises UnsupportedField for a model that fills no gaps, ContextTooLong if the response leaves no room, and the
     errors of `counted_texts`.
@@ -66,9 +74,11 @@ async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Targ
     room = target.model.context_tokens - (asked_tokens or 1)
     if target.model.fim.window:
         room = target.model.context_tokens - min(asked_tokens or default, target.model.context_tokens // 2)
-    able = target.capabilities.openings and target.capabilities.token_prompts
-    healed_tokens = (asked_tokens or default) // HEALED_PART if target.model.fim.healing and able else 0
-    laid_out = await _laid_out(gap, room, healed_tokens, target, organization_id)
+
+    def opened_at(tokenizer: Tokenizer) -> int:
+        return healed_from(gap.prefix, asked_tokens or default, stop, target, tokenizer, own=own)
+
+    laid_out = await _laid_out(gap, room, opened_at, target, organization_id)
     limit = _limit(asked_tokens, default, laid_out.counted.longest, target)
     return msgspec.structs.replace(laid_out, max_tokens=limit)
 
@@ -79,7 +89,9 @@ def _limit(asked: int | None, default: int, prompt_tokens: int, target: Target) 
     return max(1, min(asked or default, target.model.context_tokens - prompt_tokens))
 
 
-async def _laid_out(gap: Gap, room: int, healed_tokens: int, target: Target, organization_id: str) -> LaidOut:
+async def _laid_out(
+    gap: Gap, room: int, opened_at: Callable[[Tokenizer], int], target: Target, organization_id: str
+) -> LaidOut:
     tokenizer = target.tokenizer
     if tokenizer is None:
         return await _by_estimate(gap, room, target, organization_id)
@@ -90,9 +102,11 @@ async def _laid_out(gap: Gap, room: int, healed_tokens: int, target: Target, org
     if not target.model.fim.window:
         for text in texts:
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
-    return await tokenizer.run(
-        organization_id, texts, lambda: _healed(gap, room, healed_tokens, target, tokenizer.tokenizer)
-    )
+
+    def healed() -> LaidOut:
+        return _healed(gap, room, opened_at(tokenizer.tokenizer), target, tokenizer.tokenizer)
+
+    return await tokenizer.run(organization_id, texts, healed)
 
 
 def require_filling(tokenizer: Tokenizer, model: str) -> None:
@@ -105,12 +119,8 @@ def require_filling(tokenizer: Tokenizer, model: str) -> None:
         )
 
 
-def _healed(gap: Gap, room: int, healed_tokens: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
-    """The prefix without the word at the cursor, with which the output then begins, if the word takes at most
-    `healed_tokens` of it."""
-    cut = tokenizer.healed(gap.prefix) if healed_tokens else len(gap.prefix)
-    if tokenizer.plain_counts([gap.prefix[cut:]])[0] > healed_tokens:
-        cut = len(gap.prefix)
+def _healed(gap: Gap, room: int, cut: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
+    """The prefix up to `cut`; the output then begins with the rest of it."""
     laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
     if cut == len(gap.prefix):
         return laid_out

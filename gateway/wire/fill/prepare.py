@@ -34,13 +34,16 @@ async def prepare_fill(
     )
     default = min(FILL_DEFAULT_MAX_TOKENS, target.model.default_max_tokens)
     max_tokens = 1 if asked.warm_up else asked.max_tokens
-    laid_out = await lay_out(gap, max_tokens, default, target, caller.organization_id)
+    stop = tuple(_plain(text) for text in asked.stop)
+    own = asked.engine_parameters
+    laid_out = await lay_out(gap, max_tokens, default, target, caller.organization_id, stop, own=bool(own))
     sampling = Sampling(
         max_tokens=laid_out.max_tokens,
         temperature=asked.temperature,
         top_p=asked.top_p,
         seed=asked.seed,
-        stop=tuple(_plain(stop) for stop in asked.stop),
+        stop=stop,
+        engine_parameters=own,
     )
     min_confidence = _least(asked, target)
     if min_confidence:

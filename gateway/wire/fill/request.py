@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,6 +38,8 @@ class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    engine_parameters: dict[str, Any] | None = None
+    """See `Sampling.engine_parameters`."""
     stream: bool = False
     include_usage: bool = False
     """A stream ends with its usage."""

@@ -59,6 +59,7 @@ async def prepare_gap(
         top_p=request.top_p,
         seed=request.seed,
         stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        engine_parameters=own,
         stream=bool(request.stream),
         include_usage=include_usage,
         session=request.user or "",
@@ -71,7 +72,6 @@ async def prepare_gap(
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         logit_bias=request.logit_bias or None,
-        engine_parameters=own,
     )
     generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
     return msgspec.structs.replace(prepared, generation=generation)

@@ -117,7 +117,8 @@ async def prepare_completion(
         return await prepare_gap(gap, request, request_id, caller, salt, target, own, include_usage=include_usage)
     asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
-        laid_out = await lay_out(gap, *asked, target, caller.organization_id)
+        stop = [request.stop] if isinstance(request.stop, str) else request.stop or ()
+        laid_out = await lay_out(gap, *asked, target, caller.organization_id, stop, own=bool(own))
         counted = laid_out.counted
         sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs, target, own))
     else:

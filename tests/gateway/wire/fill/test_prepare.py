@@ -25,7 +25,7 @@ from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import MOST_COMPARED, Snippet
 from gateway.wire.prepared import Prepared, Target
 from tests.examples import examples
-from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
+from tests.gateway.wire.openai.preparing import CALLER, MODELS, complete, prompts_of, target
 from tests.psm_model import write_psm_model
 
 CODE = Tokenizer.load(MODELS / "slipstream-code")
@@ -380,11 +380,42 @@ async def test_a_half_typed_word_is_left_to_the_output_where_the_model_says_so()
     assert ids_of(await fill(target(CODE, **HEALING), "x = 1\n", "")) == tuple(CODE.fill_ids("x = 1\n", ""))
 
 
-@pytest.mark.parametrize("where", [target(CODE, context_tokens=200), target(CODE, "sglang", **HEALING)])
+@pytest.mark.parametrize("driver", ["sglang", "vllm"])
+async def test_only_the_last_tokens_are_left_to_an_engine_that_is_forced_by_a_grammar(driver: str) -> None:
+    where = target(CODE, driver, **HEALING)
+    healed = await fill(where, "return self.getUserNam", "\nz = 3\n")
+    assert prompt_of(healed).begins_with == filled_of(healed).opening == "Nam"
+    assert ids_of(healed) == tuple(CODE.fill_ids("return self.getUser", "\nz = 3\n"))
+    assert prompt_of(await fill(where, "x = 12", "")).begins_with == "", "no token continues a digit"
+    markup = await fill(where, "<", "")
+    assert prompt_of(markup).begins_with == "", "a grammar of characters would let a control token write it"
+
+
+@pytest.mark.parametrize(
+    ("stop", "healed"), [(("Name",), False), (("a",), False), (("Nam",), False), (("m(",), False), (("x", "\n"), True)]
+)
+async def test_an_opening_in_which_an_engine_may_find_a_stop_string_stays_in_the_prompt(
+    stop: tuple[str, ...], healed: bool
+) -> None:
+    forced = await fill(target(CODE, "sglang", **HEALING), "self.getUserNam", "", stop=stop)
+    assert prompt_of(forced).begins_with == ("Nam" if healed else "")
+    assert prompt_of(await fill(target(CODE, **HEALING), "self.getUserNam", "", stop=stop)).begins_with != ""
+
+
+@pytest.mark.parametrize("fields", [{"stop": "Name"}, {"top_k": 3}])
+async def test_openais_endpoint_heals_by_the_same_rules(fields: dict[str, Any]) -> None:
+    where = target(CODE, "sglang", **HEALING)
+    asked = {"prompt": "self.getUserNam", "suffix": "\n", "n": 2}
+    assert prompts_of(await complete(where, **asked)).begins_with == "Nam"
+    assert prompts_of(await complete(where, **asked, **fields)).begins_with == ""
+
+
+@pytest.mark.parametrize("where", [target(CODE, context_tokens=200), target(None, "openai", **HEALING)])
 async def test_nothing_is_healed_unasked_or_where_engines_cannot(where: Target) -> None:
     plain = await fill(where, "y = offse", "")
     assert prompt_of(plain).begins_with == ""
-    assert ids_of(plain) == tuple(CODE.fill_ids("y = offse", ""))
+    if where.tokenizer is not None:
+        assert ids_of(plain) == tuple(CODE.fill_ids("y = offse", ""))
 
 
 @examples(nightly=40)

@@ -1,0 +1,89 @@
+"""Cuts the opening off a response, for an engine that returns the text with which its output had to begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.errors import EngineFailed
+from engines.http.event_splitter import EventSplitter
+
+PER_TOKEN = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+"""Members of a completion's log probabilities with an entry for each token."""
+PARTIAL = "\ufffd"
+"""An incomplete character in a text; as a token's name, one or more of its bytes."""
+
+
+class OpeningCut:
+    """One response's bytes without the opening at the start of each choice. Events stay, and so does their usage.
+
+    Log probabilities begin with the token in which the opening ends. A choice that ends within it has no text. A token
+    of part of a character is counted as none, so behind such tokens the log probability of a short one may be missing.
+    """
+
+    def __init__(self, opening: str) -> None:
+        """opening: not empty."""
+        self._opening = opening
+        self._splitter = EventSplitter()
+        self._left: dict[int, str] = {}
+        """What each choice has yet to write of it."""
+        self._named: dict[int, int] = {}
+        """Characters of it that each choice's tokens have named."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The events completed by `data`. Raises EngineFailed when a choice does not begin with the opening."""
+        return b"".join([self._event(payload) for payload in self._splitter.feed(data)])
+
+    def _event(self, payload: bytes) -> bytes:
+        try:
+            event = msgspec.json.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            event = None  # `[DONE]`, or for the reader of events to refuse
+        choices = event.get("choices") if isinstance(event, dict) else None
+        if not isinstance(choices, list):
+            choices = []
+        shortened = [self._shortened(one) for one in choices if isinstance(one, dict)]
+        if any(shortened):
+            payload = msgspec.json.encode(event)
+        return b"data: " + payload.replace(b"\n", b"\ndata: ") + b"\n\n"
+
+    def _shortened(self, choice: dict[str, Any]) -> bool:
+        """Cut one choice's part of an event; whether anything was."""
+        text, told, index = choice.get("text"), choice.get("logprobs"), choice.get("index")
+        index, shortened = index if isinstance(index, int) else 0, False
+        if isinstance(text, str) and (left := self._left.get(index, self._opening)):
+            choice["text"] = self._rest(text, left, index, ended=choice.get("finish_reason") is not None)
+            shortened = choice["text"] != text
+        if isinstance(told, dict) and isinstance(told.get("tokens"), list):
+            tokens = told["tokens"]
+            if untold := self._untold([str(token) for token in tokens], index):
+                for name in PER_TOKEN:
+                    if isinstance(told.get(name), list) and len(told[name]) == len(tokens):
+                        told[name] = told[name][untold:]
+                shortened = True
+        return shortened
+
+    def _rest(self, text: str, left: str, index: int, *, ended: bool) -> str:
+        if ended and len(text) <= len(left):
+            text = text.rstrip(PARTIAL)
+        if text[: len(left)] != left[: len(text)]:
+            raise EngineFailed(
+                "The engine's output does not begin with the text that it was given.",
+                detail="healing needs structured outputs; else set models[].fim.healing = false",
+            )
+        self._left[index] = left[len(text) :]
+        return text[len(left) :]
+
+    def _untold(self, tokens: list[str], index: int) -> int:
+        """Number of tokens at the start that name nothing beyond the opening."""
+        named, untold, whole = self._named.get(index, 0), 0, len(self._opening)
+        for token in tokens:
+            size = 0 if token.startswith("bytes:") else len(token.replace(PARTIAL, ""))
+            if named == whole or named + size > whole:
+                named = whole
+                break
+            named += size
+            untold += 1
+        self._named[index] = named
+        return untold
