@@ -45,9 +45,8 @@ from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
 from gateway.wire.llama_cpp.openapi import INFILL_PATH, LLAMA_COMPLETION_PATH, LLAMA_CPP_OPERATIONS
 from gateway.wire.mistral.format import FimFormat
 from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
-from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
+from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat, StreamAuditFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
-from gateway.wire.openai.stream_audit import StreamAuditFormat
 from gateway.wire.pooling.format import EmbeddingFormat, RerankFormat, ScoreFormat
 from gateway.wire.pooling.openapi import EMBEDDINGS_PATH, POOLING_OPERATIONS, RERANK_PATH, SCORE_PATH
 from gateway.wire.responses.format import InputTokensFormat, ResponsesFormat

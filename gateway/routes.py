@@ -63,7 +63,6 @@ class ModelsController(Controller):
 
     @get("/")
     async def models(self, request: AnyRequest, services: Services) -> dict[str, Any]:
-        """GET /v1/models."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
         catalog = services.catalog

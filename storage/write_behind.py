@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import asyncpg
 
+from contracts.background_task import BackgroundTask
 from storage.engine import FAILURES, borrow
 
 RowT = TypeVar("RowT")
@@ -101,3 +102,24 @@ class WriteBehind(Generic[RowT]):
         while len(self._waiting) > self._most:
             self._waiting.popleft()
             self._on_dropped()
+
+
+class WrittenBehind:
+    """A store that writes its queues every few seconds, and at its stop."""
+
+    def __init__(self, flush_s: float, name: str) -> None:
+        """name: of the task, in the log."""
+        self._task = BackgroundTask.every(flush_s, self.flush, name)
+
+    def start(self) -> None:
+        """Begin writing on the running loop."""
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Write the queues and end."""
+        await self._task.stop()
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write the queues. Raises no database error: the next call retries."""
+        raise NotImplementedError

@@ -61,7 +61,6 @@ class MintedKey(msgspec.Struct, frozen=True):
 
 
 def mint(pepper: bytes, prefix: str = PREFIX) -> MintedKey:
-    """A new random key."""
     body = prefix + "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARACTERS))
     secret = body + _checksum(body)
     return MintedKey(secret=secret, hash=hash_of(secret, pepper), display=display_of(secret))

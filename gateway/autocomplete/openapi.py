@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from gateway.autocomplete.routes import EVENTS_PATH, HEALTH_PATH, SETTING_PATH, TABBY_EVENTS_PATH
 from gateway.autocomplete.schema import COMPLETION_ID as ID_PATTERN
 from gateway.autocomplete.schema import CompletionEvent, TabbyEvent, TabbyHealth, TabbyServerSetting
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
+from gateway.wire.operation import TEMPLATE, body_of, operation
 
-TEMPLATE = "#/components/schemas/{name}"
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request cannot be understood: `error.param` names the field.",
@@ -49,60 +47,34 @@ def with_autocomplete(document: bytes) -> bytes:
     )
     whole = msgspec.json.decode(document)
     whole["components"]["schemas"].update(components)
+    report, _, counted = REPORT.partition("\n\n")
+    tabby_report = "Report an event, as Tabby's plug-ins do."
     whole["paths"] |= {
         EVENTS_PATH: {
             "post": {
-                **_operation("report_completion_event", REPORT, error, 202, ACCEPTED, body=event),
+                **operation("report_completion_event", report, error, REFUSALS, status=202, done=ACCEPTED),
+                "description": counted,
+                "requestBody": body_of(event),
                 "parameters": [COMPLETION_ID],
             }
         },
         TABBY_EVENTS_PATH: {
             "post": {
-                **_operation(
-                    "report_event", "Report an event, as Tabby's plug-ins do.", error, 200, ACCEPTED, body=tabby_event
-                ),
+                **operation("report_event", tabby_report, error, REFUSALS, done=ACCEPTED),
+                "requestBody": body_of(tabby_event),
                 "parameters": [SELECT_KIND],
             }
         },
         HEALTH_PATH: {
-            method: _operation(
-                f"{method}_health", "Report health and versions to Tabby's plug-ins.", error, 200, "Done.", health
+            method: operation(
+                f"{method}_health", "Report health and versions to Tabby's plug-ins.", error, REFUSALS, health
             )
             for method in ("get", "post")
         },
         SETTING_PATH: {
-            "get": _operation(
-                "get_server_setting", "Return the settings for Tabby's plug-ins.", error, 200, "Done.", setting
+            "get": operation(
+                "get_server_setting", "Return the settings for Tabby's plug-ins.", error, REFUSALS, setting
             )
         },
     }
     return msgspec.json.encode(whole)
-
-
-def _operation(
-    name: str,
-    summary: str,
-    error: dict[str, Any],
-    status: int,
-    done: str,
-    answer: dict[str, Any] | None = None,
-    *,
-    body: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """answer: None: an empty one."""
-    first, _, more = summary.partition("\n\n")
-    refusals = {
-        str(code): {"description": text, "content": {"application/json": {"schema": error}}}
-        for code, text in REFUSALS.items()
-    }
-    content = {} if answer is None else {"content": {"application/json": {"schema": answer}}}
-    operation: dict[str, Any] = {
-        "operationId": name,
-        "summary": first,
-        "responses": {str(status): {"description": done, **content}, **refusals},
-    }
-    if more:
-        operation["description"] = more
-    if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return operation

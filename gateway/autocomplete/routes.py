@@ -39,7 +39,6 @@ class CompletionEventsController(Controller):
 
     @post(EVENTS_PATH.replace("_id}", "_id:str}"), status_code=202)
     async def report(self, request: KeyedRequest, services: Parts, completion_id: FromPath[str]) -> Response[bytes]:
-        """POST /v1/completions/{completion_id}/events."""
         request_id = completed_request(completion_id)
         if request_id is None:
             raise NotFound(
@@ -55,7 +54,6 @@ class CompletionEventsController(Controller):
 
     @post(TABBY_EVENTS_PATH, status_code=200)
     async def report_as_tabby(self, request: KeyedRequest, services: Parts) -> Response[bytes]:
-        """POST /v1/events."""
         services.event_rate.take(request.user.caller)
         told = decode(_TABBY_EVENT, await _body(request), TabbyEvent)
         request_id = completed_request(told.completion_id)
@@ -80,13 +78,11 @@ class TabbyController(Controller):
 
     @route(HEALTH_PATH, http_method=[HttpMethod.GET, HttpMethod.POST], status_code=200)
     async def health(self, request: KeyedRequest, services: Parts) -> Response[bytes]:
-        """GET and POST /v1/health."""
         models = (model for model in services.catalog.models if model.tier is Tier.AUTOCOMPLETE)
         return _json(TabbyHealth(model=next((model.name for model in models if request.user.may_use(model)), None)))
 
     @get(SETTING_PATH)
     async def server_setting(self) -> Response[bytes]:
-        """GET /v1beta/server_setting."""
         return _json(TabbyServerSetting())
 
 

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 import asyncpg
 
-from contracts.background_task import BackgroundTask
 from contracts.dated_request_id import arrived_at_s
 from contracts.generation import Caller
 from gateway.observability.metrics import GatewayMetrics
 from gateway.wire.gap import Gap
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind, columnar_writer
+from storage.write_behind import WriteBehind, WrittenBehind, columnar_writer
 
 MAX_WAITING = 2_000
 BATCH = 200
@@ -48,7 +47,7 @@ class Texts(NamedTuple):
     completion: str | None
 
 
-class TextStore:
+class TextStore(WrittenBehind):
     """In front of `gateway.completion_texts`. One per gateway process."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
@@ -60,16 +59,7 @@ class TextStore:
             batch=BATCH,
             on_dropped=metrics.completion_texts_dropped.inc,
         )
-        self._task = BackgroundTask.every(flush_s, self.flush, "completion texts")
-
-    def start(self) -> None:
-        """Begin writing on the running loop."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """Write the queue and end."""
-        await self._task.stop()
-        await self.flush()
+        super().__init__(flush_s, "completion texts")
 
     def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
         """Remember a gap that was answered, of an organization that wants it. completion: None where the answer was
@@ -80,5 +70,4 @@ class TextStore:
         self._rows.add(Texts(request_id, caller.project_id, caller.organization_id, asked_at, *texts, answer))
 
     async def flush(self) -> None:
-        """Write what waits. Raises nothing of the database's: it is tried again with the next batch."""
         await self._rows.flush()

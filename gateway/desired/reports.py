@@ -37,7 +37,6 @@ class Reporter:
         self._task = BackgroundTask("fleet reports", self._tell_forever)
 
     def start(self) -> None:
-        """Start the reports."""
         self._task.start()
 
     async def stop(self) -> None:

@@ -200,7 +200,6 @@ class ClientConnection:
         cycle.on_response()
 
     def lost(self) -> None:
-        """The connection is gone."""
         if self.ended:
             return
         self._cycle.disconnected = True

@@ -83,6 +83,5 @@ class _Preflight:
             self._headers.append((b"access-control-allow-headers", wanted))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer."""
         await send({"type": "http.response.start", "status": 204, "headers": self._headers})
         await send({"type": "http.response.body", "body": b""})

@@ -43,7 +43,6 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port bound."""
         return int(self.socket.getsockname()[1])
 
     def listen(self) -> None:

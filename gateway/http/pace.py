@@ -175,7 +175,6 @@ class KnownCredentials:
             self.forget(next(iter(self._known)))
 
     def forget(self, digest: bytes) -> None:
-        """Forget a credential."""
         if (known := self._known.pop(digest, None)) is not None:
             own = self._of[known[0]]
             del own[digest]

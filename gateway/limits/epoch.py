@@ -20,7 +20,6 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 def new_epoch(instance: str) -> Epoch:
-    """A new, unique epoch."""
     return Epoch(instance, secrets.token_hex(6))
 
 

@@ -59,7 +59,6 @@ class Priorities(msgspec.Struct, frozen=True):
         return cls(*(resolved(found, tier) for tier in (Tier.AUTOCOMPLETE, Tier.CHAT)))
 
     def for_tier(self, tier: Tier) -> Priority:
-        """The priority of a request of this tier."""
         return self.chat if tier is Tier.CHAT else self.autocomplete
 
 

@@ -65,7 +65,7 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
     whose, limit, wait_ms = _whose(rule), rule.limits[position], decided.wait_ms
     used = used_of(position, limit, decided.left[len(COUNTERS) * (decided.rule - 1) + position])
     left = max(0, limit - used)
-    detail = _detail(rule, position, left, amount, wait_ms, decided.now_ms)
+    detail = _detail(rule, COUNTERS[position].value, limit, left, amount, wait_ms, decided.now_ms)
     state = RateState(plan, decided.left, decided.now_ms)
     if position == CONCURRENCY:
         ended = "one has" if used <= limit else f"{used - limit + 1} have"
@@ -96,7 +96,7 @@ def too_expensive(
     """The error for a request that is larger than the whole limit; InsufficientQuota where the limit is a budget of
     nothing, which no smaller request would pass. currency: of budgets."""
     amount, limit = amounts_of(1, cost)[position], rule.limits[position]
-    detail = _detail(rule, position, None, amount, None, None)
+    detail = _detail(rule, COUNTERS[position].value, limit, None, amount, None, None)
     if position == MONEY and limit == 0:
         no_budget = InsufficientQuota(
             f"The budget {_whose(rule)} is {_amount(position, 0, currency)} {_UNITS[position]}, so no request with a "
@@ -121,17 +121,7 @@ def prompt_too_long(rule: Rule, limit: int, prompt_tokens: int, *, exact: bool) 
         f"This prompt has {about}{prompt_tokens} tokens, more than the {limit} that a prompt {_whose(rule)} may have. "
         "Shorten it: fewer or shorter passages, older turns summarized; or ask the administrator to raise the limit."
     )
-    error.limit = LimitDetail(
-        level=rule.level.value,
-        subject_id=rule.subject_id,
-        tier=rule.tier.value if rule.tier else None,
-        counter=PROMPT_CAP,
-        limit=limit,
-        remaining=None,
-        requested=prompt_tokens,
-        frees_in_ms=None,
-        frees_at=None,
-    )
+    error.limit = _detail(rule, PROMPT_CAP, limit, None, prompt_tokens, None, None)
     return error
 
 
@@ -152,14 +142,20 @@ def _concurrency_short(plan: Plan, decided: Decision, cost: Cost) -> int:
 
 
 def _detail(
-    rule: PlannedRule, position: int, left: int | None, amount: int, wait_ms: int | None, now_ms: int | None
+    rule: PlannedRule | Rule,
+    counter: str,
+    limit: int,
+    left: int | None,
+    amount: int,
+    wait_ms: int | None,
+    now_ms: int | None,
 ) -> LimitDetail:
     return LimitDetail(
         level=rule.level.value,
         subject_id=rule.subject_id,
         tier=rule.tier.value if rule.tier else None,
-        counter=COUNTERS[position].value,
-        limit=rule.limits[position],
+        counter=counter,
+        limit=limit,
         remaining=left,
         requested=amount,
         frees_in_ms=wait_ms,

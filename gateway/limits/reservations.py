@@ -77,7 +77,6 @@ class OpenReservations:
         return sum(map(len, self._open.values()))
 
     def ids(self) -> set[str]:
-        """The ids of all open reservations."""
         return {name for siblings in self._open.values() for name in siblings}
 
     def add(self, reservation: Reservation, organization_id: str) -> None:

@@ -62,6 +62,8 @@ class Crossing(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
+TIMEOUT_S = 30.0
+"""For one statement."""
 CrossingSink: TypeAlias = "Callable[[asyncpg.Connection[Any], Crossing], Awaitable[None]]"
 """Passes a threshold on inside the transaction that records it; the webhook outbox is one. Raises when it could not:
 the crossing is then reported again."""
@@ -98,16 +100,13 @@ class Spending(Protocol):
 class LedgerSpending:
     """On an asyncpg pool. on_crossing: see CrossingSink; None: crossings are only recorded."""
 
-    def __init__(
-        self, pool: asyncpg.Pool[Any], on_crossing: CrossingSink | None = None, timeout_s: float = 30.0
-    ) -> None:
+    def __init__(self, pool: asyncpg.Pool[Any], on_crossing: CrossingSink | None = None) -> None:
         self._pool = pool
         self._on_crossing = on_crossing
-        self._timeout_s = timeout_s
 
     async def now_ms(self) -> int:
         async with borrow(self._pool) as connection:
-            now_ms: int = await connection.fetchval(_NOW, timeout=self._timeout_s)
+            now_ms: int = await connection.fetchval(_NOW, timeout=TIMEOUT_S)
         return now_ms
 
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
@@ -120,13 +119,13 @@ class LedgerSpending:
                 since,
                 first_at(since_ms / 1_000),
                 list(without),
-                timeout=self._timeout_s,
+                timeout=TIMEOUT_S,
             )
         return spent
 
     async def join(self, instance: str, epoch: str) -> None:
         async with borrow(self._pool) as connection:
-            await connection.execute(_JOIN, instance, epoch, timeout=self._timeout_s)
+            await connection.execute(_JOIN, instance, epoch, timeout=TIMEOUT_S)
 
     async def leave(self, instance: str) -> None:
         async with borrow(self._pool) as connection:
@@ -134,7 +133,7 @@ class LedgerSpending:
 
     async def instances(self) -> set[str]:
         async with borrow(self._pool) as connection:
-            rows = await connection.fetch("SELECT instance FROM gateway.limit_gateways", timeout=self._timeout_s)
+            rows = await connection.fetch("SELECT instance FROM gateway.limit_gateways", timeout=TIMEOUT_S)
         return {row[0] for row in rows}
 
     async def crossed(self, crossing: Crossing) -> None:

@@ -26,7 +26,6 @@ class LoopGauge(Gauge):
     _value: Any
 
     def inc(self, amount: float = 1) -> None:
-        """Add an amount."""
         self._value._value += amount
 
     def dec(self, amount: float = 1) -> None:

@@ -28,7 +28,6 @@ class Series:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Add a value."""
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry
 
@@ -30,26 +31,24 @@ class GatewayMetrics:
         counter = functools.partial(LoopCounter, registry=registry)
         gauge = functools.partial(LoopGauge, registry=registry)
         histogram = functools.partial(LoopHistogram, registry=registry)
-        self._requests = functools.cache(
-            counter(
-                "slipstream_requests",
-                "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well); over_share"
-                " is true of those refused for lack of room because their organization requested more than its share.",
-                ["tier", "endpoint", "status", "code", "over_share"],
-            ).labels
+
+        def counted(name: str, documentation: str, labels: Sequence[str]) -> Callable[..., LoopCounter]:
+            return functools.cache(counter(name, documentation, labels).labels)
+
+        self._requests = counted(
+            "slipstream_requests",
+            "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well); over_share"
+            " is true of those refused for lack of room because their organization requested more than its share.",
+            ["tier", "endpoint", "status", "code", "over_share"],
         )
-        self._tokens = functools.cache(
-            counter(
-                "slipstream_tokens", "Tokens metered, by tier and kind (prompt, cached, completion).", ["tier", "kind"]
-            ).labels
+        self._tokens = counted(
+            "slipstream_tokens", "Tokens metered, by tier and kind (prompt, cached, completion).", ["tier", "kind"]
         )
-        self._draft_tokens = functools.cache(
-            counter(
-                "slipstream_draft_tokens",
-                "Draft tokens of engines that report them, by model and kind: proposed, and of these accepted."
-                " By organization they are in the usage totals.",
-                ["model", "kind"],
-            ).labels
+        self._draft_tokens = counted(
+            "slipstream_draft_tokens",
+            "Draft tokens of engines that report them, by model and kind: proposed, and of these accepted."
+            " By organization they are in the usage totals.",
+            ["model", "kind"],
         )
         self._phases = functools.cache(
             histogram(
@@ -63,28 +62,22 @@ class GatewayMetrics:
         self._active = functools.cache(
             gauge("slipstream_active_requests", "Requests being served now.", ["tier"]).labels
         )
-        self._attempts = functools.cache(
-            counter(
-                "slipstream_attempts",
-                "Attempts on engines, by tier, how they finished and how far their usage is known.",
-                ["tier", "finish", "outcome"],
-            ).labels
+        self._attempts = counted(
+            "slipstream_attempts",
+            "Attempts on engines, by tier, how they finished and how far their usage is known.",
+            ["tier", "finish", "outcome"],
         )
-        self._adapter_loads = functools.cache(
-            counter(
-                "slipstream_adapter_loads",
-                "LoRA adapters that engines were asked to load, by outcome: loaded (also where the engine had it"
-                " already), failed.",
-                ["outcome"],
-            ).labels
+        self._adapter_loads = counted(
+            "slipstream_adapter_loads",
+            "LoRA adapters that engines were asked to load, by outcome: loaded (also where the engine had it"
+            " already), failed.",
+            ["outcome"],
         )
-        self._own_requests = functools.cache(
-            counter(
-                "slipstream_own_requests",
-                "Requests of the deployment itself, by purpose (evals), HTTP status and error code; they are in no"
-                " other figure of requests.",
-                ["purpose", "status", "code"],
-            ).labels
+        self._own_requests = counted(
+            "slipstream_own_requests",
+            "Requests of the deployment itself, by purpose (evals), HTTP status and error code; they are in no"
+            " other figure of requests.",
+            ["purpose", "status", "code"],
         )
         self._connections = gauge(
             "slipstream_client_connections", "Client connections open now, TLS handshakes included."
@@ -102,13 +95,11 @@ class GatewayMetrics:
             " many at once on one connection, request_headers_too_large.",
             ["code"],
         )
-        self._superseded = functools.cache(
-            counter(
-                "slipstream_superseded",
-                "Requests that a newer keystroke has ended, by their phase: queue (no engine had it), prefill"
-                " (before the first text) or decode.",
-                ["stage"],
-            ).labels
+        self._superseded = counted(
+            "slipstream_superseded",
+            "Requests that a newer keystroke has ended, by their phase: queue (no engine had it), prefill"
+            " (before the first text) or decode.",
+            ["stage"],
         )
         self._aborts = functools.cache(
             histogram(
@@ -134,21 +125,17 @@ class GatewayMetrics:
             "Requests whose prompts were not compared, or whose samples were not stored: too many at once, or the "
             "database unavailable for too long.",
         )
-        self._reused = functools.cache(
-            counter(
-                "slipstream_generations_reused",
-                "Gaps answered from another request's generation, by tier and kind: shared (the same gap, being"
-                " filled), continued (typed on into what the model wrote); and abandoned, where that generation "
-                "ended early and the request went to an engine after all.",
-                ["tier", "kind"],
-            ).labels
+        self._reused = counted(
+            "slipstream_generations_reused",
+            "Gaps answered from another request's generation, by tier and kind: shared (the same gap, being"
+            " filled), continued (typed on into what the model wrote); and abandoned, where that generation "
+            "ended early and the request went to an engine after all.",
+            ["tier", "kind"],
         )
-        self._autocomplete_events = functools.cache(
-            counter(
-                "slipstream_autocomplete_events",
-                "Completion events that editors reported, by type (view, select, select_part, dismiss).",
-                ["type"],
-            ).labels
+        self._autocomplete_events = counted(
+            "slipstream_autocomplete_events",
+            "Completion events that editors reported, by type (view, select, select_part, dismiss).",
+            ["type"],
         )
         self.autocomplete_events_dropped = counter(
             "slipstream_autocomplete_events_dropped",
@@ -169,7 +156,6 @@ class GatewayMetrics:
         self._active(tier).inc()
 
     def ended(self, tier: str, endpoint: str, status: int, code: str, *, over_share: bool = False) -> None:
-        """Count its end."""
         self._active(tier).dec()
         self.answered(tier, endpoint, status, code, over_share=over_share)
 

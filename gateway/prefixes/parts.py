@@ -71,8 +71,7 @@ class Split(msgspec.Struct, frozen=True, gc=False):
 class Systems:
     """System prompts recognised: most requests bring one that was masked before. Bounded."""
 
-    def __init__(self, most: int = SYSTEMS_KNOWN) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._known: OrderedDict[int, System] = OrderedDict()
 
     def of(self, text: str) -> System:
@@ -84,7 +83,7 @@ class Systems:
             valueless = unvalued(dateless)
             opening = f"{_digest(valueless[:OPENING_CHARACTERS]):016x}"
             known = self._known[digest] = System(digest, len(text), _digest(dateless), _digest(valueless), opening)
-            if len(self._known) > self._most:
+            if len(self._known) > SYSTEMS_KNOWN:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(digest)

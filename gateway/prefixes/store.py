@@ -14,14 +14,13 @@ from collections.abc import Sequence
 import asyncpg
 import msgspec
 
-from contracts.background_task import BackgroundTask
 from contracts.generation import Caller
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
 from gateway.prefixes.text_store import PrefixTexts
 from gateway.wire.prepared import Prepared
-from storage.write_behind import WriteBehind
+from storage.write_behind import WriteBehind, WrittenBehind
 
 MAX_ENDED = 2_000
 MAX_ENDED_TOKENS = 8 << 20
@@ -43,7 +42,7 @@ INSERT = """
 _encode = msgspec.json.Encoder().encode
 
 
-class PrefixSamples:
+class PrefixSamples(WrittenBehind):
     """Two bounded queues in front of `gateway.prefix_samples`: requests to be compared, and samples to be written."""
 
     def __init__(
@@ -63,16 +62,7 @@ class PrefixSamples:
             on_dropped=metrics.prefix_samples_dropped.inc,
         )
         self._texts = PrefixTexts(pool)
-        self._task = BackgroundTask.every(config.flush_s, self.flush, "prefix samples")
-
-    def start(self) -> None:
-        """Begin on the running loop."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """Write the queue and end."""
-        await self._task.stop()
-        await self.flush()
+        super().__init__(config.flush_s, "prefix samples")
 
     def add(
         self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared, *, texts_stored: bool = False

@@ -37,7 +37,6 @@ class ConversationsController(Controller):
 
     @post(CONVERSATIONS_PATH, status_code=200)
     async def create(self, request: KeyedRequest, services: Parts) -> Response[bytes]:
-        """POST /v1/conversations."""
         asked = _NEW.decode(await _body(request) or b"{}")
         conversation_id = f"conv_{mint().removeprefix(PREFIX)}"
         grown = Grown(conversation_id, _stored(asked.items or []))
@@ -46,32 +45,27 @@ class ConversationsController(Controller):
 
     @get(route(CONVERSATION_PATH))
     async def retrieve(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
-        """GET /v1/conversations/{conversation_id}."""
         return _told(await services.conversations.get(request.user.caller, conversation_id))
 
     @post(route(CONVERSATION_PATH), status_code=200)
     async def change(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
-        """POST /v1/conversations/{conversation_id}."""
         asked = decode(_CHANGED, await _body(request), ChangedConversation)
         metadata = msgspec.json.encode(asked.metadata)
         return _told(await services.conversations.change(request.user.caller, conversation_id, metadata))
 
     @delete(route(CONVERSATION_PATH), status_code=200)
     async def forget(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
-        """DELETE /v1/conversations/{conversation_id}."""
         await services.conversations.delete(request.user.caller, conversation_id)
         told = {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
         return json_response(msgspec.json.encode(told))
 
     @get(route(ITEMS_PATH))
     async def items(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
-        """GET /v1/conversations/{conversation_id}/items."""
         asked = page_asked(request)
         return json_response(page_of(await services.conversations.items(request.user.caller, conversation_id), *asked))
 
     @post(route(ITEMS_PATH), status_code=200)
     async def add(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
-        """POST /v1/conversations/{conversation_id}/items."""
         items = _stored(_ITEMS.decode(await _body(request)).items)
         await services.conversations.add(request.user.caller, Grown(conversation_id, items))
         return json_response(page_of(items, len(items), "asc", None))
@@ -80,7 +74,6 @@ class ConversationsController(Controller):
     async def item(
         self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str], item_id: FromPath[str]
     ) -> Response[bytes]:
-        """GET /v1/conversations/{conversation_id}/items/{item_id}."""
         items = await services.conversations.items(request.user.caller, conversation_id)
         found = next((item.item for item in items if item.id == item_id), None)
         if found is None:
@@ -91,7 +84,6 @@ class ConversationsController(Controller):
     async def remove(
         self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str], item_id: FromPath[str]
     ) -> Response[bytes]:
-        """DELETE /v1/conversations/{conversation_id}/items/{item_id}."""
         return _told(await services.conversations.remove(request.user.caller, conversation_id, item_id))
 
 

@@ -86,7 +86,6 @@ class _Continued(InferenceEndpoint[Asked]):
         return Asked(asked.request, history, items)
 
     async def _items(self, turns: list[Stored], caller: Caller) -> list[Item]:
-        """The items of these responses."""
         texts = [text for turn in turns for text in turn]
         return await self._decoded(texts, caller, lambda: [item for turn in turns for item in items_in(*turn)])
 

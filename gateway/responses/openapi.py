@@ -10,11 +10,11 @@ from gateway.responses.conversation_routes import CONVERSATION_PATH, CONVERSATIO
 from gateway.responses.item_page import DEFAULT_ITEMS, MOST_ITEMS, ORDERS
 from gateway.responses.routes import CANCEL_PATH, INPUT_ITEMS_PATH, RESPONSE_PATH
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
+from gateway.wire.operation import ANY_KEY, TEMPLATE, JsonObject, body_of, operation
 from gateway.wire.responses.openapi import INPUT_TOKENS_PATH
 from gateway.wire.responses.openapi_response import Response
 from gateway.wire.responses.schema import ChangedConversation, CountedRequest, NewConversation, NewItems
 
-TEMPLATE = "#/components/schemas/{name}"
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request is invalid: `error.param` names the field.",
@@ -25,15 +25,10 @@ REFUSALS = {
     413: "The body is too large.",
     503: "Stored responses or keys cannot be read now; try again.",
 }
-JsonObject = dict[str, Any]
-CONVERSATION_ID = {
-    "name": "conversation_id",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "minLength": 1},
-}
-ITEM_ID = {"name": "item_id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-RESPONSE_ID = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+CONVERSATION_ID, ITEM_ID, RESPONSE_ID = (
+    {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    for name in ("conversation_id", "item_id", "response_id")
+)
 STREAM = (
     {
         "name": "stream",
@@ -112,9 +107,9 @@ def with_responses(document: bytes) -> bytes:
     )
     whole = msgspec.json.decode(document)
     whole["components"]["schemas"].update(components)
-    counting = _operation("count_input_tokens", "Count a prompt, and generate nothing.", tokens, error)
-    counting["requestBody"] = {"required": True, "content": {"application/json": {"schema": counted}}}
-    counting["security"] = [{"key": []}, {"key_header": []}]
+    counting = operation("count_input_tokens", "Count a prompt, and generate nothing.", error, REFUSALS, tokens)
+    counting["requestBody"] = body_of(counted)
+    counting["security"] = ANY_KEY
     whole["paths"] |= {
         INPUT_TOKENS_PATH: {"post": counting},
         RESPONSE_PATH: {
@@ -142,7 +137,6 @@ def _conversations(
     changed: JsonObject,
     added: JsonObject,
 ) -> JsonObject:
-    """The paths of conversations."""
     return {
         CONVERSATIONS_PATH: {"post": _stored("create_conversation", "Begin a conversation.", told, error, body=new)},
         CONVERSATION_PATH: {
@@ -173,20 +167,7 @@ def _stored(
     *parameters: JsonObject,
     body: JsonObject | None = None,
 ) -> JsonObject:
-    documented = _operation(name, summary, answer, error)
+    documented = operation(name, summary, error, REFUSALS, answer)
     if body is not None:
-        documented["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return {
-        **documented,
-        "parameters": [*parameters],
-        "security": [{"key": []}, {"key_header": []}],
-    }
-
-
-def _operation(name: str, summary: str, answer: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
-    refusals = {
-        str(code): {"description": text, "content": {"application/json": {"schema": error}}}
-        for code, text in REFUSALS.items()
-    }
-    done = {"description": "Done.", "content": {"application/json": {"schema": answer}}}
-    return {"operationId": name, "summary": summary, "responses": {"200": done, **refusals}}
+        documented["requestBody"] = body_of(body)
+    return {**documented, "parameters": [*parameters], "security": ANY_KEY}

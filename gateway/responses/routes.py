@@ -36,7 +36,6 @@ class ResponsesController(Controller):
 
     @get(route(RESPONSE_PATH))
     async def retrieve(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
-        """GET /v1/responses/{response_id}."""
         stream, after = _stream_asked(request)
         caller = request.user.caller
         if not stream:
@@ -50,20 +49,17 @@ class ResponsesController(Controller):
 
     @delete(route(RESPONSE_PATH), status_code=200)
     async def delete(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
-        """DELETE /v1/responses/{response_id}."""
         await services.responses.delete(request.user.caller, response_id)
         return json_response(msgspec.json.encode({"id": response_id, "object": "response", "deleted": True}))
 
     @get(route(INPUT_ITEMS_PATH))
     async def input_items(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
-        """GET /v1/responses/{response_id}/input_items."""
         limit, order, after = page_asked(request)
         stored = await services.responses.get(request.user.caller, response_id)
         return json_response(page_of(identified(stored.input), limit, order, after))
 
     @post(route(CANCEL_PATH), status_code=200)
     async def cancel(self, request: KeyedRequest, services: Parts, response_id: FromPath[str]) -> Response[bytes]:
-        """POST /v1/responses/{response_id}/cancel."""
         response = await services.background.cancel(request.user.caller, response_id, cancelled)
         if not is_background(response):
             raise InvalidField(

@@ -386,9 +386,8 @@ def _ms(duration_s: float) -> float:
 
 
 def transcoder_of(request: InferenceRequest, tracker: UsageTracker, read_error: ReadError) -> Transcoder:
-    """The transcoder of a client's response. Parameters: see `WireFormat.relay`."""
-    transcoder = request.wire_format.relay if request.generation.stream else request.wire_format.collect
-    return transcoder(request.request_id, request.prepared, tracker, read_error)
+    """The transcoder of a client's response. Parameters: see `WireFormat.transcoder`."""
+    return request.wire_format.transcoder(request.request_id, request.prepared, tracker, read_error)
 
 
 def unanswered(request: InferenceRequest) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,22 +23,11 @@ from gateway.wire.prepared import Prepared, Target
 if TYPE_CHECKING:
     from gateway.serving.attempt import Attempt
     from gateway.serving.first_attempt import FirstAttempt
+    from gateway.serving.model_catalog import ModelCatalog
     from gateway.serving.request import InferenceRequest
 
 Prepare = Callable[[Target], Awaitable[Prepared]]
 """Prepares the same request for another model. Raises a RequestError if that model cannot take it."""
-
-
-class Catalog(Protocol):
-    """`gateway.serving.model_catalog.ModelCatalog`."""
-
-    def first_of(self, target: Target) -> Target | None:
-        """The small model of the target's cascade; None: it has none."""
-        ...
-
-    def approved(self, target: Target) -> bool:
-        """Customers may get its responses."""
-        ...
 
 
 class Wait:
@@ -50,10 +39,10 @@ class Wait:
 class Cascades:
     """The cascades of one gateway."""
 
-    def __init__(self, catalog: Catalog, metrics: CascadeMetrics, queues: QueueWatch | None = None) -> None:
+    def __init__(self, catalog: ModelCatalog, metrics: CascadeMetrics) -> None:
         self._catalog = catalog
         self._metrics = metrics
-        self._queues = queues or QueueWatch()
+        self._queues = QueueWatch()
 
     async def first(self, target: Target, prepared: Prepared, prepare: Prepare, *, measured: bool) -> First | None:
         """The small model's request; None: go to the large one. measured: a request of the deployment's evals, which

@@ -62,7 +62,7 @@ class Question(msgspec.Struct, frozen=True):
         """Text by which the prefix extends the recording's, if the recording may answer it; None: it does not."""
         cursor, before = recording.cursor, recording.cursor.characters
         typed = self.prefix[before:]
-        if not 0 <= len(self.prefix) - before <= MOST_TYPED or not recording.text.startswith(typed):
+        if not 0 <= len(self.prefix) - before <= MOST_TYPED or not recording.written.text.startswith(typed):
             return None
         if recording.end is None:
             # half of the tokens, each a character or more, are to come
@@ -186,7 +186,7 @@ class Continuations:
     def _keep(self, recording: Recording) -> None:
         """Keep the recording of an ended request."""
         recording.close(End.BROKEN)
-        if recording.end is not None and recording.end.kept and len(recording.text) <= KEPT_CHARACTERS:
+        if recording.end is not None and recording.end.kept and len(recording.written.text) <= KEPT_CHARACTERS:
             self._kept[recording] = self._now() + KEPT_S
             self._kept_bytes += bytes_of(recording)
             self._forget()
@@ -223,5 +223,6 @@ class Continuations:
 
 def bytes_of(recording: Recording) -> int:
     """Approximate size in memory of an ended one; its text does not change any more."""
-    listed = sum(len(text) for text, _ in recording.tokens)  # an engine may list tokens that the text lacks
-    return ENTRY_BYTES + sys.getsizeof(recording.text) + TOKEN_BYTES * len(recording.tokens) + listed
+    written = recording.written
+    listed = sum(len(text) for text, _ in written.tokens)  # an engine may list tokens that the text lacks
+    return ENTRY_BYTES + sys.getsizeof(written.text) + TOKEN_BYTES * len(written.tokens) + listed

@@ -335,7 +335,6 @@ class InferenceEndpoint(Generic[AskedT]):
         return body
 
     def _format_of(self, body: bytes) -> WireFormat[Any]:
-        """The format of this body."""
         return next((other for is_theirs, other in self._others if is_theirs(body)), self._format)
 
     async def _asked(self, arrival: Arrival, body: bytes, organization_id: str) -> Asked:

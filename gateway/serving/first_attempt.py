@@ -16,6 +16,7 @@ from gateway.metering.journal.records import Closed
 from gateway.observability.measurement import Measurement
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.first import First
+from gateway.serving.nobody import Unread
 from gateway.serving.request import InferenceRequest
 from gateway.wire.chunk import ReadError
 from gateway.wire.judged_answer import JudgedAnswer
@@ -62,8 +63,8 @@ class FirstAttempt(Attempt):
             self._trace.tracker = self.tracker
         named = msgspec.structs.replace(generation, model=request.generation.model)
         shown = msgspec.structs.replace(self.prepared, generation=named)
-        transcoder = request.wire_format.relay if generation.stream else request.wire_format.collect
-        self.transcoder = JudgedAnswer(transcoder(request.request_id, shown, self.tracker, read_error))
+        inner = request.wire_format.transcoder(request.request_id, shown, self.tracker, read_error)
+        self.transcoder = JudgedAnswer(inner)
 
     def first_text(self) -> None:
         """The client has not got the text: its wait continues."""
@@ -102,15 +103,13 @@ class FirstAttempt(Attempt):
         return msgspec.structs.replace(closed, error_code=HandedOver.code, finish=finish)
 
 
-class HeldAnswer(ResponseWriter):
+class HeldAnswer(Unread):
     """A response for a client, held until `give`."""
 
     __slots__ = ("_pieces", "_streams")
 
     def __init__(self) -> None:
-        self.headers = []
-        self.status = 0
-        self.error = self.error_code = None
+        super().__init__()
         self._pieces: list[bytes] = []
         self._streams = False
 
@@ -121,13 +120,6 @@ class HeldAnswer(ResponseWriter):
     def events(self, data: bytes) -> None:
         """Send nothing yet."""
         self._pieces.append(data)
-
-    @property
-    def full(self) -> bool:
-        return False
-
-    async def drained(self) -> None:
-        """Return at once."""
 
     def give(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """Send the held response to the client, without its final events."""

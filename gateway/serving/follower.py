@@ -78,7 +78,7 @@ class Follower:
         while True:
             await reading.changed()
             end, text, tokens = recording.end, reading.take(), reading.take_tokens()
-            event = text_event(text, recording.created, model, tokens) if text or tokens else b""
+            event = text_event(text, recording.written.created, model, tokens) if text or tokens else b""
             events = transcoder.feed(event) if event else b""
             if end is not None and not transcoder.satisfied:
                 if not self._sent and not (end is End.FINISHED and reading.worthwhile):
@@ -88,7 +88,8 @@ class Follower:
                         "The generation that this response shares stopped early. Try again.", retry_after_s=1
                     )
                 # the leader's end also ends this text
-                events += transcoder.feed(last_event(recording.finish_reason or "stop", recording.created, model))
+                written = recording.written
+                events += transcoder.feed(last_event(written.finish_reason or "stop", written.created, model))
             self._note_text()
             if events:
                 await self._send(events)

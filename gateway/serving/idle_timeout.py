@@ -37,7 +37,6 @@ class Wait:
         self.since_s = now_s
 
     def end(self) -> None:
-        """End the wait."""
         self.since_s = 0.0
         self.on_stall = None  # it refers back to the waiter: a cycle that only the collector would find
 

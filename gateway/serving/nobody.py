@@ -13,7 +13,7 @@ from gateway.supersession.in_flight_request import InFlightRequest
 
 def nobody(request_id: str, wait: Wait) -> Client:
     """A client for background work. wait: its stream's current wait."""
-    return Client(_Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(request_id, None))
+    return Client(Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(request_id, None))
 
 
 class _Nobody:
@@ -23,8 +23,8 @@ class _Nobody:
     gone = False
 
 
-class _Unread(ResponseWriter):
-    """A response that is dropped."""
+class Unread(ResponseWriter):
+    """A response without a connection: it is dropped."""
 
     __slots__ = ()
 

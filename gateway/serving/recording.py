@@ -51,55 +51,36 @@ class Recording:
     """One generation's text as it grows. request_id: the leader's. opening: a beginning that its first token may have
     and its text has not (`Filled.opening`)."""
 
-    __slots__ = ("_written", "cursor", "end", "on_alone", "opening", "readings", "request_id")
+    __slots__ = ("cursor", "end", "on_alone", "opening", "readings", "request_id", "written")
 
     def __init__(self, request_id: str, cursor: Cursor, opening: str = "") -> None:
         self.request_id = request_id
         self.cursor = cursor
         self.opening = opening
-        self._written = Written()
+        self.written = Written()
+        """Its text and tokens so far."""
         self.end: End | None = None
         self.readings: set[Reading] = set()
         self.on_alone: Callable[[], None] | None = None
         """Called when the last reading is closed."""
-
-    @property
-    def text(self) -> str:
-        """All text so far."""
-        return self._written.text
-
-    @property
-    def tokens(self) -> list[Token]:
-        """Tokens of the text; none where responses are not judged."""
-        return self._written.tokens
-
-    @property
-    def created(self) -> int:
-        """Unix time in seconds, as the engine reported it."""
-        return self._written.created
-
-    @property
-    def finish_reason(self) -> str | None:
-        """The engine's; None: it has not finished."""
-        return self._written.finish_reason
 
     def feed(self, data: bytes) -> None:
         """The engine's bytes, as they come. Never raises."""
         if self.end is not None:
             return
         try:
-            self._written.feed(data)
+            self.written.feed(data)
         except EngineFailed:
             self.close(End.BROKEN)
             return
-        if self._written.finish_reason is not None:
+        if self.written.finish_reason is not None:
             self.end = End.FINISHED
         self._wake()
 
     def begin_again(self) -> None:
         """Another engine is asked: the one before broke off in front of its first event."""
         if self.end is None:
-            self._written = Written()
+            self.written = Written()
 
     def close(self, end: End) -> None:
         """End the recording. A second call has no effect."""
@@ -139,21 +120,21 @@ class Reading:
         limit ended the text and more than half of it was."""
         if not self.typed:
             return True
-        text = self.recording.text
+        text = self.recording.written.text
         if not text[len(self.typed) :].strip():
             return False
-        return self.recording.finish_reason != "length" or 2 * len(self.typed) <= len(text)
+        return self.recording.written.finish_reason != "length" or 2 * len(self.typed) <= len(text)
 
     def take(self) -> str:
         """Text since the last call, perhaps none."""
-        start, text = self._position, self.recording.text
+        start, text = self._position, self.recording.written.text
         self._position = max(start, len(text))
         return text[start:]
 
     def take_tokens(self) -> list[Token]:
         """Tokens since the last call; of a partly typed one, the rest."""
         found: list[Token] = []
-        for text, value in self.recording.tokens[self._token :]:
+        for text, value in self.recording.written.tokens[self._token :]:
             if not self._token:
                 self._left_out += untold_of(text, self.recording.opening)
             self._token += 1
@@ -168,7 +149,7 @@ class Reading:
     async def changed(self) -> None:
         """Return when there is more to take, or the recording has ended. Cancelling loses nothing."""
         recording = self.recording
-        while recording.end is None and len(recording.text) <= self._position:
+        while recording.end is None and len(recording.written.text) <= self._position:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter

@@ -87,7 +87,6 @@ class Arrival:
 
     @property
     def client(self) -> ClientFamily:
-        """Family of the client that sent it."""
         if self._client is None:
             self._client = client_family(self.headers, self.endpoint)
         return self._client

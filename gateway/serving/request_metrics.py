@@ -23,7 +23,6 @@ class RequestMetrics(RequestObserver):
             self._metrics.began(request.tier)
 
     def superseded(self, request: InferenceRequest, stage: str) -> None:
-        """Count by stage."""
         self._metrics.superseded(stage)
 
     def aborted(self, cause: str, after_s: float) -> None:

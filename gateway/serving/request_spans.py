@@ -92,7 +92,6 @@ class _Tree:
             attempt.tracker = None  # it may hold the answer
 
     def __len__(self) -> int:
-        """Number of spans."""
         phases = sum(mark.phase is not Phase.ROUTE for mark in self._clock.marks)
         attempts = sum((each.asked_s is not None) + each.served for each in self._trace.attempts)
         return 1 + phases + attempts

@@ -44,7 +44,6 @@ class TokenCountEndpoint(InferenceEndpoint[AskedT]):
         self._counting: CountingFormat[AskedT] = wire_format
 
     async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
-        """Send the count."""
         cost_s = min(TOKEN_S * request.prepared.prompt_tokens, LONGEST_S)
         if not arrival.paid:
             cost_s += REFUSAL_S

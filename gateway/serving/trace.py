@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import asyncpg
 import msgspec
 
-from contracts.background_task import BackgroundTask
 from contracts.errors import (
     AuthError,
     BodyTooLarge,
@@ -34,7 +33,7 @@ from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.observers import RequestObserver
 from gateway.serving.request import Arrival, InferenceRequest
-from storage.write_behind import WriteBehind
+from storage.write_behind import WriteBehind, WrittenBehind
 
 MAX_WAITING = 20_000
 MAX_REFUSALS_WAITING = 5_000
@@ -86,7 +85,7 @@ INSERT = f"""
 _encode = msgspec.json.Encoder().encode
 
 
-class Traces(RequestObserver):
+class Traces(WrittenBehind, RequestObserver):
     """Two bounded queues in front of `gateway.request_traces`: requests that ran, and requests that were refused."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
@@ -95,16 +94,7 @@ class Traces(RequestObserver):
         self._refused = WriteBehind(
             pool, _write, "traces of refusals", most=MAX_REFUSALS_WAITING, batch=BATCH, on_dropped=dropped
         )
-        self._task = BackgroundTask.every(flush_s, self._flush, "traces")
-
-    def start(self) -> None:
-        """Begin writing on the running loop."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """Write the queue and end."""
-        await self._task.stop()
-        await self._flush()
+        super().__init__(flush_s, "traces")
 
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """Remember a customer's prepared request, whether it was served or refused by a limit."""
@@ -118,7 +108,7 @@ class Traces(RequestObserver):
         """Remember a request of a known caller that was refused before it was prepared."""
         self._refused.add(_row(arrival, caller, status, error.code, error))
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
         await self._served.flush()
         if not self._served:  # else the database is away, and would hold up a stop once more
             await self._refused.flush()

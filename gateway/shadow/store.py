@@ -10,13 +10,12 @@ from typing import NamedTuple
 import asyncpg
 import msgspec
 
-from contracts.background_task import BackgroundTask
 from gateway.shadow.comparison import Comparison
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.pair import Pair, PairTexts
 from storage.storable_text import storable
 from storage.stored_prompts import insert_where_stored
-from storage.write_behind import WriteBehind, columnar_writer
+from storage.write_behind import WriteBehind, WrittenBehind, columnar_writer
 
 MAX_PAIRS = 5_000
 MAX_REVIEWS = 100
@@ -63,7 +62,7 @@ class _Review(NamedTuple):
     candidate: str
 
 
-class PairStore:
+class PairStore(WrittenBehind):
     """In front of `gateway.shadow_pairs` and `gateway.reviews`. One per gateway process."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: ShadowMetrics, flush_s: float) -> None:
@@ -77,16 +76,7 @@ class PairStore:
             batch=MAX_REVIEWS,
             on_dropped=dropped,
         )
-        self._task = BackgroundTask.every(flush_s, self.flush, "shadow pairs")
-
-    def start(self) -> None:
-        """Begin writing on the running loop."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """Write the queue and end."""
-        await self._task.stop()
-        await self.flush()
+        super().__init__(flush_s, "shadow pairs")
 
     def add(self, pair: Pair, texts: PairTexts | None) -> None:
         """Queue a pair. texts: for reviewers, in a display order that is drawn here; None: not kept."""
@@ -110,7 +100,6 @@ class PairStore:
         )
 
     async def flush(self) -> None:
-        """Write what waits. Raises nothing of the database's: it is tried again with the next call."""
         await self._pairs.flush()
         await self._reviews.flush()
 

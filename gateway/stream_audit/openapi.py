@@ -10,6 +10,7 @@ from contracts.stream_audit import PATH
 from gateway.stream_audit.asked import DEFAULT_EVENTS, DEFAULT_INTERVAL_MS, EVENTS, INTERVAL_MS
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.wire.errors import EVERY_OPERATION
+from gateway.wire.operation import refused
 
 ERROR = {"$ref": "#/components/schemas/ErrorBody"}
 DESCRIPTION = """Each event is `data:` and a JSON object with its `number`, from 0, and `sent_us`, the gateway's
@@ -53,10 +54,7 @@ def _operation(config: StreamAuditConfig) -> dict[str, Any]:
                 "description": f"The stream; it takes at most {config.max_duration_s:g} s.",
                 "content": {"text/event-stream": {}},
             },
-            **{
-                str(status): {"description": text, "content": {"application/json": {"schema": ERROR}}}
-                for status, text in REFUSALS.items()
-            },
+            **refused(ERROR, REFUSALS),
         },
     }
 

@@ -5,14 +5,21 @@ Editors' APIs share it, because their clients show a refusal's text at most.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Generic, TypeVar
+
+import msgspec
 
 from contracts.errors import SlipstreamError
+from gateway.wire.config import RequestConfig
+from gateway.wire.decode import NOT_PART, NULL_IS_ABSENCE, decode
 from gateway.wire.errors import Headers, body_of, status_of
 from gateway.wire.format import COMMENT, EVENT_STREAM
 from gateway.wire.key_header import authorization_of
 from gateway.wire.rate_headers import rate_headers
 from gateway.wire.rate_state import RateLimitStatus
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 
 class EndpointFormat:
@@ -39,6 +46,23 @@ class EndpointFormat:
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
         """The error as the last event; no [DONE] follows it."""
         return b"data: " + self.error_body(error, request_id) + b"\n\n"
+
+
+class BodyFormat(EndpointFormat, Generic[BodyT]):
+    """The same for an endpoint whose body is one struct. unsupported, not_part, without_effect: see `decode`."""
+
+    body_type: type[BodyT]
+    unsupported: Collection[str] = ()
+    not_part = NOT_PART
+    without_effect = NULL_IS_ABSENCE
+
+    def __init__(self, _: RequestConfig) -> None:
+        self._body_decoder = msgspec.json.Decoder(self.body_type)
+
+    def decode(self, body: bytes) -> BodyT:
+        """Raises a RequestError that names the field."""
+        told = self.unsupported, self.not_part
+        return decode(self._body_decoder, body, self.body_type, *told, without_effect=self.without_effect)
 
 
 class FillFormat(EndpointFormat):

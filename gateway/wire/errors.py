@@ -114,7 +114,6 @@ class ErrorBody(msgspec.Struct):
 
 
 def status_of(error: SlipstreamError) -> int:
-    """The HTTP status of an error."""
     return STATUS_AND_TYPE[error.code][0]
 
 

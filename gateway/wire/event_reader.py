@@ -11,11 +11,15 @@ from contracts.errors import EngineFailed, SlipstreamError
 from engines.http.event_splitter import EventSplitter
 from engines.http.repeated_event import CountedEvent
 from gateway.wire.chunk import LESSONS, ReadError, UnreadableEvent, decoded, error_in, has_text, learned, require_asked
+from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class EventReader:
+class EventReader(Transcoder):
     """State of one attempt. A subclass makes the answer from choices and from the texts of usual events."""
+
+    satisfied = False
+    """The response was cut: otherwise clients get all of the engine's output."""
 
     def __init__(self, usage: UsageTracker, read_error: ReadError, choices: int = 1, lessons: int = LESSONS) -> None:
         """usage: gets every event. read_error: the dialect's `Driver.error`. lessons: how often a usual event may be
@@ -31,28 +35,14 @@ class EventReader:
         """Client bytes that may be sent."""
         self.events = 0
         self.text_seen = False
-        self.done = False
-        """The engine said [DONE]."""
-        self.satisfied = False
-        """The response was cut: otherwise clients get all of the engine's output."""
         self.error: SlipstreamError | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Every choice has its finish_reason."""
-        raise NotImplementedError
-
-    @property
-    def complete(self) -> bool:
-        """The engine ended as it should."""
-        return self.finished and self.error is None
 
     def cut(self) -> None:
         self.satisfied = not self.finished
         self._forget()
 
     def feed(self, data: bytes) -> bytes:
-        """Client bytes for the engine bytes; b"" when there is nothing to send yet. Raises UnreadableEvent."""
+        """Raises UnreadableEvent."""
         try:
             for payload in self._splitter.runs(data):
                 if isinstance(payload, list):
@@ -60,7 +50,6 @@ class EventReader:
                     self._usage.texts(payload)
                     self._extend(payload)
                 elif payload == b"[DONE]":
-                    self.done = True
                     self._ended()
                 elif self._counted is not None and (found := self._counted.cut(payload)) is not None:
                     self.events += 1

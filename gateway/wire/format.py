@@ -50,6 +50,7 @@ class Transcoder(Protocol):
                                                                   a broken answer, and the attempt has failed
     """
 
+    __slots__ = ()
     events: int
     """The engine's events so far, errors not counted."""
     text_seen: bool
@@ -81,7 +82,7 @@ class Transcoder(Protocol):
     @property
     def complete(self) -> bool:
         """The engine ended as it should."""
-        ...
+        return self.finished and self.error is None
 
     def cut(self) -> None:
         """Drop the rest: an unfinished response ends here with the reason `stop` and the text so far, perhaps none.
@@ -140,12 +141,9 @@ class WireFormat(Protocol[AskedT]):
         """Headers of a response that limits apply to."""
         ...
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        """For a streamed response. usage: gets every event. read_error: the dialect's `Driver.error`."""
-        ...
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        """For a response that is sent as one JSON body; otherwise like `relay`."""
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        """For a streamed response, or for one JSON body. usage: gets every event. read_error: the dialect's
+        `Driver.error`."""
         ...
 
     def error_status(self, error: SlipstreamError) -> int:

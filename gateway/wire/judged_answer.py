@@ -39,7 +39,7 @@ _event = msgspec.json.Decoder(_Event).decode
 _logprobs = msgspec.json.Decoder(_Logprobs | None).decode
 
 
-class JudgedAnswer:
+class JudgedAnswer(Transcoder):
     """One conversation's response, of one choice. inner: makes the client's response."""
 
     def __init__(self, inner: Transcoder) -> None:
@@ -71,10 +71,6 @@ class JudgedAnswer:
     @property
     def satisfied(self) -> bool:
         return self._inner.satisfied
-
-    @property
-    def complete(self) -> bool:
-        return self._inner.complete
 
     def cut(self) -> None:
         self._inner.cut()

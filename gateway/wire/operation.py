@@ -10,6 +10,12 @@ import msgspec
 
 from gateway.wire.errors import ErrorBody
 
+JsonObject = dict[str, Any]
+TEMPLATE = "#/components/schemas/{name}"
+"""References to schemas."""
+ANY_KEY: list[dict[str, list[str]]] = [{"key": []}, {"key_header": []}]
+"""A key as either header may carry it."""
+
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """POST of a path that generates text, counts it, or makes vectors and scores of it."""
@@ -29,3 +35,34 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Statuses that no other API has, with their meaning."""
     streamed: bool = True
     """A response may be a stream of events."""
+
+
+def operation(
+    name: str,
+    summary: str,
+    error: JsonObject,
+    refusals: Mapping[int, str],
+    answer: JsonObject | None = None,
+    *,
+    status: int = 200,
+    done: str = "Done.",
+) -> JsonObject:
+    """A method of a path. error, answer: schemas; None: an empty response."""
+    content = {} if answer is None else json_of(answer)
+    responses = {str(status): {"description": done, **content}, **refused(error, refusals)}
+    return {"operationId": name, "summary": summary, "responses": responses}
+
+
+def refused(error: JsonObject, refusals: Mapping[int, str]) -> JsonObject:
+    """The responses that refuse a request."""
+    return {str(status): {"description": text, **json_of(error)} for status, text in refusals.items()}
+
+
+def json_of(schema: JsonObject) -> JsonObject:
+    """A body or a response as JSON."""
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def body_of(schema: JsonObject) -> JsonObject:
+    """The body that a request needs."""
+    return {"required": True, **json_of(schema)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -162,6 +162,13 @@ def prepared(
         service_tier=service_tier,
         running_usage=running_usage,
     )
+
+
+def resampled(prepared: Prepared, **options: Any) -> Prepared:
+    """The same request with other sampling options."""
+    sampling = msgspec.structs.replace(prepared.generation.sampling, **options)
+    generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
+    return msgspec.structs.replace(prepared, generation=generation)
 
 
 def output_limit(

@@ -42,7 +42,6 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
 
 
 def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """Each prompt's ids."""
     limit = target.model.context_tokens
     encoded = [
         tuple(tokenizer.encode(p, limit)) or _document_start(tokenizer) if isinstance(p, str) else p

@@ -128,7 +128,6 @@ class JournalFolder:
         return max([0, self.shipped()[0], *self.segments(), *damaged]) + 1
 
     def segment(self, number: int) -> Path:
-        """Path of a segment."""
         return self.path / f"{number:08d}{_SEGMENT}"
 
     def quarantine(self, number: int) -> Path:

@@ -29,6 +29,7 @@ SELECT version, model, extract(epoch FROM valid_from)::float8, extract(epoch FRO
   FROM gateway.prices WHERE valid_until IS NULL OR valid_until > now() - interval '31 days' ORDER BY model, valid_from
 """
 """Leaves out prices that ended too long ago for any new request."""
+TIMEOUT_S = 5.0
 POLL_S = 1.0
 """Longest time between two reads."""
 
@@ -36,11 +37,10 @@ POLL_S = 1.0
 class PriceBook:
     """Answers what a model costs at a moment. One per gateway process."""
 
-    def __init__(self, pool: asyncpg.Pool[Any] | None, poll_s: float = POLL_S, timeout_s: float = 5.0) -> None:
+    def __init__(self, pool: asyncpg.Pool[Any] | None, poll_s: float = POLL_S) -> None:
         """pool: None for a book that only `replace` fills."""
         self._pool = pool
         self._poll_s = poll_s
-        self._timeout_s = timeout_s
         self._by_model: dict[str, tuple[list[float], list[Price]]] = {}
         self._task = BackgroundTask("prices", self._follow)
         self._announced = asyncio.Event()
@@ -93,10 +93,10 @@ class PriceBook:
         if self._pool is None:
             return
         try:
-            async with asyncio.timeout(self._timeout_s), borrow(self._pool) as connection:
+            async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
                 rows = await connection.fetch(SELECT)
         except FAILURES as error:
-            before, self._problem = self._problem, in_words(error, self._timeout_s)
+            before, self._problem = self._problem, in_words(error, TIMEOUT_S)
             if self._problem != before:  # one line for each problem
                 logger.warning("prices cannot be read, the last known stay in force: %s", self._problem)
             return

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
-from contracts.errors import SlipstreamError
-from contracts.generation import Caller
+from contracts.errors import RequestError, SlipstreamError
 from contracts.request_id import MESSAGE_PREFIX, answer_id
 from gateway.wire.anthropic.answer import MessageReader, StreamSink, WholeSink, message_of
-from gateway.wire.anthropic.decode import BodyDecoder
+from gateway.wire.anthropic.decode import by_tool_type, require_turn
 from gateway.wire.anthropic.errors import error_body, error_status
 from gateway.wire.anthropic.prepare import prepare_messages
 from gateway.wire.anthropic.rate_headers import rate_headers
-from gateway.wire.anthropic.schema import CountTokensRequest, MessagesRequest
+from gateway.wire.anthropic.schema import UNSUPPORTED, WITHOUT_EFFECT, CountTokensRequest, MessagesRequest
 from gateway.wire.chunk import ReadError
-from gateway.wire.config import RequestConfig
-from gateway.wire.endpoint_format import EndpointFormat
+from gateway.wire.endpoint_format import BodyFormat
 from gateway.wire.errors import Headers
 from gateway.wire.format import Transcoder
-from gateway.wire.prepared import Prepared, Target
+from gateway.wire.prepared import Prepared
 from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
+RequestT = TypeVar("RequestT", bound=CountTokensRequest)
 
-class _AnthropicFormat(EndpointFormat):
+
+class _AnthropicFormat(BodyFormat[RequestT]):
     """The common part of both formats."""
 
     heartbeat = b'event: ping\ndata: {"type":"ping"}\n\n'
+    unsupported = UNSUPPORTED
+    without_effect = WITHOUT_EFFECT
+    prepare = staticmethod(prepare_messages)
 
-    def __init__(self, config: RequestConfig) -> None:
-        self._decoder = BodyDecoder()
-
-    async def prepare(
-        self, asked: CountTokensRequest, request_id: str, caller: Caller, salt: str, target: Target
-    ) -> Prepared:
-        """Prepared like a chat completion. Raises a RequestError that names the field."""
-        return await prepare_messages(asked, request_id, caller, salt, target)
+    def decode(self, body: bytes) -> RequestT:
+        try:
+            request = super().decode(body)
+        except RequestError as error:
+            raise by_tool_type(error, body) from None
+        require_turn(request)
+        return request
 
     def headers(self, request_id: str) -> Headers:
         """Anthropic's name for the id, and the one of all other APIs here."""
@@ -44,13 +48,10 @@ class _AnthropicFormat(EndpointFormat):
     def rate_headers(self, state: RateLimitStatus) -> Headers:
         return rate_headers(state)
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         message = message_of(answer_id(MESSAGE_PREFIX, request_id), prepared.generation)
-        return MessageReader(StreamSink(message), prepared, usage, read_error)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        message = message_of(answer_id(MESSAGE_PREFIX, request_id), prepared.generation)
-        return MessageReader(WholeSink(message), prepared, usage, read_error)
+        sink = StreamSink(message) if prepared.generation.stream else WholeSink(message)
+        return MessageReader(sink, prepared, usage, read_error)
 
     def error_status(self, error: SlipstreamError) -> int:
         return error_status(error)
@@ -63,24 +64,18 @@ class _AnthropicFormat(EndpointFormat):
         return b"event: error\n" + super().error_event(error, request_id)
 
 
-class MessagesFormat(_AnthropicFormat):
+class MessagesFormat(_AnthropicFormat[MessagesRequest]):
     """POST /v1/messages."""
 
     name = "messages"
-
-    def decode(self, body: bytes) -> MessagesRequest:
-        """Raises a RequestError that names the field."""
-        return self._decoder.messages(body)
+    body_type = MessagesRequest
 
 
-class CountTokensFormat(_AnthropicFormat):
+class CountTokensFormat(_AnthropicFormat[CountTokensRequest]):
     """POST /v1/messages/count_tokens."""
 
     name = "count_tokens"
-
-    def decode(self, body: bytes) -> CountTokensRequest:
-        """Raises a RequestError that names the field."""
-        return self._decoder.count_tokens(body)
+    body_type = CountTokensRequest
 
     def counted(self, prepared: Prepared, request_id: str) -> bytes:
         """The prompt's tokens, cached ones included."""

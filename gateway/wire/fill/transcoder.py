@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -17,8 +17,10 @@ from contracts.usage import Usage
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import ReadError, decoded, error_in, finish_of, has_text, texts_of
 from gateway.wire.fill.confidence import Confidence
-from gateway.wire.fill.request import Filled
+from gateway.wire.fill.request import Filled, filled_of
 from gateway.wire.fill.stop_rules import TextFilter
+from gateway.wire.format import Transcoder
+from gateway.wire.prepared import Prepared
 from gateway.wire.usage_tracker import UsageTracker
 
 
@@ -58,17 +60,26 @@ class StreamFraming(Protocol):
         ...
 
 
-class _Transcoder:
+class Framing(WholeFraming, StreamFraming, Protocol):
+    """Writes either response."""
+
+
+FramingT = TypeVar("FramingT")
+
+
+class _Transcoder(Transcoder, Generic[FramingT]):
     """One attempt's text: the common part of both."""
 
     def __init__(
         self,
+        framing: FramingT,
         filled: Filled,
         usage: UsageTracker,
         read_error: ReadError,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """filled: `Prepared.details`. usage, read_error: see `WireFormat.relay`. clock: seconds."""
+        """filled: `Prepared.details`. usage, read_error: see `WireFormat.transcoder`. clock: seconds."""
+        self._framing = framing
         self._filled = filled
         self._usage = usage
         self._read_error = read_error
@@ -92,13 +103,7 @@ class _Transcoder:
 
     @property
     def finished(self) -> bool:
-        """The engine gave its finish_reason."""
         return self._finish_reason is not None
-
-    @property
-    def complete(self) -> bool:
-        """The engine ended as it should."""
-        return self.finished and self.error is None
 
     @property
     def satisfied(self) -> bool:
@@ -110,12 +115,10 @@ class _Transcoder:
 
     @property
     def characters(self) -> int:
-        """Characters of the client's text; all of it after `finish`."""
         return sum(map(len, self._parts))
 
     @property
     def text(self) -> str:
-        """The same text itself."""
         return "".join(self._parts)
 
     def _read(self, data: bytes) -> str:
@@ -185,51 +188,33 @@ class _Transcoder:
         return rest, answer
 
 
-class FillRelay(_Transcoder):
+class FillRelay(_Transcoder[StreamFraming]):
     """A streamed answer."""
 
-    def __init__(
-        self,
-        framing: StreamFraming,
-        filled: Filled,
-        usage: UsageTracker,
-        read_error: ReadError,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        super().__init__(filled, usage, read_error, clock)
-        self._framing = framing
-
     def feed(self, data: bytes) -> bytes:
-        """The events that may be sent at once."""
         text = self._read(data)
         return self._framing.frame(text) if text else b""
 
     def finish(self) -> bytes:
-        """The held text and what ends the stream."""
         rest, answer = self._ended()
         return (self._framing.frame(rest) if rest else b"") + self._framing.last(answer)
 
 
-class FillCollector(_Transcoder):
+class FillCollector(_Transcoder[WholeFraming]):
     """A response that is sent whole."""
 
-    def __init__(
-        self,
-        framing: WholeFraming,
-        filled: Filled,
-        usage: UsageTracker,
-        read_error: ReadError,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        super().__init__(filled, usage, read_error, clock)
-        self._framing = framing
-
     def feed(self, data: bytes) -> bytes:
-        """Takes the engine's bytes; never has anything to send before the end."""
         self._read(data)
         return b""
 
     def finish(self) -> bytes:
-        """The whole body."""
         _, answer = self._ended()
         return self._framing.whole(answer)
+
+
+def fill_transcoder(
+    framing: Framing, prepared: Prepared, usage: UsageTracker, read_error: ReadError
+) -> FillRelay | FillCollector:
+    """For a streamed gap's response, or for one that is sent whole."""
+    make = FillRelay if prepared.generation.stream else FillCollector
+    return make(framing, filled_of(prepared), usage, read_error)

@@ -22,38 +22,6 @@ class Wanted(msgspec.Struct, frozen=True):
     """More than one completion was asked for: the answer is an array, or a stream with the events of all."""
 
 
-def whole(
-    answer: Answer, generation: Generation, wanted: Wanted, index: int = 0, *, truncated: bool = False
-) -> dict[str, Any]:
-    """The object that ends a response: all of it, or the end of a stream if `answer.text` is empty. `prompt`, which
-    llama.cpp repeats, is left out: the client has it. Times are the gateway's: prefill begins with the call to the
-    engine."""
-    usage = answer.usage
-    prompt_n = usage.prompt_tokens - usage.cached_tokens
-    body = {
-        "index": index,
-        "content": answer.text,
-        "tokens": [],
-        "id_slot": -1,
-        "stop": True,
-        "model": generation.public_model,
-        "tokens_predicted": usage.completion_tokens,
-        "tokens_evaluated": usage.prompt_tokens,
-        "generation_settings": _settings(generation),
-        "has_new_line": "\n" in answer.text,
-        "truncated": truncated,
-        "stop_type": "limit" if answer.finish_reason == "length" else "eos",
-        "stopping_word": "",
-        "tokens_cached": usage.cached_tokens,
-        "timings": {
-            "cache_n": usage.cached_tokens,
-            **_timing("prompt", prompt_n, answer.prompt_s),
-            **_timing("predicted", usage.completion_tokens, answer.output_s),
-        },
-    }
-    return selected(body, wanted.response_fields) if wanted.response_fields else body
-
-
 def selected(body: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
     """The values at these paths, each under its whole path: `{"timings/prompt_n": 10}`. Paths to nothing are left out.
     Source: `json_get_nested_values` of llama.cpp's server."""
@@ -118,7 +86,33 @@ class Framing:
         return msgspec.json.encode(self._body(answer))
 
     def _body(self, answer: Answer) -> dict[str, Any]:
-        return whole(answer, self._generation, self._wanted, self._index, truncated=self._truncated)
+        """All of a response, or the end of a stream if `answer.text` is empty. `prompt`, which llama.cpp repeats, is
+        left out: the client has it. Times are the gateway's: prefill begins with the call to the engine."""
+        usage = answer.usage
+        prompt_n = usage.prompt_tokens - usage.cached_tokens
+        body = {
+            "index": self._index,
+            "content": answer.text,
+            "tokens": [],
+            "id_slot": -1,
+            "stop": True,
+            "model": self._generation.public_model,
+            "tokens_predicted": usage.completion_tokens,
+            "tokens_evaluated": usage.prompt_tokens,
+            "generation_settings": _settings(self._generation),
+            "has_new_line": "\n" in answer.text,
+            "truncated": self._truncated,
+            "stop_type": "limit" if answer.finish_reason == "length" else "eos",
+            "stopping_word": "",
+            "tokens_cached": usage.cached_tokens,
+            "timings": {
+                "cache_n": usage.cached_tokens,
+                **_timing("prompt", prompt_n, answer.prompt_s),
+                **_timing("predicted", usage.completion_tokens, answer.output_s),
+            },
+        }
+        fields = self._wanted.response_fields
+        return selected(body, fields) if fields else body
 
 
 def _event(body: dict[str, Any]) -> bytes:

@@ -1,37 +1,13 @@
-"""Client bytes to llama.cpp's requests, with errors that name the field."""
+"""What a decoded request of llama.cpp's API asks for, and the errors of fields that are not served."""
 
 from __future__ import annotations
 
-import msgspec
-
 from contracts.errors import InvalidField, UnsupportedField
-from gateway.wire.decode import NULL_IS_ABSENCE, decode
-from gateway.wire.llama_cpp.schema import REFUSED, Common, InfillRequest, LlamaCompletionRequest
-
-NOT_PART = "is not a field of llama.cpp's that is known here."
+from gateway.wire.llama_cpp.schema import REFUSED, Common
 
 
-class Decoder:
-    """Holds the compiled msgspec decoders. Give the body's bytes to a `BodyShape` first."""
-
-    def __init__(self) -> None:
-        self._infill = msgspec.json.Decoder(InfillRequest)
-        self._completion = msgspec.json.Decoder(LlamaCompletionRequest)
-
-    def infill(self, body: bytes) -> InfillRequest:
-        """Raises a RequestError that names the field."""
-        request = decode(self._infill, body, InfillRequest, (), NOT_PART, without_effect=NULL_IS_ABSENCE)
-        _require_served(request)
-        return request
-
-    def completion(self, body: bytes) -> LlamaCompletionRequest:
-        """Raises a RequestError that names the field."""
-        request = decode(self._completion, body, LlamaCompletionRequest, (), NOT_PART, without_effect=NULL_IS_ABSENCE)
-        _require_served(request)
-        return request
-
-
-def _require_served(request: Common) -> None:
+def require_served(request: Common) -> None:
+    """Raises a RequestError that names the field."""
     for name in REFUSED:
         if getattr(request, name):
             raise UnsupportedField(

@@ -14,7 +14,7 @@ from gateway.wire.gap import Snippet
 from gateway.wire.llama_cpp.answer import Wanted
 from gateway.wire.llama_cpp.decode import choices, predict
 from gateway.wire.llama_cpp.schema import Common, InfillRequest, LlamaCompletionRequest
-from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.prepared import Prepared, Target, output_limit, prepared, resampled
 from gateway.wire.text_prompt import counted_texts
 
 
@@ -90,14 +90,12 @@ def _gap(asked: Common, prefix: str, suffix: str, snippets: tuple[Snippet, ...])
 
 def _sampled(filled: Prepared, asked: Common) -> Prepared:
     """The generation with sampling options that gaps do not use otherwise."""
-    sampling = msgspec.structs.replace(
-        filled.generation.sampling,
+    return resampled(
+        filled,
         n=1 if predict(asked) == 0 else choices(asked),
         presence_penalty=asked.presence_penalty,
         frequency_penalty=asked.frequency_penalty,
     )
-    generation = msgspec.structs.replace(filled.generation, sampling=sampling)
-    return msgspec.structs.replace(filled, generation=generation)
 
 
 def _rules(asked: Common) -> StopRules:

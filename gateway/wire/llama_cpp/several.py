@@ -6,8 +6,7 @@ own last event.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,6 +17,7 @@ from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import ReadError, decoded, error_in, has_text
 from gateway.wire.fill.request import Filled
 from gateway.wire.fill.transcoder import Answer, FillCollector, FillRelay
+from gateway.wire.format import Transcoder
 from gateway.wire.llama_cpp.answer import Framing, Wanted
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -37,7 +37,7 @@ class _Page(Framing):
         return super().whole(msgspec.structs.replace(answer, usage=self.usage))
 
 
-class _Several:
+class Several(Transcoder):
     """State of one attempt's answer with more than one completion."""
 
     def __init__(
@@ -47,9 +47,9 @@ class _Several:
         wanted: Wanted,
         usage: UsageTracker,
         read_error: ReadError,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Parameters: see `FillCollector`."""
+        self._stream = generation.stream
         self._usage = usage
         self._read_error = read_error
         self._splitter = EventSplitter()
@@ -58,7 +58,7 @@ class _Several:
         ]
         make = FillRelay if generation.stream else FillCollector
         self._each: Sequence[FillRelay | FillCollector] = [
-            make(page, filled, UsageTracker(1), read_error, clock) for page in self._pages
+            make(page, filled, UsageTracker(1), read_error) for page in self._pages
         ]
         self.events = 0
         self.text_seen = False
@@ -67,13 +67,7 @@ class _Several:
 
     @property
     def finished(self) -> bool:
-        """Every completion has its finish_reason."""
         return all(one.finished for one in self._each)
-
-    @property
-    def complete(self) -> bool:
-        """The engine ended as it should."""
-        return self.finished and self.error is None
 
     @property
     def satisfied(self) -> bool:
@@ -86,16 +80,13 @@ class _Several:
 
     @property
     def characters(self) -> int:
-        """Characters of the first completion."""
         return self._each[0].characters
 
     @property
     def text(self) -> str:
-        """Text of the first completion."""
         return self._each[0].text
 
     def feed(self, data: bytes) -> bytes:
-        """Take the engine's bytes; returns the bytes that may be sent at once, of any completion."""
         return b"".join([self._event(payload) for payload in self._splitter.feed(data) if payload != b"[DONE]"])
 
     def _event(self, payload: bytes) -> bytes:
@@ -115,25 +106,11 @@ class _Several:
                 self.error = self.error or self._each[index].error
         return sent
 
-    def _ended(self) -> list[bytes]:
-        """The end of each. Its own tokens are included if the engine reports them separately."""
+    def finish(self) -> bytes:
+        """The array, or the end of each in a stream. Its own tokens are included if the engine reports them
+        separately."""
         by_choice, total = self._usage.output_tokens, self._usage.total or Usage()
         for index, page in enumerate(self._pages):
             page.usage = msgspec.structs.replace(total, completion_tokens=by_choice.get(index, total.completion_tokens))
-        return [one.finish() for one in self._each]
-
-
-class SeveralCollector(_Several):
-    """For a response that is sent whole."""
-
-    def finish(self) -> bytes:
-        """The array."""
-        return b"[" + b",".join(self._ended()) + b"]"
-
-
-class SeveralRelay(_Several):
-    """For a streamed response."""
-
-    def finish(self) -> bytes:
-        """Each completion's held-back text, and its last event."""
-        return b"".join(self._ended())
+        ends = [one.finish() for one in self._each]
+        return b"".join(ends) if self._stream else b"[" + b",".join(ends) + b"]"

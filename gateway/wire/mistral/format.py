@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import time
 
-import msgspec
-
 from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
-from gateway.wire.config import RequestConfig
-from gateway.wire.decode import NULL_IS_ABSENCE, decode
-from gateway.wire.endpoint_format import FillFormat
+from gateway.wire.endpoint_format import BodyFormat, FillFormat
 from gateway.wire.fill.prepare import prepare_fill
-from gateway.wire.fill.request import FillRequest, filled_of
-from gateway.wire.fill.transcoder import FillCollector, FillRelay
+from gateway.wire.fill.request import FillRequest
+from gateway.wire.fill.transcoder import fill_transcoder
+from gateway.wire.format import Transcoder
 from gateway.wire.least_tokens import require_least
 from gateway.wire.mistral.answer import FimFraming
 from gateway.wire.mistral.schema import FimRequest
-from gateway.wire.prepared import Prepared, Target
+from gateway.wire.prepared import Prepared, Target, resampled
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class FimFormat(FillFormat):
+class FimFormat(BodyFormat[FimRequest], FillFormat):
     """POST /v1/fim/completions."""
 
     name = "fim"
-
-    def __init__(self, config: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(FimRequest)
-
-    def decode(self, body: bytes) -> FimRequest:
-        """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, FimRequest, without_effect=NULL_IS_ABSENCE)
+    body_type = FimRequest
 
     async def prepare(self, asked: FimRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
         """The gap without snippets: this API knows none. Raises a RequestError that names the field."""
@@ -52,21 +43,13 @@ class FimFormat(FillFormat):
         )
         prepared = await prepare_fill(gap, request_id, caller, salt, target)
         least = require_least(asked.min_tokens or 0, prepared.generation.sampling.max_tokens, target)
-        sampling = msgspec.structs.replace(
-            prepared.generation.sampling,
+        return resampled(
+            prepared,
             min_tokens=least,
             frequency_penalty=asked.frequency_penalty,
             presence_penalty=asked.presence_penalty,
         )
-        generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
-        return msgspec.structs.replace(prepared, generation=generation)
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillRelay:
-        return FillRelay(_framing(request_id, prepared), filled_of(prepared), usage, read_error)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
-        return FillCollector(_framing(request_id, prepared), filled_of(prepared), usage, read_error)
-
-
-def _framing(request_id: str, prepared: Prepared) -> FimFraming:
-    return FimFraming(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.public_model, int(time.time()))
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        response_id, model = answer_id(COMPLETION_PREFIX, request_id), prepared.generation.public_model
+        return fill_transcoder(FimFraming(response_id, model, int(time.time())), prepared, usage, read_error)

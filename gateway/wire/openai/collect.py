@@ -62,7 +62,6 @@ class Collector(EventReader):
         response_id: str,
         model: str,
         choices: int,
-        prompts: int = 1,
         best_of: BestOf | None = None,
         *,
         seen: UsageTracker | None = None,
@@ -74,7 +73,7 @@ class Collector(EventReader):
         """best_of: None: all choices are returned. seen, read_error: see `Relay`. chat: the default until the engine's
         first event. service_tier: named in the response; None: left out. forced_call: see `openai_reason`."""
         super().__init__(
-            seen or UsageTracker(choices, prompts),
+            seen or UsageTracker(choices),
             read_error,
             choices,
             LESSONS if choices == 1 and best_of is None else 0,
@@ -106,7 +105,6 @@ class Collector(EventReader):
 
     @property
     def finished(self) -> bool:
-        """Every choice has its finish_reason."""
         return len(self._ended_choices) >= self._asked_choices
 
     @property
@@ -115,7 +113,6 @@ class Collector(EventReader):
         return self._usage.total
 
     def finish(self) -> bytes:
-        """The whole answer as JSON."""
         usage = self.usage or Usage()
         return msgspec.json.encode(
             {

@@ -10,8 +10,7 @@ from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.endpoint_format import EndpointFormat
-from gateway.wire.fill.request import filled_of
-from gateway.wire.fill.transcoder import FillCollector, FillRelay
+from gateway.wire.fill.transcoder import fill_transcoder
 from gateway.wire.format import Transcoder
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector, require_room
@@ -34,8 +33,10 @@ class _OpenAiFormat(EndpointFormat):
         self._max_whole_logprobs = config.max_whole_logprobs
         self._decoder = Decoder(config)
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         generation = prepared.generation
+        if not generation.stream:
+            return self._collector(request_id, prepared, usage, read_error)
         return Relay(
             self._response_id(request_id),
             generation.public_model,
@@ -50,7 +51,7 @@ class _OpenAiFormat(EndpointFormat):
             forced_call=_forces_call(generation.prompt),
         )
 
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def _collector(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Collector:
         generation = prepared.generation
         return Collector(
             self._response_id(request_id),
@@ -75,7 +76,6 @@ class ChatFormat(_OpenAiFormat):
     id_prefix = CHAT_PREFIX
 
     def decode(self, body: bytes) -> ChatRequest:
-        """Raises a RequestError that names the field."""
         return self._decoder.chat(body)
 
     async def prepare(self, asked: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
@@ -85,6 +85,12 @@ class ChatFormat(_OpenAiFormat):
         return prepared
 
 
+class StreamAuditFormat(ChatFormat):
+    """GET /v1/stream-audit: the headers and errors of a chat completion, under its own name."""
+
+    name = "stream_audit"
+
+
 class CompletionFormat(_OpenAiFormat):
     """POST /v1/completions, with `suffix` for fill-in-the-middle."""
 
@@ -92,7 +98,6 @@ class CompletionFormat(_OpenAiFormat):
     id_prefix = COMPLETION_PREFIX
 
     def decode(self, body: bytes) -> CompletionRequest:
-        """Raises a RequestError that names the field."""
         return self._decoder.completion(body)
 
     async def prepare(
@@ -104,20 +109,13 @@ class CompletionFormat(_OpenAiFormat):
             require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
         return prepared
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         if prepared.details is None:
-            return super().relay(request_id, prepared, usage, read_error)
-        return FillRelay(self._framing(request_id, prepared), filled_of(prepared), usage, read_error)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        if prepared.details is None:
-            return super().collect(request_id, prepared, usage, read_error)
-        return FillCollector(self._framing(request_id, prepared), filled_of(prepared), usage, read_error)
-
-    def _framing(self, request_id: str, prepared: Prepared) -> CompletionFraming:
-        generation = prepared.generation
-        response_id, now = self._response_id(request_id), int(time.time())
-        return CompletionFraming(response_id, generation.public_model, now, include_usage=generation.include_usage)
+            return super().transcoder(request_id, prepared, usage, read_error)
+        generation, now = prepared.generation, int(time.time())
+        response_id, model = self._response_id(request_id), generation.public_model
+        framing = CompletionFraming(response_id, model, now, include_usage=generation.include_usage)
+        return fill_transcoder(framing, prepared, usage, read_error)
 
 
 class EngineCompletionFormat(CompletionFormat):
@@ -134,7 +132,6 @@ class EngineCompletionFormat(CompletionFormat):
         return bound
 
     def decode(self, body: bytes) -> CompletionRequest:
-        """Raises a RequestError that names the field."""
         return self._decoder.engine_completion(body, self._model)
 
 

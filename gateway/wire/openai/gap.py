@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-import msgspec
-
 from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import Caller
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest
 from gateway.wire.gap import Gap
 from gateway.wire.openai.schema import CompletionRequest
-from gateway.wire.prepared import Prepared, Target
+from gateway.wire.prepared import Prepared, Target, resampled
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for this endpoint."""
@@ -67,11 +65,9 @@ async def prepare_gap(
         min_confidence=request.min_confidence,
     )
     prepared = await prepare_fill(asked, request_id, caller, salt, target)
-    sampling = msgspec.structs.replace(
-        prepared.generation.sampling,
+    return resampled(
+        prepared,
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         logit_bias=request.logit_bias or None,
     )
-    generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
-    return msgspec.structs.replace(prepared, generation=generation)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -12,7 +11,7 @@ from contracts.client_family import ClientFamily
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 from gateway.wire.openai.openapi_responses import ChatCompletion, ModelEntry, ModelList, TextCompletion
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest, EngineCompletionRequest
-from gateway.wire.operation import Operation
+from gateway.wire.operation import ANY_KEY, TEMPLATE, Operation, body_of, operation
 
 CHAT_PATH, COMPLETION_PATH = "/v1/chat/completions", "/v1/completions"
 ENGINE_PATH = "/v1/engines/{model}/completions"
@@ -47,7 +46,6 @@ CLIENT_PARAMETER = {
     "schema": {"type": "string", "examples": [*get_args(ClientFamily)]},
 }
 MODEL_PARAMETER = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = """Chat and code completion as OpenAI's, Anthropic's and editors' clients speak it.
 
 Send a project's key as `Authorization: Bearer sk-slip-…`, or in `x-api-key`; admin keys are refused here. With
@@ -71,13 +69,13 @@ REFUSALS = {
 def document(others: Sequence[Operation] = ()) -> bytes:
     """The document as JSON. others: what other APIs add."""
     operations = (*OPERATIONS, *others)
-    told = [part for operation in operations for part in (operation.body, operation.answer, operation.error)]
+    told = [part for served in operations for part in (served.body, served.answer, served.error)]
     types = (ModelList, ModelEntry, ErrorBody, *told)
     (models, model, error, *schemas), components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
     generating: dict[str, dict[str, Any]] = {}
-    for number, operation in enumerate(operations):
-        documented = _generate(operation, *schemas[3 * number : 3 * number + 3])
-        same = generating.setdefault(operation.path, documented)
+    for number, served in enumerate(operations):
+        documented = _generate(served, *schemas[3 * number : 3 * number + 3])
+        same = generating.setdefault(served.path, documented)
         if same is not documented:
             _add(same, documented)
     return msgspec.json.encode(
@@ -86,10 +84,10 @@ def document(others: Sequence[Operation] = ()) -> bytes:
             "info": {"title": "Slipstream", "version": "1", "description": DESCRIPTION},
             "paths": {
                 **{path: {"post": documented} for path, documented in generating.items()},
-                "/v1/models": {"get": _operation("list_models", "The models the key may use.", models, error)},
+                "/v1/models": {"get": operation("list_models", "The models the key may use.", error, REFUSALS, models)},
                 "/v1/models/{model}": {
                     "get": {
-                        **_operation("get_model", "One model, by its name or an alias.", model, error),
+                        **operation("get_model", "One model, by its name or an alias.", error, REFUSALS, model),
                         "parameters": [MODEL_PARAMETER],
                     }
                 },
@@ -106,15 +104,13 @@ def document(others: Sequence[Operation] = ()) -> bytes:
     )
 
 
-def _generate(
-    operation: Operation, body: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]
-) -> dict[str, Any]:
-    documented = _operation(operation.name, operation.summary, answer, error, operation.refusals)
-    if operation.streamed:
+def _generate(served: Operation, body: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
+    documented = operation(served.name, served.summary, error, {**REFUSALS, **served.refusals}, answer)
+    if served.streamed:
         documented["responses"]["200"]["content"]["text/event-stream"] = {}
-    documented["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    documented["security"] = [{"key": []}, {"key_header": []}]
-    documented["parameters"] = [*([MODEL_PARAMETER] if "{model}" in operation.path else ()), CLIENT_PARAMETER]
+    documented["requestBody"] = body_of(body)
+    documented["security"] = ANY_KEY
+    documented["parameters"] = [*([MODEL_PARAMETER] if "{model}" in served.path else ()), CLIENT_PARAMETER]
     return documented
 
 
@@ -125,24 +121,3 @@ def _add(documented: dict[str, Any], other: dict[str, Any]) -> None:
     for ours, theirs in zip(*parts, strict=True):
         media, more = ours["content"]["application/json"], theirs["content"]["application/json"]
         media["schema"] = {"anyOf": [media["schema"], more["schema"]]}
-
-
-def _operation(
-    name: str,
-    summary: str,
-    answer: dict[str, Any],
-    error: dict[str, Any],
-    own: Mapping[int, str] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """own: refusals that no other API has."""
-    return {
-        "operationId": name,
-        "summary": summary,
-        "responses": {
-            "200": {"description": "Done.", "content": {"application/json": {"schema": answer}}},
-            **{
-                str(status): {"description": text, "content": {"application/json": {"schema": error}}}
-                for status, text in {**REFUSALS, **own}.items()
-            },
-        },
-    }

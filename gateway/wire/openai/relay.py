@@ -39,6 +39,7 @@ from gateway.wire.chunk import (
     texts_of,
     with_one_thought,
 )
+from gateway.wire.format import Transcoder
 from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
 from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
@@ -58,7 +59,7 @@ _THEIR_THOUGHT, _OUR_THOUGHT = b'"reasoning":', b'"reasoning_content":'
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
-class Relay:
+class Relay(Transcoder):
     """State of one attempt's stream.
 
     `feed` returns what may be sent at once. From the event that finishes the last choice on, events are kept in
@@ -90,7 +91,6 @@ class Relay:
         "_usage",
         "characters",
         "created",
-        "done",
         "error",
         "events",
         "final",
@@ -104,7 +104,6 @@ class Relay:
         model: str,
         choices: int,
         include_usage: bool,
-        prompts: int = 1,
         *,
         seen: UsageTracker | None = None,
         read_error: ReadError = engine_error,
@@ -142,7 +141,7 @@ class Relay:
         self._running_usage = running_usage
         self._object = "chat.completion.chunk" if chat else "text_completion"
         self._splitter = EventSplitter()
-        self._usage = seen or UsageTracker(choices, prompts)
+        self._usage = seen or UsageTracker(choices)
         self._read_error = read_error
         self._running: bytes | None = None
         """The running usage of the event that was rewritten last."""
@@ -150,24 +149,14 @@ class Relay:
         self.created = 0
         self.events = 0
         self.text_seen = False
-        """Some generated text, call or reasoning has passed."""
         self.final: list[bytes] = []
-        self.done = False
-        """The engine said [DONE]."""
-        self.satisfied = False
+        self.satisfied: bool = False
         """The response was cut: otherwise clients get all of the engine's output."""
         self.error: SlipstreamError | None = None
-        """The engine reported an error inside its stream."""
 
     @property
     def finished(self) -> bool:
-        """Every choice has its finish_reason."""
         return len(self._finished_choices) >= self._choices
-
-    @property
-    def complete(self) -> bool:
-        """The engine ended as it should."""
-        return self.finished and self.error is None
 
     @property
     def usage(self) -> Usage | None:
@@ -186,7 +175,7 @@ class Relay:
         self.final = [self._rewritten(chunk)]
 
     def feed(self, data: bytes) -> bytes:
-        """Client bytes for the engine bytes; b"" when there is nothing to send yet. Raises UnreadableEvent."""
+        """Raises UnreadableEvent."""
         out = []
         try:
             for payload in self._splitter.runs(data):
@@ -209,7 +198,6 @@ class Relay:
 
     def _event(self, payload: bytes) -> bytes:
         if payload == b"[DONE]":
-            self.done = True
             return b""
         if self.satisfied:
             self._usage.chunk(decoded(payload))

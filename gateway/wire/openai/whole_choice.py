@@ -90,7 +90,6 @@ class WholeChoice:
         self._texts.setdefault(name, bytearray()).extend(inside)
 
     def end(self) -> None:
-        """The choice is complete."""
         self.finish_reason = self.finish_reason or "stop"
 
     def json(self) -> dict[str, Any]:
@@ -117,7 +116,6 @@ class WholeChoice:
         self._texts.setdefault(name, bytearray()).extend(more.encode())
 
     def _add_call(self, part: dict[str, Any]) -> None:
-        """Add a chunk of a call."""
         function = part.get("function") or {}
         arguments = function.get("arguments") or ""
         number = self._calls.add(part.get("index"), part.get("id"), function.get("name"), arguments)

@@ -19,6 +19,7 @@ from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.pooling import EmbeddingWork, ScoringWork
 from contracts.usage import Usage
 from engines.drivers.engine_json import decode_engine_json
+from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
 
 MAX_BYTES = 1 << 27
@@ -26,9 +27,11 @@ MAX_BYTES = 1 << 27
 UNREADABLE_ANSWER = "The engine's response holds no vectors or scores that can be read."
 
 
-class PooledAnswer:
-    """A `Transcoder` of one JSON body. A subclass has `finish`."""
+class PooledAnswer(Transcoder):
+    """Reads one JSON body. A subclass has `finish`."""
 
+    finished = False
+    """The client's answer is made."""
     events = 0
     text_seen = False
     satisfied = False
@@ -41,12 +44,6 @@ class PooledAnswer:
         self._body = bytearray()
         self._tracker = usage
         self._prompt_tokens = prompt_tokens
-        self.finished = False
-        """The client's answer is made."""
-
-    @property
-    def complete(self) -> bool:
-        return self.finished
 
     def cut(self) -> None:
         """Never called: nothing supersedes a request without output."""

@@ -10,9 +10,7 @@ from contracts.generation import Caller
 from contracts.pooling import EmbeddingWork, ScoringWork
 from contracts.request_id import answer_id
 from gateway.wire.chunk import ReadError
-from gateway.wire.config import RequestConfig
-from gateway.wire.decode import NULL_IS_ABSENCE, decode
-from gateway.wire.endpoint_format import EndpointFormat
+from gateway.wire.endpoint_format import BodyFormat
 from gateway.wire.format import Transcoder
 from gateway.wire.pooling.answer import EmbeddingAnswer, ScoringAnswer
 from gateway.wire.pooling.prepare import prepare_embedding, prepare_rerank, prepare_score
@@ -21,53 +19,26 @@ from gateway.wire.prepared import Prepared, Target
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class _PoolingFormat(EndpointFormat):
-    """The common part of the formats."""
-
-    heartbeat = b""
-
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        """Never called: `stream` is no field of a request."""
-        return self.collect(request_id, prepared, usage, read_error)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        raise NotImplementedError
-
-
-class EmbeddingFormat(_PoolingFormat):
+class EmbeddingFormat(BodyFormat[EmbeddingRequest]):
     """POST /v1/embeddings."""
 
     name = "embeddings"
+    heartbeat = b""
+    body_type = EmbeddingRequest
+    prepare = staticmethod(prepare_embedding)
 
-    def __init__(self, _: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(EmbeddingRequest)
-
-    def decode(self, body: bytes) -> EmbeddingRequest:
-        """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, EmbeddingRequest, without_effect=NULL_IS_ABSENCE)
-
-    async def prepare(
-        self, asked: EmbeddingRequest, request_id: str, caller: Caller, salt: str, target: Target
-    ) -> Prepared:
-        return await prepare_embedding(asked, request_id, caller, salt, target)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         work = prepared.details
         assert isinstance(work, EmbeddingWork)
         return EmbeddingAnswer(work, prepared.generation.public_model, usage, prepared.prompt_tokens)
 
 
-class RerankFormat(_PoolingFormat):
+class RerankFormat(BodyFormat[RerankRequest]):
     """POST /v1/rerank."""
 
     name = "rerank"
-
-    def __init__(self, _: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(RerankRequest)
-
-    def decode(self, body: bytes) -> RerankRequest:
-        """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, RerankRequest, without_effect=NULL_IS_ABSENCE)
+    heartbeat = b""
+    body_type = RerankRequest
 
     async def prepare(
         self, asked: RerankRequest, request_id: str, caller: Caller, salt: str, target: Target
@@ -78,28 +49,19 @@ class RerankFormat(_PoolingFormat):
         top_n, shown = asked.top_n or len(asked.documents), asked.return_documents is not False
         return msgspec.structs.replace(prepared, details=Ranking(work.queries, work.documents, top_n, shown))
 
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         return _Ranked(request_id, prepared, usage)
 
 
-class ScoreFormat(_PoolingFormat):
+class ScoreFormat(BodyFormat[ScoreRequest]):
     """POST /v1/score."""
 
     name = "score"
+    heartbeat = b""
+    body_type = ScoreRequest
+    prepare = staticmethod(prepare_score)
 
-    def __init__(self, _: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(ScoreRequest)
-
-    def decode(self, body: bytes) -> ScoreRequest:
-        """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, ScoreRequest, without_effect=NULL_IS_ABSENCE)
-
-    async def prepare(
-        self, asked: ScoreRequest, request_id: str, caller: Caller, salt: str, target: Target
-    ) -> Prepared:
-        return await prepare_score(asked, request_id, caller, salt, target)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         return _Listed(request_id, prepared, usage)
 
 

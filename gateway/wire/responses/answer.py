@@ -64,7 +64,6 @@ class Answer(EventReader):
 
     @property
     def finished(self) -> bool:
-        """The engine gave its finish reason."""
         return self._reason is not None
 
     def finish(self) -> bytes:

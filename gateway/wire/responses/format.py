@@ -46,19 +46,18 @@ class ResponsesFormat(EndpointFormat):
         return bound
 
     def decode(self, body: bytes) -> Asked:
-        """Raises a RequestError that names the field."""
         request = self._decoder.decode(body)
         return Asked(request, items=items_of(request))
 
     async def prepare(self, asked: Asked, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-        """As a chat. Raises a RequestError that names the field."""
         return await prepare_response(asked, request_id, caller, salt, target, self._require_arguments)
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
-        return self._answer(request_id, prepared, usage, read_error, stream=True)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
-        return self._answer(request_id, prepared, usage, read_error, stream=False)
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
+        stream = prepared.generation.stream
+        if request_id != self._request_id:  # a copy at another engine is none of the client's
+            return Answer(answer_id(RESPONSE_PREFIX, request_id), prepared, usage, read_error, stream=stream)
+        self.answer = Answer(self.response_id, prepared, usage, read_error, stream=stream)
+        return self.answer
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
         """`response.failed`."""
@@ -72,14 +71,6 @@ class ResponsesFormat(EndpointFormat):
         }
         return event_of("response.failed", 0, {"response": response})
 
-    def _answer(
-        self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError, *, stream: bool
-    ) -> Answer:
-        if request_id != self._request_id:  # a copy at another engine is none of the client's
-            return Answer(answer_id(RESPONSE_PREFIX, request_id), prepared, usage, read_error, stream=stream)
-        self.answer = Answer(self.response_id, prepared, usage, read_error, stream=stream)
-        return self.answer
-
 
 class InputTokensFormat(ResponsesFormat):
     """POST /v1/responses/input_tokens."""
@@ -91,7 +82,6 @@ class InputTokensFormat(ResponsesFormat):
         self._counted = RequestDecoder(CountedRequest)
 
     def decode(self, body: bytes) -> Asked:
-        """Raises a RequestError that names the field."""
         request = self._counted.decode(body)
         whole = ResponsesRequest(**msgspec.structs.asdict(request))
         return Asked(whole, items=items_of(request))

@@ -65,7 +65,6 @@ class Details(msgspec.Struct, frozen=True):
 
 
 def items_of(request: CountedRequest) -> tuple[Item, ...]:
-    """The request's own items."""
     return (
         (MessageItem(role="user", content=request.input),) if isinstance(request.input, str) else tuple(request.input)
     )

@@ -39,9 +39,11 @@ Note = Annotated[dict[str, Any], Meta(max_length=64)]
 Notes = Annotated[list[msgspec.Raw], Meta(max_length=MAX_NOTES)]
 
 
-class InputText(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="input_text"
-):
+class Typed(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"):
+    """A part, an item, a tool or a format: `type` names its kind."""
+
+
+class InputText(Typed, kw_only=True, tag="input_text"):
     """A part of text."""
 
     text: Text
@@ -49,9 +51,7 @@ class InputText(
     """Without effect: engines cache every prompt."""
 
 
-class InputImage(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="input_image"
-):
+class InputImage(Typed, kw_only=True, tag="input_image"):
     """An image; only `data:` URLs are taken."""
 
     image_url: str | None = None
@@ -59,9 +59,7 @@ class InputImage(
     prompt_cache_breakpoint: Note | None = None
 
 
-class OutputText(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="output_text"
-):
+class OutputText(Typed, kw_only=True, tag="output_text"):
     """The model's text."""
 
     text: Text
@@ -69,19 +67,19 @@ class OutputText(
     logprobs: Notes | None = None
 
 
-class Refusal(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="refusal"):
+class Refusal(Typed, tag="refusal"):
     """A refusal that the model gave earlier."""
 
     refusal: Text
 
 
-class SummaryText(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="summary_text"):
+class SummaryText(Typed, tag="summary_text"):
     """A summary of reasoning. This deployment writes none."""
 
     text: Text
 
 
-class ReasoningText(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="reasoning_text"):
+class ReasoningText(Typed, tag="reasoning_text"):
     """The model's reasoning."""
 
     text: Text
@@ -91,9 +89,7 @@ Part: TypeAlias = InputText | InputImage | OutputText | Refusal
 OutputPart: TypeAlias = InputText | InputImage
 
 
-class MessageItem(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="message"
-):
+class MessageItem(Typed, kw_only=True, tag="message"):
     """A message. `type` may be left out."""
 
     role: Literal["user", "assistant", "system", "developer"]
@@ -103,15 +99,7 @@ class MessageItem(
     phase: Tag | None = None
 
 
-class FunctionCallItem(
-    msgspec.Struct,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="type",
-    tag="function_call",
-    rename={"async_": "async"},
-):
+class FunctionCallItem(Typed, kw_only=True, tag="function_call", rename={"async_": "async"}):
     """The model's earlier call of a function."""
 
     call_id: Tag
@@ -124,14 +112,7 @@ class FunctionCallItem(
     async_: bool | None = None
 
 
-class FunctionCallOutputItem(
-    msgspec.Struct,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="type",
-    tag="function_call_output",
-):
+class FunctionCallOutputItem(Typed, kw_only=True, tag="function_call_output"):
     """The result of a call."""
 
     call_id: Tag
@@ -143,15 +124,7 @@ class FunctionCallOutputItem(
     caller: Note | None = None
 
 
-class CustomToolCallItem(
-    msgspec.Struct,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="type",
-    tag="custom_tool_call",
-    rename={"async_": "async"},
-):
+class CustomToolCallItem(Typed, kw_only=True, tag="custom_tool_call", rename={"async_": "async"}):
     """The model's earlier call of a tool that takes free text."""
 
     call_id: Tag
@@ -164,14 +137,7 @@ class CustomToolCallItem(
     async_: bool | None = None
 
 
-class CustomToolCallOutputItem(
-    msgspec.Struct,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="type",
-    tag="custom_tool_call_output",
-):
+class CustomToolCallOutputItem(Typed, kw_only=True, tag="custom_tool_call_output"):
     """The result of such a call."""
 
     call_id: Tag
@@ -182,9 +148,7 @@ class CustomToolCallOutputItem(
     caller: Note | None = None
 
 
-class ReasoningItem(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="reasoning"
-):
+class ReasoningItem(Typed, kw_only=True, tag="reasoning"):
     """The model's reasoning before its answer. `encrypted_content` is ours, see `sealed.py`."""
 
     id: Tag | None = None
@@ -194,7 +158,7 @@ class ReasoningItem(
     status: Status | None = None
 
 
-class ItemReference(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="item_reference"):
+class ItemReference(Typed, tag="item_reference"):
     """An item of a stored response, by its id."""
 
     id: Tag
@@ -211,9 +175,7 @@ Item: TypeAlias = (
 )
 
 
-class FunctionTool(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="function"
-):
+class FunctionTool(Typed, kw_only=True, tag="function"):
     """A function that the model may call; `parameters` is a JSON schema."""
 
     name: ToolName
@@ -227,20 +189,18 @@ class FunctionTool(
     allowed_callers: Annotated[list[Literal["direct"]], Meta(max_length=1)] | None = None
 
 
-class TextInput(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
+class TextInput(Typed, tag="text"):
     """Any text."""
 
 
-class GrammarInput(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="grammar"):
+class GrammarInput(Typed, tag="grammar"):
     """Text by a grammar. The model reads the grammar; its text is not forced into it."""
 
     definition: Text
     syntax: Literal["lark", "regex"]
 
 
-class CustomTool(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="custom"
-):
+class CustomTool(Typed, kw_only=True, tag="custom"):
     """A tool that takes free text."""
 
     name: ToolName
@@ -250,9 +210,7 @@ class CustomTool(
     allowed_callers: Annotated[list[Literal["direct"]], Meta(max_length=1)] | None = None
 
 
-class NamespaceTool(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="namespace"
-):
+class NamespaceTool(Typed, kw_only=True, tag="namespace"):
     """Tools under a common name. The model sees each as `namespace__name`."""
 
     name: ToolName
@@ -260,9 +218,7 @@ class NamespaceTool(
     tools: Annotated[list[FunctionTool | CustomTool], Meta(min_length=1, max_length=MAX_TOOLS)]
 
 
-class WebSearchTool(
-    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="type", tag="web_search"
-):
+class WebSearchTool(Typed, kw_only=True, tag="web_search"):
     """OpenAI's own search. With `external_web_access` false it may only read OpenAI's index: there is none here, and
     the tool is left out. Otherwise it is refused."""
 
@@ -285,15 +241,7 @@ class NamedToolChoice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     namespace: Tag | None = None
 
 
-class SchemaFormat(
-    msgspec.Struct,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="type",
-    tag="json_schema",
-    rename={"schema_": "schema"},
-):
+class SchemaFormat(Typed, kw_only=True, tag="json_schema", rename={"schema_": "schema"}):
     """JSON by schema."""
 
     name: Tag

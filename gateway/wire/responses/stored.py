@@ -86,7 +86,6 @@ def items_in(stored_input: bytes, response: bytes) -> list[Item]:
 
 
 def item_in(stored: bytes) -> Item:
-    """An item of a conversation."""
     return _decode_item(stored)
 
 

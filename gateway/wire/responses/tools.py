@@ -42,7 +42,6 @@ class ToolNames:
 
 
 def function_name(name: str, namespace: str | None) -> str:
-    """The name of a tool's function."""
     return name if namespace is None else f"{namespace}{BETWEEN}{name}"
 
 

@@ -3,45 +3,28 @@ both can read the response."""
 
 from __future__ import annotations
 
-import msgspec
-
-from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
-from gateway.wire.config import RequestConfig
-from gateway.wire.decode import NULL_IS_ABSENCE, decode
-from gateway.wire.endpoint_format import FillFormat
+from gateway.wire.endpoint_format import BodyFormat, FillFormat
 from gateway.wire.fill.completion import completion_head, whole_completion
 from gateway.wire.fill.request import filled_of
 from gateway.wire.fill.transcoder import Answer, FillCollector
-from gateway.wire.prepared import Prepared, Target
+from gateway.wire.prepared import Prepared
 from gateway.wire.tabby.prepare import prepare_segments
 from gateway.wire.tabby.schema import SegmentsRequest
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class TabbyFormat(FillFormat):
+class TabbyFormat(BodyFormat[SegmentsRequest], FillFormat):
     """POST /v1/completions with `segments`. Never streamed."""
 
     name = "tabby"
+    body_type = SegmentsRequest
+    prepare = staticmethod(prepare_segments)
 
-    def __init__(self, config: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(SegmentsRequest)
-
-    def decode(self, body: bytes) -> SegmentsRequest:
-        """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, SegmentsRequest, without_effect=NULL_IS_ABSENCE)
-
-    async def prepare(
-        self, asked: SegmentsRequest, request_id: str, caller: Caller, salt: str, target: Target
-    ) -> Prepared:
-        return await prepare_segments(asked, request_id, caller, salt, target)
-
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
-        """Never called: `stream` is no field of a request."""
-        return self.collect(request_id, prepared, usage, read_error)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
+    def transcoder(
+        self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError
+    ) -> FillCollector:
         framing = _Framing(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.public_model)
         return FillCollector(framing, filled_of(prepared), usage, read_error)
 

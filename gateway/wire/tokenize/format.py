@@ -10,8 +10,7 @@ from engines.tokenizer.off_loop import OffLoopTokenizer
 from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import NULL_IS_ABSENCE, decode
-from gateway.wire.endpoint_format import EndpointFormat
+from gateway.wire.endpoint_format import BodyFormat, BodyT
 from gateway.wire.format import Transcoder
 from gateway.wire.openai.decode import Decoder
 from gateway.wire.openai.prepare import prepare_chat
@@ -20,33 +19,28 @@ from gateway.wire.tokenize.schema import Detokenized, DetokenizeRequest, Tokeniz
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class _TokenFormat(EndpointFormat):
+class _TokenFormat(BodyFormat[BodyT]):
     """The common part of both formats. Nothing is generated, so nothing is relayed."""
 
     heartbeat = b""
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         raise NotImplementedError
-
-    collect = relay
 
     def counted(self, prepared: Prepared, request_id: str) -> bytes:
         """The JSON of the response."""
         return msgspec.json.encode(prepared.details)
 
 
-class TokenizeFormat(_TokenFormat):
+class TokenizeFormat(_TokenFormat[TokenizeRequest]):
     """POST /tokenize."""
 
     name = "tokenize"
+    body_type = TokenizeRequest
 
     def __init__(self, config: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(TokenizeRequest)
+        super().__init__(config)
         self._chats = Decoder(config)
-
-    def decode(self, body: bytes) -> TokenizeRequest:
-        """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, TokenizeRequest, without_effect=NULL_IS_ABSENCE)
 
     async def prepare(
         self, asked: TokenizeRequest, request_id: str, caller: Caller, salt: str, target: Target
@@ -79,22 +73,15 @@ class TokenizeFormat(_TokenFormat):
         return (await counted_chat(prompt, target, caller.organization_id)).ids or []
 
 
-class DetokenizeFormat(_TokenFormat):
+class DetokenizeFormat(_TokenFormat[DetokenizeRequest]):
     """POST /detokenize."""
 
     name = "detokenize"
-
-    def __init__(self, _: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(DetokenizeRequest)
-
-    def decode(self, body: bytes) -> DetokenizeRequest:
-        """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, DetokenizeRequest, without_effect=NULL_IS_ABSENCE)
+    body_type = DetokenizeRequest
 
     async def prepare(
         self, asked: DetokenizeRequest, request_id: str, caller: Caller, salt: str, target: Target
     ) -> Prepared:
-        """Raises a RequestError that names the field."""
         tokenizer, ids = _tokenizer_of(target), asked.tokens
         if ids:
             tokenizer.tokenizer.require_known(ids, f"tokens[{ids.index(max(ids))}]")

@@ -69,11 +69,9 @@ class LineFormat:
         left = state.counter("requests_per_minute")
         return [] if left is None else [(b"line-left", b"%d" % left.remaining)]
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Lines:
-        return Lines(prepared, usage, read_error)
-
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Whole:
-        return Whole(prepared, usage, read_error)
+    def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Lines:
+        make = Lines if prepared.generation.stream else Whole
+        return make(prepared, usage, read_error)
 
     def error_status(self, error: SlipstreamError) -> int:
         return BUSY if isinstance(error, Overloaded) else status_of(error)

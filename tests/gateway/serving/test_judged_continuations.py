@@ -73,7 +73,7 @@ def test_the_rest_is_as_sure_as_its_own_tokens(typed: int, opening: int) -> None
     tokens: list[Token] = [("abc", -1.0), ("d", -2.0), ("efg", -4.0), ("hijk", -8.0), ("l", -16.0)]
     recording = recording_of(tokens, opening)
     text = "".join(token for token, _ in tokens)[opening:]
-    assert recording.text == text
+    assert recording.written.text == text
     reading = recording.read(text[:typed])
     confidence = Confidence(0.5)
     left = reading.take_tokens()
@@ -106,4 +106,4 @@ def test_an_engines_events_without_tokens_are_read_as_ever() -> None:
     recording = Recording("req_1", Cursor(b"", 0, b"", b""))
     event: dict[str, Any] = {"choices": [{"text": "a", "logprobs": {"content": []}, "finish_reason": None}]}
     recording.feed(b"data: " + msgspec.json.encode(event) + b"\n\n")
-    assert (recording.text, recording.tokens) == ("a", [])
+    assert (recording.written.text, recording.written.tokens) == ("a", [])

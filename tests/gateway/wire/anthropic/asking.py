@@ -10,6 +10,7 @@ from engines.drivers.error_bodies import engine_error
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.anthropic.format import CountTokensFormat, MessagesFormat
 from gateway.wire.config import RequestConfig
+from gateway.wire.format import Transcoder
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.usage_tracker import UsageTracker
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
@@ -58,9 +59,16 @@ def usage_chunk(prompt: int, completion: int, cached: int = 0, written: int = 0)
     return b"data: " + msgspec.json.encode(body) + b"\n\ndata: [DONE]\n\n"
 
 
+def transcoder(prepared: Prepared, *, stream: bool) -> Transcoder:
+    generation = msgspec.structs.replace(prepared.generation, stream=stream)
+    return MESSAGES.transcoder(
+        "req_1", msgspec.structs.replace(prepared, generation=generation), UsageTracker(1), engine_error
+    )
+
+
 def streamed(prepared: Prepared, *data: bytes) -> bytes:
     """The whole of a streamed answer."""
-    relay = MESSAGES.relay("req_1", prepared, UsageTracker(1), engine_error)
+    relay = transcoder(prepared, stream=True)
     sent = b"".join(relay.feed(one) for one in data)
     assert relay.complete or relay.satisfied
     return sent + relay.finish()
@@ -68,7 +76,7 @@ def streamed(prepared: Prepared, *data: bytes) -> bytes:
 
 def whole(prepared: Prepared, *data: bytes) -> Any:
     """The answer that is not streamed."""
-    collector = MESSAGES.collect("req_1", prepared, UsageTracker(1), engine_error)
+    collector = transcoder(prepared, stream=False)
     assert b"".join(collector.feed(one) for one in data) == b""
     return msgspec.json.decode(collector.finish())
 

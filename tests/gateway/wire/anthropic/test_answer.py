@@ -12,19 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.drivers.error_bodies import engine_error
 from gateway.wire import event_reader
 from gateway.wire.chunk import UnreadableEvent, decoded
 from gateway.wire.prepared import Prepared
-from gateway.wire.usage_tracker import UsageTracker
 from tests.gateway.wire.anthropic.asking import (
-    MESSAGES,
     TOOL,
     accumulated,
     chunk,
     events_of,
     prepare,
     streamed,
+    transcoder,
     usage_chunk,
     where,
     whole,
@@ -230,21 +228,21 @@ async def test_an_empty_answer_is_a_whole_message() -> None:
 
 
 async def test_an_answer_that_is_cut_before_its_first_event_is_complete() -> None:
-    relay = MESSAGES.relay("req_1", await prepare(), UsageTracker(1), engine_error)
+    relay = transcoder(await prepare(), stream=True)
     relay.cut()
     assert relay.satisfied
     assert accumulated(relay.finish())["stop_reason"] == "end_turn"
 
 
 async def test_an_aborted_answer_is_not_complete() -> None:
-    relay = MESSAGES.relay("req_1", await prepare(), UsageTracker(1), engine_error)
+    relay = transcoder(await prepare(), stream=True)
     relay.feed(ROLE + chunk({"content": "a"}) + chunk({}, "abort"))
     assert not relay.complete
     assert not relay.finished
 
 
 async def test_what_came_before_an_unreadable_event_is_sent() -> None:
-    relay = MESSAGES.relay("req_1", await prepare(), UsageTracker(1), engine_error)
+    relay = transcoder(await prepare(), stream=True)
     with pytest.raises(UnreadableEvent) as failure:
         relay.feed(ROLE + chunk({"content": "a"}) + b"data: {\n\n")
     assert b'"text":"a"' in failure.value.before

@@ -13,8 +13,8 @@ from engines.drivers.error_bodies import engine_error
 from gateway.wire.fill.request import Filled
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.fill.transcoder import Answer
-from gateway.wire.llama_cpp.answer import Framing, Wanted, selected, whole
-from gateway.wire.llama_cpp.several import SeveralCollector, SeveralRelay
+from gateway.wire.llama_cpp.answer import Framing, Wanted, selected
+from gateway.wire.llama_cpp.several import Several
 from gateway.wire.usage_tracker import UsageTracker
 
 ANSWER = Answer(
@@ -43,7 +43,7 @@ def test_a_path_leads_into_objects_and_keeps_its_name() -> None:
 
 
 def test_timings_count_what_was_not_cached() -> None:
-    told = whole(ANSWER, generation(), Wanted(), truncated=True)
+    told = msgspec.json.decode(Framing(generation(), Wanted(), truncated=True).whole(ANSWER))
     assert told["timings"] == {
         "cache_n": 8,
         "prompt_n": 2,
@@ -62,7 +62,7 @@ def test_timings_count_what_was_not_cached() -> None:
 
 def test_nothing_is_divided_by_what_was_not_used() -> None:
     nothing = msgspec.structs.replace(ANSWER, usage=Usage(), prompt_s=0.0, output_s=0.0, finish_reason="length")
-    told = whole(nothing, generation(), Wanted())
+    told = msgspec.json.decode(Framing(generation(), Wanted(), truncated=False).whole(nothing))
     assert set(told["timings"].values()) == {0}
     assert told["stop_type"] == "limit"
 
@@ -81,10 +81,10 @@ def event(*choices: tuple[int, str, str | None], **more: Any) -> bytes:
     return b"data: " + msgspec.json.encode({"object": "text_completion", "choices": listed, **more}) + b"\n\n"
 
 
-def several(rules: StopRules | None = None) -> SeveralCollector:
+def several(rules: StopRules | None = None) -> Several:
     filled = Filled(rules=rules or StopRules(), suffix="")
     wanted = Wanted(("index", "content", "tokens_predicted", "tokens_evaluated"), several=True)
-    return SeveralCollector(generation(n=2), filled, wanted, UsageTracker(2), engine_error)
+    return Several(generation(n=2), filled, wanted, UsageTracker(2), engine_error)
 
 
 def used(tokens: int) -> dict[str, int]:
@@ -125,7 +125,7 @@ def test_a_stream_of_several_tells_whose_each_event_is_and_ends_each() -> None:
     filled = Filled(rules=StopRules(single_line=True), suffix="")
     wanted = Wanted(("index", "content", "stop", "tokens_predicted"), several=True)
     asked = msgspec.structs.replace(generation(n=2), stream=True)
-    relay = SeveralRelay(asked, filled, wanted, UsageTracker(2), engine_error)
+    relay = Several(asked, filled, wanted, UsageTracker(2), engine_error)
     data = b"".join(
         [
             event((0, "a", None), usage=used(1)),

@@ -9,16 +9,18 @@ import msgspec
 import pytest
 
 from contracts.errors import InvalidField, MissingField, UnknownField, UnsupportedField
-from gateway.wire.llama_cpp.decode import Decoder, choices, predict
+from gateway.wire.config import RequestConfig
+from gateway.wire.llama_cpp.decode import choices, predict
+from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
 from gateway.wire.llama_cpp.schema import REFUSED, Ignored, InfillRequest, LlamaCompletionRequest
 from tests.deployment import ROOT
 
-DECODER = Decoder()
+INFILL, COMPLETION = InfillFormat(RequestConfig()), LlamaCompletionFormat(RequestConfig())
 IGNORED = tuple(field.encode_name for field in msgspec.structs.fields(Ignored))
 
 
 def infill(**fields: Any) -> InfillRequest:
-    return DECODER.infill(msgspec.json.encode({"input_prefix": "a", "input_suffix": "b", **fields}))
+    return INFILL.decode(msgspec.json.encode({"input_prefix": "a", "input_suffix": "b", **fields}))
 
 
 @pytest.mark.parametrize("name", IGNORED)
@@ -31,7 +33,7 @@ def test_what_only_steers_llama_cpp_itself_is_taken_whatever_it_holds(name: str)
 def test_what_says_how_an_answer_shall_be_is_refused_unless_it_is_off(name: str) -> None:
     for off in ("null", '""', "[]", "{}"):
         body = f'{{"input_prefix":"a","input_suffix":"b","{name}":{off}}}'
-        assert DECODER.infill(body.encode()).input_prefix == "a"
+        assert INFILL.decode(body.encode()).input_prefix == "a"
     with pytest.raises(UnsupportedField) as caught:
         infill(**{name: ["x"]})
     assert caught.value.param == name
@@ -44,7 +46,7 @@ def test_an_unknown_field_is_named_with_the_nearest_there_is() -> None:
 
 def test_both_sides_of_a_gap_are_required() -> None:
     with pytest.raises(MissingField) as caught:
-        DECODER.infill(b'{"input_prefix":"a"}')
+        INFILL.decode(b'{"input_prefix":"a"}')
     assert caught.value.param == "input_suffix"
 
 

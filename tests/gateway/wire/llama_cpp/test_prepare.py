@@ -9,10 +9,11 @@ import pytest
 
 from contracts.generation import TextPrompt
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.config import RequestConfig
 from gateway.wire.fill.request import Filled
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.llama_cpp.answer import Wanted
-from gateway.wire.llama_cpp.decode import Decoder
+from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
 from gateway.wire.llama_cpp.prepare import prepare_completion, prepare_infill
 from gateway.wire.prepared import Prepared, Target
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, cost_tokens, target
@@ -23,12 +24,12 @@ RENDERED = "<|fim_prefix|>a = 1\nb<|fim_suffix|>\n<|fim_middle|>"
 
 
 async def infill(**fields: Any) -> Prepared:
-    asked = Decoder().infill(msgspec.json.encode({**GAP, **fields}))
+    asked = InfillFormat(RequestConfig()).decode(msgspec.json.encode({**GAP, **fields}))
     return await prepare_infill(asked, "req_1", CALLER, "salt", target(CODE))
 
 
 async def completion(prompt: str = RENDERED, *, where: Target | None = None, **fields: Any) -> Prepared:
-    asked = Decoder().completion(msgspec.json.encode({"prompt": prompt, **fields}))
+    asked = LlamaCompletionFormat(RequestConfig()).decode(msgspec.json.encode({"prompt": prompt, **fields}))
     return await prepare_completion(asked, "req_1", CALLER, "salt", where or target(CODE))
 
 

@@ -96,7 +96,7 @@ async def test_a_least_length_is_asked_of_engines_that_have_it() -> None:
 
 async def test_a_stream_has_deltas_then_the_reason_and_the_usage() -> None:
     prepared = await prepare(CONTINUE)
-    relay = FORMAT.relay("req_1", prepared, UsageTracker(1), engine_error)
+    relay = FORMAT.transcoder("req_1", prepared, UsageTracker(1), engine_error)
 
     first = relay.feed(CHUNKS[:150])
     rest = relay.feed(CHUNKS[150:])
@@ -115,7 +115,7 @@ async def test_a_stream_has_deltas_then_the_reason_and_the_usage() -> None:
 
 async def test_a_whole_answer_has_a_message() -> None:
     prepared = await prepare({**CONTINUE, "stream": False})
-    collector = FORMAT.collect("req_1", prepared, UsageTracker(1), engine_error)
+    collector = FORMAT.transcoder("req_1", prepared, UsageTracker(1), engine_error)
 
     assert collector.feed(CHUNKS) == b""
     answer = msgspec.json.decode(collector.finish())

@@ -36,8 +36,7 @@ async def prepare(
 
 
 def answer(prepared: Prepared, *texts: str) -> tuple[Transcoder, bytes]:
-    make = FORMAT.relay if prepared.generation.stream else FORMAT.collect
-    transcoder = make("req_1", prepared, UsageTracker(1), engine_error)
+    transcoder = FORMAT.transcoder("req_1", prepared, UsageTracker(1), engine_error)
     sent = b""
     for number, text in enumerate(texts):
         reason = "stop" if number == len(texts) - 1 else None

@@ -115,8 +115,7 @@ async def test_the_reason_follows_the_form_of_the_choice(
     assert isinstance(prepared.generation.prompt, ChatPrompt)
     call = {"tool_calls": [{**CALL, "index": 0, "function": {"name": "look", "arguments": '{"at'}}]}
     data = chunk({"role": "assistant", **(call if calls else {"content": "x"})}) + chunk({}, engine)
-    make = CHAT.relay if stream else CHAT.collect
-    transcoder = make("req_1", prepared, UsageTracker(1), engine_error)
+    transcoder = CHAT.transcoder("req_1", prepared, UsageTracker(1), engine_error)
     sent = transcoder.feed(data) + transcoder.finish()
     if stream:
         events = [msgspec.json.decode(one[6:]) for one in sent.split(b"\n\n") if one.startswith(b"data: {")]
