@@ -136,10 +136,6 @@ class SlowPlatform:
         row = await self._row("SELECT * FROM gateway.request_traces WHERE request_id = $1", request_id)
         return {**row, "phases_ms": msgspec.json.decode(row["phases_ms"])}
 
-    async def usage(self, request_id: str) -> dict[str, Any]:
-        """The request's row of the ledger, once it is there."""
-        return await self._row("SELECT * FROM gateway.usage_events WHERE request_id = $1", request_id)
-
     async def events(self, request_id: str, count: int) -> list[dict[str, Any]]:
         """What editors reported of the request's completion, once so much is there."""
 

@@ -22,7 +22,7 @@ async def test_the_sdk_embeds_and_the_ledger_has_it(platform: SlowPlatform) -> N
     assert default.usage.prompt_tokens == default.usage.total_tokens == len("onethree")
     trace = await platform.trace(raw.headers["x-request-id"])
     assert (trace["endpoint"], trace["status"], trace["completion_tokens"]) == ("embeddings", 200, 0)
-    usage = await platform.usage(raw.headers["x-request-id"])
+    usage = await platform.charge(raw.headers["x-request-id"])
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["billed"]) == (5, 0, True)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -108,99 +109,88 @@ async def nothing(_: int) -> None:
     """No earlier state."""
 
 
-async def test_a_start_whose_newest_state_is_refused_serves_by_the_newest_that_is_not() -> None:
+MODELS = (Model("m", Tier.CHAT, "p", 1_000),)
+REPLICAS = (Replica("r", "http://127.0.0.1:1"),)
+ABSENT = Pool("p", "openai", REPLICAS, api_key_env="ABSENT")
+
+
+@contextlib.asynccontextmanager
+async def following(
+    known: EngineKeys | None = None, before: Callable[[int], Awaitable[DesiredState | None]] = nothing
+) -> AsyncIterator[tuple[DesiredStateFollower, ModelCatalog, Reporter]]:
+    """A gateway's part that follows desired states; its reporter was not started, and tells nobody."""
     catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
-    replicas = (Replica("r", "http://127.0.0.1:1"),)
-    models = (Model("m", Tier.CHAT, "p", 1_000),)
-    fine, absent = Pool("p", "openai", replicas), Pool("p", "openai", replicas, api_key_env="ABSENT")
-    stored = [DesiredState(1, models, (fine,)), DesiredState(2, models, (fine,)), DesiredState(3, models, (absent,))]
-
-    async def before(version: int) -> DesiredState | None:
-        return next((state for state in reversed(stored) if state.version < version), None)
-
-    reporter = await silent()
-    follower = DesiredStateFollower(catalog, router, keys(), reporter, before)
-    follower.changed(DesiredState(4, models, (absent,)))
-    await follower.settled()
-    assert catalog.version == 2
-    assert (reporter._version, reporter._refused[0]) == (2, 4)
+    pool = await lazy_pool("postgresql://127.0.0.1:1/nowhere", size=1, connect_timeout_s=1.0, name="test")
+    reporter = Reporter(pool, "g", 1.0)
+    follower = DesiredStateFollower(catalog, router, known or keys(), reporter, before)
+    yield follower, catalog, reporter
     await follower.stop()
     catalog.close()
 
 
-async def silent() -> Reporter:
-    """One that was not started, and tells nobody."""
-    pool = await lazy_pool("postgresql://127.0.0.1:1/nowhere", size=1, connect_timeout_s=1.0, name="test")
-    return Reporter(pool, "g", 1.0)
+async def test_a_start_whose_newest_state_is_refused_serves_by_the_newest_that_is_not() -> None:
+    fine = Pool("p", "openai", REPLICAS)
+    stored = [DesiredState(number, MODELS, (pool,)) for number, pool in enumerate((fine, fine, ABSENT), 1)]
+
+    async def before(version: int) -> DesiredState | None:
+        return next((state for state in reversed(stored) if state.version < version), None)
+
+    async with following(before=before) as (follower, catalog, reporter):
+        follower.changed(DesiredState(4, MODELS, (ABSENT,)))
+        await follower.settled()
+        assert catalog.version == 2
+        assert (reporter._version, reporter._refused[0]) == (2, 4)
 
 
 async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
-    follower = DesiredStateFollower(catalog, router, keys(), await silent(), nothing)
-    state = DesiredState(
-        1, (Model("m", Tier.CHAT, "p", 1_000),), (Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),)),)
-    )
-    follower.changed(state)
-    await follower.settled()
-    assert catalog.version == 1
-    absent = Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),), api_key_env="ABSENT")
-    follower.changed(DesiredState(2, state.models, (absent,)))
-    await follower.settled()
-    assert catalog.version == 1
+    async with following() as (follower, catalog, _):
+        for number, pool in enumerate((Pool("p", "openai", REPLICAS), ABSENT), 1):
+            follower.changed(DesiredState(number, MODELS, (pool,)))
+            await follower.settled()
+            assert catalog.version == 1
     refused = "desired state 2 (models and pools) is refused and will be retried; the version in force stays"
     assert f"{refused}: pools.p.api_key_env: the environment variable ABSENT is not set" in caplog.text
     assert "ABSENT" not in os.environ
-    await follower.stop()
-    catalog.close()
 
 
 async def test_a_desired_state_that_waits_for_a_file_takes_nothing_from_what_serves_and_comes_with_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(compose, "REFUSED_PAUSE_S", 0.01)
-    catalog, known = ModelCatalog(), keys(OLD="old")
-    follower = DesiredStateFollower(
-        catalog, RouterClient(RouterClientConfig(), "gateways", "g"), known, await silent(), nothing
-    )
-    replicas, late = (Replica("r", "http://127.0.0.1:1"),), tmp_path / "key"
-    models = (Model("m", Tier.CHAT, "p", 1_000),)
-    follower.changed(DesiredState(1, models, (Pool("p", "openai", replicas, api_key_env="OLD"),)))
-    await follower.settled()
-    renewed = Pool("p", "openai", replicas, api_key_file=str(late))
-    added = Pool("q", "openai", (Replica("s", "http://127.0.0.1:2"),), api_key_env="OLD")
-    follower.changed(DesiredState(2, models, (renewed, added)))
-    await follower.settled()
-    assert (catalog.version, known.key_for("http://127.0.0.1:1", "p")) == (1, "old")
-    assert known.key_for("http://127.0.0.1:2", "q") == "old"  # another gateway may have made it serve
-    late.write_text("new")
-    await eventually(lambda: catalog.version == 2)
-    await eventually(lambda: known.key_for("http://127.0.0.1:1", "p") == "new")
-    await follower.stop()
-    catalog.close()
+    known, late = keys(OLD="old"), tmp_path / "key"
+    async with following(known) as (follower, catalog, _):
+        follower.changed(DesiredState(1, MODELS, (Pool("p", "openai", REPLICAS, api_key_env="OLD"),)))
+        await follower.settled()
+        renewed = Pool("p", "openai", REPLICAS, api_key_file=str(late))
+        added = Pool("q", "openai", (Replica("s", "http://127.0.0.1:2"),), api_key_env="OLD")
+        follower.changed(DesiredState(2, MODELS, (renewed, added)))
+        await follower.settled()
+        assert (catalog.version, known.key_for("http://127.0.0.1:1", "p")) == (1, "old")
+        assert known.key_for("http://127.0.0.1:2", "q") == "old"  # another gateway may have made it serve
+        late.write_text("new")
+        await eventually(lambda: catalog.version == 2)
+        await eventually(lambda: known.key_for("http://127.0.0.1:1", "p") == "new")
 
 
 async def test_a_desired_state_that_fails_to_load_holds_nobody_up_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
-    follower = DesiredStateFollower(catalog, router, keys(), await silent(), nothing)
-    load, failing = catalog.load, asyncio.Event()
-    failing.set()
+    async with following() as (follower, catalog, _):
+        load, failing = catalog.load, asyncio.Event()
+        failing.set()
 
-    async def unlucky(state: DesiredState) -> None:
-        if failing.is_set():
-            raise MemoryError
-        await load(state)
+        async def unlucky(state: DesiredState) -> None:
+            if failing.is_set():
+                raise MemoryError
+            await load(state)
 
-    monkeypatch.setattr(catalog, "load", unlucky)
-    follower.changed(DesiredState(1))
-    await follower.settled()
-    assert catalog.version == 0
-    failing.clear()
-    await eventually(lambda: catalog.version == 1)
-    await follower.settled()
+        monkeypatch.setattr(catalog, "load", unlucky)
+        follower.changed(DesiredState(1))
+        await follower.settled()
+        assert catalog.version == 0
+        failing.clear()
+        await eventually(lambda: catalog.version == 1)
+        await follower.settled()
     assert "desired state failed; restarting in" in caplog.text
-    await follower.stop()
-    catalog.close()

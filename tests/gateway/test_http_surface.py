@@ -167,6 +167,9 @@ async def test_models_are_listed_and_named_when_one_is_missing(platform: SlowPla
     assert [(model["id"], model["object"]) for model in listed.body["data"]] == [(name, "model") for name in names]
     assert [model.get("description") for model in listed.body["data"]] == ["It says anything.", *[None] * 4]
     assert (await send(platform, "GET", "/v1/models/narrow", headers=key)).body["tier"] == "autocomplete"
+    for model in listed.body["data"]:
+        assert 0 < model["created"] <= time.time()
+        assert (await send(platform, "GET", f"/v1/models/{model['id']}", headers=key)).body == model
     missing = await send(platform, "GET", "/v1/models/meta/llama", headers=key)
     assert "'meta/llama' does not exist. Available: wide, gaps, narrow, vectors, ranks." in check_error(
         missing, 404, "model_not_found", "model"
@@ -240,18 +243,6 @@ def test_bytes_of_a_response_leave_at_once() -> None:
         assert runner.run(options()) == [1]
 
 
-async def test_two_small_events_are_not_held_back(platform: SlowPlatform) -> None:
-    """The same on the running gateway: half of all gaps between events 5 ms apart stay far below 40 ms."""
-    clock, gaps = asyncio.get_running_loop().time, []
-    async with platform.asked("wide", tokens=60, inter_token_s=0.005) as response:
-        last_s = clock()
-        async for _ in response.content.iter_any():
-            gaps.append(clock() - last_s)
-            last_s = clock()
-    assert len(gaps) > 20
-    assert sorted(gaps)[len(gaps) // 2] < 0.035
-
-
 async def test_a_client_that_sends_half_a_request_and_leaves_leaves_nothing_behind(platform: SlowPlatform) -> None:
     async def half() -> Any:
         yield b'{"model":'
@@ -272,11 +263,3 @@ async def test_a_document_is_made_once_and_not_sent_again_to_who_has_it(platform
     again = await send(platform, "GET", path, headers={"if-none-match": first.headers["etag"]})
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
     assert (await send(platform, "GET", path, headers={"if-none-match": '"other"'})).body == first.body
-
-
-async def test_models_say_since_when_they_are_known(platform: SlowPlatform) -> None:
-    key = {"authorization": f"Bearer {platform.key}"}
-    models = (await send(platform, "GET", "/v1/models", headers=key)).body["data"]
-    for model in models:
-        assert 0 < model["created"] <= time.time()
-        assert (await send(platform, "GET", f"/v1/models/{model['id']}", headers=key)).body == model

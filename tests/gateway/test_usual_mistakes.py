@@ -10,14 +10,10 @@ import openai
 import pytest
 
 from gateway.auth.keys import ADMIN_PREFIX, mint
+from tests.gateway.http.test_unknown_url import LIST
 from tests.gateway.slow_platform import SlowPlatform
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
-LIST = (
-    "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
-    "POST /v1/messages, POST /v1/messages/count_tokens, POST /tokenize, POST /v1/embeddings, POST /v1/rerank, "
-    "POST /v1/score, POST /v1/responses, GET /v1/models."
-)
 
 
 @asynccontextmanager
@@ -35,7 +31,7 @@ async def said_of(asked: Any, kind: type[openai.APIStatusError], code: str) -> s
     return str(body["message"])
 
 
-@pytest.mark.parametrize("base", ["", "/v1/v1", "/v1/chat/completions", "/api/v1"])
+@pytest.mark.parametrize("base", ["", "/v1/v1"])
 async def test_a_wrong_base_url(platform: SlowPlatform, base: str) -> None:
     async with sdk(platform, base) as client:
         said = await said_of(
@@ -57,9 +53,8 @@ async def test_what_is_not_served_is_said_so(platform: SlowPlatform) -> None:
             assert said.endswith(f" {what} not served here. {LIST}")
 
 
-@pytest.mark.parametrize("provider", ["sk-proj-4f", "sk-ant-api03-4f", "sk-or-v1-4f"])
-async def test_a_key_of_a_provider(platform: SlowPlatform, provider: str) -> None:
-    async with sdk(platform, key=provider + "x" * 40) as client:
+async def test_a_key_of_a_provider(platform: SlowPlatform) -> None:
+    async with sdk(platform, key="sk-or-v1-4f" + "x" * 40) as client:
         said = await said_of(client.models.list(), openai.AuthenticationError, "invalid_api_key")
     assert "which is not valid here. Keys of this deployment start with sk-slip-" in said
     assert "4f" not in said, "none of the secret is repeated"

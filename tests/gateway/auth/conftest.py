@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +12,6 @@ from gateway.auth.config import AuthConfig
 from gateway.auth.keyring import Keyring
 from storage.engine import connect
 from tests.gateway.auth.tenant import PEPPER, Tenant
-from tests.gateway.auth.wire import Wire
 
 PATIENT = {"trust_s": 60.0, "lookup_timeout_s": 60.0, "heartbeat_timeout_s": 60.0}
 """A database on a busy machine may be late by more than a customer is kept waiting."""
@@ -32,21 +30,21 @@ async def tenant(fresh_postgres_url: str) -> AsyncIterator[Tenant]:
 
 
 @pytest.fixture
-async def wire(fresh_postgres_url: str, data_folder: Path) -> AsyncIterator[Wire]:
-    """A wire to the test's database, connected."""
-    wire = Wire(fresh_postgres_url, data_folder.parent)
-    await wire.connect()
-    yield wire
-    wire.flowing.set()
-    await wire.cut()
+async def neighbour(tenant: Tenant) -> Tenant:
+    """Another organization with a project."""
+    project = await tenant.connection.fetchval(
+        "WITH made AS (INSERT INTO gateway.organizations (name) VALUES ('neighbour') RETURNING id)"
+        " INSERT INTO gateway.projects (organization_id, name) SELECT id, 'p' FROM made RETURNING id"
+    )
+    return Tenant(tenant.connection, project)
 
 
 @pytest.fixture
-async def keyring_at() -> AsyncIterator[Callable[..., Any]]:
-    """Starts keyrings on a URL, with settings changed by name; stops them after the test."""
+async def keyring_at(fresh_postgres_url: str) -> AsyncIterator[Callable[..., Any]]:
+    """Starts keyrings on the test's database, or another, with settings changed by name; stops them after the test."""
     running: list[Keyring] = []
 
-    async def start(url: str, *, clocks: dict[str, Any] | None = None, **changes: Any) -> Keyring:
+    async def start(url: str = fresh_postgres_url, *, clocks: dict[str, Any] | None = None, **changes: Any) -> Keyring:
         config = msgspec.structs.replace(AuthConfig(), **{**PATIENT, **changes})
         keyring = Keyring(url, PEPPER, config, **(clocks or {}))
         running.append(keyring)

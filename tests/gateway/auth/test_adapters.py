@@ -16,11 +16,9 @@ SELECT organization_id, CASE WHEN $2 THEN id END, 'm', $3, $4 FROM gateway.proje
 """
 
 
-async def test_they_come_and_go_with_every_keyring(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_they_come_and_go_with_every_keyring(tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     minted = await tenant.add()
-    keyrings: list[Keyring] = [await keyring_at(fresh_postgres_url) for _ in range(2)]
+    keyrings: list[Keyring] = [await keyring_at() for _ in range(2)]
     execute = tenant.connection.execute
 
     async def paths(keyring: Keyring) -> list[tuple[str, str]]:

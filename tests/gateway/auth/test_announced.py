@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from contracts.errors import RevokedKey, TenantDisabled
 from gateway.auth.key_record import KeyRecord, Reason
+from gateway.auth.keyring import Keyring
 from tests.gateway.auth.tenant import Tenant
 from tests.waiting import eventually
 
@@ -44,13 +46,27 @@ def test_every_field_has_a_change() -> None:
     assert CHANGES.keys() | NEVER == {*KeyRecord.__struct_fields__, *Reason}
 
 
-@pytest.mark.parametrize("what", CHANGES)
+OF_ORGANIZATIONS_LEVELS = """
+INSERT INTO gateway.limits (level, subject_id, max_concurrency)
+SELECT 'organization', organization_id, 7 FROM gateway.projects WHERE id = $1"""
+
+
+@pytest.mark.parametrize("what", [*CHANGES, "levels of the organization"])
 async def test_what_is_known_with_a_key_is_forgotten_when_it_changes(
-    what: str, tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+    what: str, tenant: Tenant, neighbour: Tenant, keyring_at: Callable[..., Any]
 ) -> None:
-    minted = await tenant.add()
-    keyrings = [await keyring_at(fresh_postgres_url) for _ in range(2)]
-    known = [await keyring.identify(minted.secret) for keyring in keyrings]
-    assert [keyring.cached(minted.secret) for keyring in keyrings] == known
-    await tenant.connection.execute(CHANGES[what], tenant.project_id)
-    await eventually(lambda: not any(keyring.cached(minted.secret) for keyring in keyrings))
+    """And nothing of anybody else's key is."""
+    ours, theirs = await tenant.add(), await neighbour.add()
+    keyrings: list[Keyring] = [await keyring_at() for _ in range(2)]
+    known = [await keyring.identify(ours.secret) for keyring in keyrings]
+    remembered = [await keyring.identify(theirs.secret) for keyring in keyrings]
+    assert [keyring.cached(ours.secret) for keyring in keyrings] == known
+    await tenant.connection.execute(CHANGES.get(what, OF_ORGANIZATIONS_LEVELS), tenant.project_id)
+    await eventually(lambda: not any(keyring.cached(ours.secret) for keyring in keyrings))
+    for keyring, before in zip(keyrings, known, strict=True):
+        if isinstance(what, Reason):
+            with pytest.raises(RevokedKey if what is Reason.REVOKED else TenantDisabled):
+                await keyring.identify(ours.secret)
+        else:
+            assert await keyring.identify(ours.secret) != before
+    assert [keyring.cached(theirs.secret) for keyring in keyrings] == remembered

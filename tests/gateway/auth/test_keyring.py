@@ -49,11 +49,9 @@ class Lookups(list[str]):
         keyring._lookups._read = noting
 
 
-async def test_a_known_key_is_looked_up_once(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_a_known_key_is_looked_up_once(tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url)
+    keyring = await keyring_at()
     lookups = Lookups(keyring)
     assert keyring.cached(minted.secret) is None
     record = await keyring.identify(minted.secret)
@@ -67,11 +65,9 @@ async def test_a_known_key_is_looked_up_once(
     assert lookups == ["known"]
 
 
-async def test_callers_who_miss_together_share_one_question(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_callers_who_miss_together_share_one_question(tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url)
+    keyring = await keyring_at()
     lookups = Lookups(keyring)
     waiting = [asyncio.create_task(keyring.identify(minted.secret)) for _ in range(50)]
     await asyncio.sleep(0)
@@ -83,11 +79,11 @@ async def test_callers_who_miss_together_share_one_question(
 
 
 async def test_unknown_and_revoked_keys_are_remembered_until_they_change(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+    tenant: Tenant, keyring_at: Callable[..., Any]
 ) -> None:
     unknown, revoked = mint(PEPPER), await tenant.add()
     await tenant.revoke(revoked)
-    keyring = await keyring_at(fresh_postgres_url)
+    keyring = await keyring_at()
     lookups = Lookups(keyring)
     for _ in range(3):
         with pytest.raises(InvalidKey, match="does not exist"):
@@ -115,10 +111,8 @@ async def eventually_identified(keyring: Keyring, secret: str) -> None:
     await eventually(identified)
 
 
-async def test_a_malformed_key_never_reaches_the_database(
-    keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
-    keyring = await keyring_at(fresh_postgres_url)
+async def test_a_malformed_key_never_reaches_the_database(keyring_at: Callable[..., Any]) -> None:
+    keyring = await keyring_at()
     lookups = Lookups(keyring)
     for secret in ("", "sk-slip-", "sk-slip-" + "0" * 38, "sk-slip-" + "\udcff" * 38):
         assert keyring.cached(secret) is None
@@ -127,8 +121,8 @@ async def test_a_malformed_key_never_reaches_the_database(
     assert lookups == []
 
 
-async def test_refusals_in_memory_are_bounded(keyring_at: Callable[..., Any], fresh_postgres_url: str) -> None:
-    keyring = await keyring_at(fresh_postgres_url, cached_refusals=3)
+async def test_refusals_in_memory_are_bounded(keyring_at: Callable[..., Any]) -> None:
+    keyring = await keyring_at(cached_refusals=3)
     lookups = Lookups(keyring)
     unknown = [mint(PEPPER).secret for _ in range(5)]
     for secret in unknown + unknown[-3:] + unknown[:1]:
@@ -137,12 +131,10 @@ async def test_refusals_in_memory_are_bounded(keyring_at: Callable[..., Any], fr
     assert len(lookups) == 6  # five new ones, three from memory, and the first again, which had to go
 
 
-async def test_expiry_is_checked_on_every_use(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_expiry_is_checked_on_every_use(tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     clock = Clock(now=1_000.0)
     minted = await tenant.add(expires_at=2_000.5)
-    keyring = await keyring_at(fresh_postgres_url, clocks={"clock": clock})
+    keyring = await keyring_at(clocks={"clock": clock})
     lookups = Lookups(keyring)
     record = await keyring.identify(minted.secret)
     assert record.expires_at == 2_000.5
@@ -156,11 +148,9 @@ async def test_expiry_is_checked_on_every_use(
 
 
 @pytest.mark.parametrize("change", ["revoke", "delete"])
-async def test_a_revocation_reaches_every_keyring(
-    change: str, tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_a_revocation_reaches_every_keyring(change: str, tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     minted, bystander = await tenant.add(), await tenant.add()
-    keyrings = [await keyring_at(fresh_postgres_url) for _ in range(2)]
+    keyrings = [await keyring_at() for _ in range(2)]
     for keyring in keyrings:
         await keyring.identify(minted.secret)
         await keyring.identify(bystander.secret)
@@ -173,10 +163,10 @@ async def test_a_revocation_reaches_every_keyring(
 
 
 async def test_changed_limits_reach_a_keyring_and_a_mere_use_does_not_empty_it(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+    tenant: Tenant, keyring_at: Callable[..., Any]
 ) -> None:
     changed, used = await tenant.add(), await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url)
+    keyring = await keyring_at()
     await keyring.identify(changed.secret)
     await keyring.identify(used.secret)
     await tenant.connection.execute("UPDATE gateway.api_keys SET last_used_at = now()")
@@ -193,7 +183,7 @@ async def test_emptying_the_table_or_moving_a_project_is_heard(
     tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url)
+    keyring = await keyring_at()
     before = await keyring.identify(minted.secret)
     await tenant.connection.execute(
         "WITH o AS (INSERT INTO gateway.organizations (name) VALUES ('other') RETURNING id)"
@@ -211,11 +201,11 @@ async def test_emptying_the_table_or_moving_a_project_is_heard(
 
 
 async def test_an_answer_from_before_a_revocation_is_not_remembered(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+    tenant: Tenant, keyring_at: Callable[..., Any]
 ) -> None:
     """The race: the row is read as valid, then the key is revoked, then the answer arrives."""
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url)
+    keyring = await keyring_at()
     read, go_on = asyncio.Event(), asyncio.Event()
     ask = keyring._lookups._read
     answers: list[Any] = []
@@ -241,13 +231,11 @@ async def test_an_answer_from_before_a_revocation_is_not_remembered(
     assert [type(answer) for answer in answers] == [KeyRecord, Refusal]  # read twice, and the second remembered
 
 
-async def test_without_proof_memory_is_not_trusted(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_without_proof_memory_is_not_trusted(tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     """By the clock alone: the heartbeat is set too slow to interfere."""
     clock = Clock(now=50.0)
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url, clocks={"monotonic": clock}, heartbeat_s=59, trust_s=60)
+    keyring = await keyring_at(clocks={"monotonic": clock}, heartbeat_s=59, trust_s=60)
     lookups = Lookups(keyring)
     record = await keyring.identify(minted.secret)
     clock.now = 109.999
@@ -274,13 +262,13 @@ async def test_start_without_a_database_refuses_until_it_is_there(
 
 
 async def test_last_used_is_written_once_an_interval_by_all_keyrings_together(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+    tenant: Tenant, keyring_at: Callable[..., Any]
 ) -> None:
     clock = Clock(now=1_000_000.0)
     minted, unused = await tenant.add(), await tenant.add()
     for moment in (1_000_000.0, 1_000_030.0, 1_000_061.0):
         clock.now = moment
-        keyring = await keyring_at(fresh_postgres_url, clocks={"clock": clock})
+        keyring = await keyring_at(clocks={"clock": clock})
         await keyring.identify(minted.secret)
         await keyring.stop()
         written = await tenant.connection.fetchval(
@@ -292,12 +280,10 @@ async def test_last_used_is_written_once_an_interval_by_all_keyrings_together(
     )
 
 
-async def test_stop_leaves_no_task_and_no_connection(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_stop_leaves_no_task_and_no_connection(tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     before = asyncio.all_tasks()
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url)
+    keyring = await keyring_at()
     await keyring.identify(minted.secret)
     await keyring.stop()
     await keyring.stop()

@@ -20,9 +20,9 @@ from tests.waiting import eventually
 
 
 async def test_a_killed_listener_reconnects_and_has_missed_nothing(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+    tenant: Tenant, keyring_at: Callable[..., Any]
 ) -> None:
-    keyring, other = await keyring_at(fresh_postgres_url), await keyring_at(fresh_postgres_url)
+    keyring, other = await keyring_at(), await keyring_at()
     minted = await tenant.add()
     await keyring.identify(minted.secret)
     await other.identify(minted.secret)
@@ -45,10 +45,10 @@ async def test_a_killed_listener_reconnects_and_has_missed_nothing(
 
 
 async def test_a_stopped_listener_backend_ends_trust_and_the_database_answers(
-    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+    tenant: Tenant, keyring_at: Callable[..., Any]
 ) -> None:
     """SIGSTOP: the connection stays open and silent, the worst case for whoever waits for a notification."""
-    keyring = await keyring_at(fresh_postgres_url, heartbeat_s=0.02, trust_s=0.2, heartbeat_timeout_s=0.5)
+    keyring = await keyring_at(heartbeat_s=0.02, trust_s=0.2, heartbeat_timeout_s=0.5)
     minted = await tenant.add()
     await keyring.identify(minted.secret)
     (stopped,) = await tenant.listeners()

@@ -45,9 +45,9 @@ def key(number: int) -> bytes:
 async def test_who_has_given_up_is_not_asked_about(database: Database, lookups: Lookups) -> None:
     """They stayed in the line for ever: a key that is real waited behind all that came while the database hung."""
     for wave in range(5):
-        numbers = range(wave * 1_000, (wave + 1) * 1_000)
+        numbers = range(wave * 100, (wave + 1) * 100)
         answers = await asyncio.gather(*(lookups.ask(key(number), key(number), 0.01) for number in numbers))
-        assert answers == [None] * 1_000
+        assert answers == [None] * 100
     assert len(lookups) <= READERS * BATCH_KEYS, "only what the database is being asked about"
 
     asking = asyncio.create_task(lookups.ask(b"real", b"real", 30.0))

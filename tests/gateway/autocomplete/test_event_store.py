@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -22,20 +21,12 @@ from gateway.autocomplete.event import Event, EventKey, completed_request, key_o
 from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.store import FIRST_LOOK_S, LAST_LOOK_S, MOST_OF_COMPLETION, EventStore
 from gateway.observability.metrics import GatewayMetrics
-from storage.engine import lazy_pool
 from tests.database import as_owner
 from tests.examples import examples
 from tests.waiting import eventually
 
 ORGANIZATION, PROJECT, FLOODING = str(uuid4()), str(uuid4()), str(uuid4())
 CALLER = Caller(ORGANIZATION, PROJECT, str(uuid4()))
-
-
-@pytest.fixture
-async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    pool = await lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5)
-    yield pool
-    pool.terminate()
 
 
 class Clock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -23,13 +22,6 @@ from storage.engine import lazy_pool
 from tests.waiting import eventually
 
 GAP = Gap("before", "behind")
-
-
-@pytest.fixture
-async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    pool = await lazy_pool(fresh_postgres_url, size=3, connect_timeout_s=5)
-    yield pool
-    pool.terminate()
 
 
 def store_on(pool: asyncpg.Pool[Any], registry: CollectorRegistry | None = None) -> TextStore:

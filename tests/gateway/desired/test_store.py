@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -33,12 +32,12 @@ def with_replicas(count: int) -> DesiredState:
 
 
 @pytest.fixture
-async def store_at() -> AsyncIterator[Callable[..., Any]]:
-    """Starts stores on a URL, with settings changed by name; stops them after the test."""
+async def store_at(fresh_postgres_url: str) -> AsyncIterator[Callable[..., Any]]:
+    """Starts stores on the test's database, or another, with settings changed by name; stops them after the test."""
     running: list[DesiredStateStore] = []
 
     async def start(
-        url: str, on_change: Callable[[DesiredState], None] = lambda _state: None, **changes: Any
+        on_change: Callable[[DesiredState], None] = lambda _state: None, url: str = fresh_postgres_url, **changes: Any
     ) -> DesiredStateStore:
         config = msgspec.structs.replace(DesiredConfig(), **changes)
         store = DesiredStateStore(url, config, on_change=on_change)
@@ -52,16 +51,6 @@ async def store_at() -> AsyncIterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-async def wire(fresh_postgres_url: str, data_folder: Path) -> AsyncIterator[Wire]:
-    """A wire to the test's database, connected."""
-    wire = Wire(fresh_postgres_url, data_folder.parent)
-    await wire.connect()
-    yield wire
-    wire.flowing.set()
-    await wire.cut()
-
-
-@pytest.fixture
 async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     """SQL on the test's database."""
     connection = await connect(fresh_postgres_url)
@@ -69,11 +58,9 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connectio
     await connection.close()
 
 
-async def test_seeding_writes_a_version_only_when_it_differs(
-    store_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_seeding_writes_a_version_only_when_it_differs(store_at: Callable[..., Any]) -> None:
     seen: list[DesiredState] = []
-    store = await store_at(fresh_postgres_url, seen.append)
+    store = await store_at(seen.append)
     assert store.current == DesiredState(version=0)
     assert await seed(store, MODELS, POOLS) == 1
     assert await seed(store, MODELS, POOLS) == 1
@@ -85,10 +72,10 @@ async def test_seeding_writes_a_version_only_when_it_differs(
 
 
 async def test_stopping_does_not_wait_when_something_is_announced_in_the_same_moment(
-    store_at: Callable[..., Any], fresh_postgres_url: str
+    store_at: Callable[..., Any],
 ) -> None:
     for _ in range(5):
-        store = await store_at(fresh_postgres_url)
+        store = await store_at()
         await asyncio.sleep(0)  # it follows now
         store._announced.set()
         async with asyncio.timeout(10):
@@ -96,15 +83,15 @@ async def test_stopping_does_not_wait_when_something_is_announced_in_the_same_mo
 
 
 async def test_gateways_that_start_together_seed_one_version(
-    store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
+    store_at: Callable[..., Any], connection: asyncpg.Connection[Any]
 ) -> None:
-    stores = [await store_at(fresh_postgres_url) for _ in range(4)]
+    stores = [await store_at() for _ in range(4)]
     assert await asyncio.gather(*(seed(store, MODELS, POOLS) for store in stores)) == [1, 1, 1, 1]
     assert await connection.fetchval("SELECT count(*) FROM gateway.desired_states") == 1
 
 
-async def test_writers_at_once_get_numbers_of_their_own(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
-    stores = [await store_at(fresh_postgres_url) for _ in range(3)]
+async def test_writers_at_once_get_numbers_of_their_own(store_at: Callable[..., Any]) -> None:
+    stores = [await store_at() for _ in range(3)]
     puts = (
         put(store, with_replicas(3 * number + each + 1)) for number, store in enumerate(stores) for each in range(3)
     )
@@ -112,13 +99,11 @@ async def test_writers_at_once_get_numbers_of_their_own(store_at: Callable[..., 
     assert sorted(versions) == list(range(1, 10))
 
 
-async def test_a_new_version_is_announced_to_every_gateway(
-    store_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_a_new_version_is_announced_to_every_gateway(store_at: Callable[..., Any]) -> None:
     """Without polling: it is set to an hour."""
     seen: list[int] = []
-    writer = await store_at(fresh_postgres_url)
-    reader = await store_at(fresh_postgres_url, lambda state: seen.append(state.version), poll_s=3_600)
+    writer = await store_at()
+    reader = await store_at(lambda state: seen.append(state.version), poll_s=3_600)
     for count in (1, 2, 3):
         await put(writer, with_replicas(count))
         await eventually(lambda count=count: reader.current.version == count)  # type: ignore[misc]
@@ -129,8 +114,8 @@ async def test_a_new_version_is_announced_to_every_gateway(
 async def test_polling_finds_a_version_whose_announcement_was_lost(
     store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
 ) -> None:
-    writer = await store_at(fresh_postgres_url)
-    reader = await store_at(fresh_postgres_url, poll_s=0.05)
+    writer = await store_at()
+    reader = await store_at(poll_s=0.05)
     owner = await connect(as_owner(fresh_postgres_url))
     await owner.execute("ALTER TABLE gateway.desired_states DISABLE TRIGGER ALL")
     await owner.close()
@@ -138,20 +123,18 @@ async def test_polling_finds_a_version_whose_announcement_was_lost(
     await eventually(lambda: reader.current.version == 1)
 
 
-async def test_a_restarted_gateway_takes_up_the_newest(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
-    first = await store_at(fresh_postgres_url)
+async def test_a_restarted_gateway_takes_up_the_newest(store_at: Callable[..., Any]) -> None:
+    first = await store_at()
     await put(first, STATE)
     await put(first, with_replicas(2))
     await first.stop()
-    second = await store_at(fresh_postgres_url)
+    second = await store_at()
     assert second.current == msgspec.structs.replace(with_replicas(2), version=2)
 
 
-async def test_the_last_known_state_survives_the_database(
-    store_at: Callable[..., Any], wire: Wire, fresh_postgres_url: str
-) -> None:
-    writer = await store_at(fresh_postgres_url)
-    reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
+async def test_the_last_known_state_survives_the_database(store_at: Callable[..., Any], wire: Wire) -> None:
+    writer = await store_at()
+    reader = await store_at(url=wire.url, poll_s=0.05, timeout_s=0.3)
     await put(writer, STATE)
     await eventually(lambda: reader.current.version == 1)
     await wire.cut()
@@ -164,10 +147,10 @@ async def test_the_last_known_state_survives_the_database(
 
 
 async def test_a_database_that_says_nothing_is_named_in_the_log_with_what_happens_next(
-    store_at: Callable[..., Any], wire: Wire, fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
+    store_at: Callable[..., Any], wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await put(await store_at(fresh_postgres_url), STATE)
-    reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
+    await put(await store_at(), STATE)
+    reader = await store_at(url=wire.url, poll_s=0.05, timeout_s=0.3)
     await eventually(lambda: reader.current.version == 1)
     wire.hold()
     said = "stays at version 1: the newest cannot be read (TimeoutError: no answer within 0.3 s); tried again every"
@@ -176,10 +159,8 @@ async def test_a_database_that_says_nothing_is_named_in_the_log_with_what_happen
     await eventually(lambda: not reader._problem)
 
 
-async def test_a_state_that_contradicts_itself_is_not_written(
-    store_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
-    store = await store_at(fresh_postgres_url)
+async def test_a_state_that_contradicts_itself_is_not_written(store_at: Callable[..., Any]) -> None:
+    store = await store_at()
     with pytest.raises(ConfigError, match="no pool named 'chat'"):
         await put(store, DesiredState(version=0, models=MODELS))
     with pytest.raises(ConfigError, match="used twice"):
@@ -188,9 +169,9 @@ async def test_a_state_that_contradicts_itself_is_not_written(
 
 
 async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten(
-    store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
+    store_at: Callable[..., Any], connection: asyncpg.Connection[Any]
 ) -> None:
-    store = await store_at(fresh_postgres_url, poll_s=0.05)
+    store = await store_at(poll_s=0.05)
     await seed(store, MODELS, POOLS)
     await connection.execute(
         "INSERT INTO gateway.desired_states SELECT 2, document || '{\"teleport\": true}' FROM gateway.desired_states"
@@ -204,22 +185,20 @@ async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten(
     assert store.current.version == 1
 
 
-async def test_a_listener_that_fails_does_not_end_the_following(
-    store_at: Callable[..., Any], fresh_postgres_url: str
-) -> None:
+async def test_a_listener_that_fails_does_not_end_the_following(store_at: Callable[..., Any]) -> None:
     def fail(_state: DesiredState) -> None:
         raise RuntimeError("defect")
 
-    writer = await store_at(fresh_postgres_url)
-    reader = await store_at(fresh_postgres_url, fail)
+    writer = await store_at()
+    reader = await store_at(fail)
     for version in (1, 2):
         await put(writer, with_replicas(version))
         await eventually(lambda version=version: reader.current.version == version)  # type: ignore[misc]
 
 
-async def test_stop_leaves_no_task(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
+async def test_stop_leaves_no_task(store_at: Callable[..., Any]) -> None:
     before = asyncio.all_tasks()
-    store = await store_at(fresh_postgres_url)
+    store = await store_at()
     await put(store, STATE)
     async with asyncio.timeout(GUARD_S):
         await store.stop()

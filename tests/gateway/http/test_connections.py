@@ -112,63 +112,6 @@ def test_a_connection_that_serves_a_good_key_never_gives_way() -> None:
     assert [each.ended for each in served] == [None, "gave way", None]
 
 
-def test_an_organization_keeps_a_tenth_of_all_before_its_limits_count_its_requests() -> None:
-    of = table(max_connections=100)
-    bodies = [admitted(of, waiting=Waiting.BODY) for _ in range(60)]
-    for each in bodies:
-        of.keep(each, "o")
-    others = [admitted(of, waiting=Waiting.BODY) for _ in range(40)]
-    of.keep(others[0], "another")
-    for _ in range(89):
-        of.reserved(admitted(of))
-    assert sum(each.ended is None for each in bodies) == 10
-    assert [each.ended is None for each in others] == [True] + [False] * 39
-    reserved = [each for each in bodies if each.ended is None][:4]
-    for each in reserved:
-        of.reserved(each)
-    for each in (*reserved, others[0]):
-        of.answered(each)
-    more = [admitted(of, waiting=Waiting.BODY) for _ in range(5)]
-    for each in more:
-        of.keep(each, "o")
-    admitted(of)
-    assert [each.ended is None for each in more] == [True] * 4 + [False], "the fifth is beyond the share"
-
-
-def test_connections_that_never_ask_push_out_each_other_and_nobody_who_comes_back() -> None:
-    """A stranger's silent connections took the place of customers' idle ones, and held it."""
-    clock = Clock()
-    of = table(clock, max_connections=10)
-    silent = [admitted(of) for _ in range(4)]
-    kept, unread = [admitted(of, waiting=Waiting.IDLE) for _ in range(5)], admitted(of, waiting=Waiting.UNREAD)
-    clock.now_s += LATE_S
-    for expected in (*silent, unread):
-        new = admitted(of)
-        assert expected.ended == "gave way"
-        assert new.ended is None
-    for _ in range(50):
-        clock.now_s += LATE_S
-        admitted(of)
-    assert all(each.ended is None for each in kept)
-
-
-def test_the_network_with_most_gives_way_first_and_the_idle_ones_of_small_ones_stay() -> None:
-    clock = Clock()
-    of = table(clock, max_connections=100)
-    small = [admitted(of, f"office {number}", Waiting.IDLE) for number in range(10)]
-    clock.now_s += 60
-    crowd = [admitted(of, f"stranger {number % 3}", Waiting.BODY) for number in range(90)]
-    behind_proxy = [admitted(of, "") for _ in range(20)]
-    assert [each.ended for each in small] == [None] * 10
-    assert sum(each.ended is not None for each in crowd) == 20
-    for number in range(200):
-        clock.now_s += 0.001
-        admitted(of, f"another {number}")
-    assert all(each.ended for each in small), "of networks with few the oldest goes"
-    assert sum(each.ended is None for each in crowd) <= 3 * FEW
-    assert all(each.ended for each in behind_proxy), "a proxy's are nobody's crowd"
-
-
 def test_few_that_are_turned_away_linger_and_none_for_long() -> None:
     clock = Clock()
     of = table(clock)

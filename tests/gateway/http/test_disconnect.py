@@ -47,13 +47,6 @@ async def served(client: Client, block: Callable[[ClientWatch], Awaitable[None]]
         await block(watch)
 
 
-async def test_leaving_ends_the_block_and_leaves_the_task_whole() -> None:
-    with pytest.raises(ClientGone):
-        await served(leaving_soon(), lambda _: for_ever())
-    assert cancel_requests() == 0
-    await asyncio.sleep(0)
-
-
 async def test_nothing_is_begun_for_a_client_that_had_left_before() -> None:
     client, begun = Client(), []
     client.leave()
@@ -79,7 +72,7 @@ async def test_a_block_that_ends_by_itself_is_not_disturbed_afterwards() -> None
     assert cancel_requests() == 0
 
 
-async def test_cleaning_up_may_wait() -> None:
+async def test_leaving_ends_the_block_and_its_cleaning_up_may_wait_and_time_out() -> None:
     steps = []
 
     async def block(_: ClientWatch) -> None:
@@ -89,10 +82,16 @@ async def test_cleaning_up_may_wait() -> None:
             for step in range(3):
                 await asyncio.sleep(0)
                 steps.append(step)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await for_ever()
+            steps.append(3)
 
     with pytest.raises(ClientGone):
         await served(leaving_soon(), block)
-    assert steps == [0, 1, 2]
+    assert steps == [0, 1, 2, 3]
+    assert cancel_requests() == 0
+    await asyncio.sleep(0)
 
 
 async def test_cutting_is_leaving_and_happens_once() -> None:
@@ -143,15 +142,11 @@ async def test_a_cancellation_from_outside_passes_through_whatever_else_happens(
     assert await task == ends_as
 
 
-async def test_a_timeout_inside_is_a_timeout() -> None:
+async def test_a_timeout_inside_or_outside_is_a_timeout() -> None:
     async with ClientWatch(Client()):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await for_ever()
-    assert cancel_requests() == 0
-
-
-async def test_a_timeout_outside_is_a_timeout() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0), ClientWatch(Client()):
             await for_ever()
@@ -162,25 +157,6 @@ async def test_leaving_while_a_timeout_runs_inside_is_leaving() -> None:
     with pytest.raises(ClientGone):
         async with ClientWatch(leaving_soon()), asyncio.timeout(GUARD_S):
             await for_ever()
-    assert cancel_requests() == 0
-
-
-async def test_a_timeout_of_the_cleaning_up_is_a_timeout() -> None:
-    seen = []
-
-    async def block(_: ClientWatch) -> None:
-        try:
-            await for_ever()
-        finally:
-            try:
-                async with asyncio.timeout(0):
-                    await for_ever()
-            except TimeoutError:
-                seen.append("timeout")
-
-    with pytest.raises(ClientGone):
-        await served(leaving_soon(), block)
-    assert seen == ["timeout"]
     assert cancel_requests() == 0
 
 

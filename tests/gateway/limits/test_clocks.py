@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,27 +24,17 @@ from gateway.limits.plan import DAY_MS, MINUTE_MS, Decision, Plan, Status
 from tests.examples import examples
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.reference import StandIn
-from tests.gateway.limits.store import AnyStore, MakeLimiter
-from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, one_rule
+from tests.gateway.limits.store import AnyStore
+from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, fresh, one_rule
 
 HOUR_MS = 60 * MINUTE_MS
 MONTH_END_MS = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1_000)
-
-
-@pytest.fixture
-def timed(store: AnyStore) -> Iterator[TimedStore]:
-    with store.client() as client:
-        yield TimedStore(client)
 
 
 @pytest.fixture(params=["scripts", "stand-in"])
 def limiter(request: pytest.FixtureRequest, timed: TimedStore) -> TimedStore | StandIn:
     """Whatever counts tokens: the scripts, and what a gateway does without Valkey."""
     return timed if request.param == "scripts" else StandIn(LEASE_MS, TOMB_MS)
-
-
-def fresh(limits: Limits) -> Plan:
-    return one_rule(limits, organization=uuid.uuid4().hex)
 
 
 def use(limiter: Any, now_ms: int, plan: Plan, cost: Cost) -> Decision:
@@ -106,6 +95,13 @@ def test_a_jump_ahead_and_back_begins_no_day_anew(limiter: TimedStore | StandIn,
     ), "what was used of tomorrow is gone tomorrow"
 
 
+def test_a_day_is_known_again_after_as_many_others_as_are_kept(limiter: TimedStore | StandIn) -> None:
+    plan, noon_ms = fresh(Limits(tokens_per_day=1_000)), 20_000 * DAY_MS + DAY_MS // 2
+    for day in range(DAYS_KEPT + 1):
+        assert use(limiter, noon_ms + day * DAY_MS, plan, Cost(0, 900)).status is Status.ADMITTED
+    assert use(limiter, noon_ms, plan, Cost(0, 200)).status is Status.REFUSED
+
+
 def test_what_ran_while_the_clock_was_set_is_charged_to_the_day_of_its_reserve(
     limiter: TimedStore | StandIn,
 ) -> None:
@@ -146,30 +142,24 @@ def test_a_dead_gateway_holds_its_places_no_longer_because_the_clock_was_set_bac
     assert limiter.reserve(now_ms - back_ms, plan, "e", "b", Cost()).status is Status.ADMITTED
 
 
-async def test_a_month_that_the_ledgers_clock_does_not_know_is_not_counted(
-    store: AnyStore, make_limiter: MakeLimiter
-) -> None:
+async def test_a_month_that_the_ledgers_clock_does_not_know_is_not_counted(fleet: Platform) -> None:
     """Valkey's clock a month ahead: a ledger without rows would begin every budget anew."""
-    platform = Platform(make_limiter, store.url)
-    gateway, levels = await platform.gateway(), platform.budget(1_000)
-    platform.ledger.clock_behind_ms = 31 * DAY_MS
+    gateway, levels = await fleet.gateway(), fleet.budget(1_000)
+    fleet.ledger.clock_behind_ms = 31 * DAY_MS
     with pytest.raises(BudgetUnavailable):
-        await platform.reserve(gateway, levels, 100)
-    await gateway.reserve(uuid.uuid4().hex, platform.caller, Tier.CHAT, levels, Cost())  # what is free needs no count
-    platform.ledger.clock_behind_ms = -31 * DAY_MS  # Valkey's clock behind: more is summed up, never less
-    reservation = await platform.reserve(gateway, levels, 100)
-    await platform.finish("a", reservation, 100)
-    assert await platform.left_micro(gateway, levels) == 900
+        await fleet.reserve(gateway, levels, 100)
+    await gateway.reserve(uuid.uuid4().hex, fleet.caller, Tier.CHAT, levels, Cost())  # what is free needs no count
+    fleet.ledger.clock_behind_ms = -31 * DAY_MS  # Valkey's clock behind: more is summed up, never less
+    reservation = await fleet.reserve(gateway, levels, 100)
+    await fleet.finish("a", reservation, 100)
+    assert await fleet.left_micro(gateway, levels) == 900
 
 
-async def test_a_month_that_begins_a_moment_later_by_the_ledgers_clock_is_waited_for(
-    store: AnyStore, make_limiter: MakeLimiter
-) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway, levels = await platform.gateway(), platform.budget(1_000)
-    now_ms = await platform.ledger.now_ms()
-    platform.ledger.clock_behind_ms = now_ms - _first_ms(now_ms) + 300
-    assert await platform.reserve(gateway, levels, 100)
+async def test_a_month_that_begins_a_moment_later_by_the_ledgers_clock_is_waited_for(fleet: Platform) -> None:
+    gateway, levels = await fleet.gateway(), fleet.budget(1_000)
+    now_ms = await fleet.ledger.now_ms()
+    fleet.ledger.clock_behind_ms = now_ms - _first_ms(now_ms) + 300
+    assert await fleet.reserve(gateway, levels, 100)
 
 
 class Jumps(RuleBasedStateMachine):

@@ -36,16 +36,15 @@ LIMITS = {Counter.REQUESTS: 1, Counter.CONCURRENCY: 1, Counter.INPUT_TOKENS: 50,
 
 @pytest.mark.parametrize(("level", "tier", "counter"), EVERY)
 async def test_the_refusal_says_which_rule_and_when_it_frees(
-    store: AnyStore, make_limiter: MakeLimiter, level: Level, tier: Tier | None, counter: Counter
+    fleet: Platform, level: Level, tier: Tier | None, counter: Counter
 ) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway = await platform.gateway()
+    gateway = await fleet.gateway()
     limit = LIMITS.get(counter, 100)
     others = [(each, None, WIDE) for each in Level if each is not level]
-    levels = platform.levels((level, tier, Limits(**{counter.value: limit})), *others)
+    levels = fleet.levels((level, tier, Limits(**{counter.value: limit})), *others)
 
     async def ask(asked_tier: Tier = Tier.CHAT) -> None:
-        await gateway.reserve(uuid.uuid4().hex, platform.caller, asked_tier, levels, COST)
+        await gateway.reserve(uuid.uuid4().hex, fleet.caller, asked_tier, levels, COST)
 
     await ask()
     with pytest.raises((LimitReached, BudgetReached)) as caught:
@@ -53,7 +52,7 @@ async def test_the_refusal_says_which_rule_and_when_it_frees(
     error = caught.value
     assert isinstance(error, LimitReached | BudgetReached)
     detail = error.limit
-    subject = getattr(platform.caller, f"{level.value}_id")
+    subject = getattr(fleet.caller, f"{level.value}_id")
     assert (detail.level, detail.subject_id, detail.tier) == (level, subject, tier.value if tier else None)
     assert (detail.counter, detail.limit) == (counter, limit)
     needed = {Counter.REQUESTS: 1, Counter.CONCURRENCY: 1, Counter.INPUT_TOKENS: 30, Counter.OUTPUT_TOKENS: 30}
@@ -67,6 +66,8 @@ async def test_the_refusal_says_which_rule_and_when_it_frees(
         assert missing * 60_000 / limit - 5_000 < error.wait_ms <= missing * 60_000 / limit
     assert detail.frees_in_ms == error.wait_ms
     assert level.value in error.message
+    if counter not in (Counter.CONCURRENCY, Counter.MONEY):
+        assert f"{limit} {counter.value.replace('_', ' ')}" in error.message
     assert ("in tier chat" in error.message) == (tier is not None)
     body = msgspec.json.decode(body_of(error))["error"]
     assert body["limit"] == msgspec.to_builtins(detail)
@@ -82,17 +83,16 @@ async def test_the_refusal_says_which_rule_and_when_it_frees(
         await ask(Tier.AUTOCOMPLETE)  # another tier, another limit
 
 
-async def test_the_strictest_level_is_the_one_that_is_named(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway = await platform.gateway()
-    levels = platform.levels(
+async def test_the_strictest_level_is_the_one_that_is_named(fleet: Platform) -> None:
+    gateway = await fleet.gateway()
+    levels = fleet.levels(
         (Level.ORGANIZATION, None, Limits(tokens_per_minute=6_000)),
         (Level.PROJECT, None, Limits(tokens_per_minute=600)),
         (Level.KEY, None, Limits(requests_per_minute=60)),
     )
-    await platform.reserve(gateway, levels, 0, tokens=600)
+    await fleet.reserve(gateway, levels, 0, tokens=600)
     with pytest.raises(LimitReached) as caught:
-        await platform.reserve(gateway, levels, 0, tokens=100)
+        await fleet.reserve(gateway, levels, 0, tokens=100)
     assert caught.value.limit.level == "project"
     headers = dict(rate_headers(caught.value.state))
     assert headers[b"x-ratelimit-limit-tokens"] == b"600"
@@ -100,18 +100,17 @@ async def test_the_strictest_level_is_the_one_that_is_named(store: AnyStore, mak
     assert headers[b"x-ratelimit-limit-requests"] == b"60"
 
 
-async def test_one_rule_refusing_takes_nothing_from_the_others(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway = await platform.gateway()
-    levels = platform.levels(
+async def test_one_rule_refusing_takes_nothing_from_the_others(fleet: Platform) -> None:
+    gateway = await fleet.gateway()
+    levels = fleet.levels(
         (Level.ORGANIZATION, None, Limits(tokens_per_day=1_000, money_micro_per_month=1_000)),
         (Level.KEY, None, Limits(max_concurrency=1, requests_per_minute=100)),
     )
-    first = await platform.reserve(gateway, levels, 10, tokens=10)
+    first = await fleet.reserve(gateway, levels, 10, tokens=10)
     for _ in range(20):
         with pytest.raises(LimitReached):
-            await platform.reserve(gateway, levels, 10, tokens=10)
-    await platform.finish("a", first, 10, tokens=10)
+            await fleet.reserve(gateway, levels, 10, tokens=10)
+    await fleet.finish("a", first, 10, tokens=10)
     left = await gateway.left(levels, Tier.CHAT)
     assert left[5:7] == (990, 990)
     assert left[7] // 60_000 >= 99  # requests: only the one that ran was taken
@@ -153,7 +152,7 @@ async def test_larger_than_a_limit_of_any_level_names_it_and_asks_nobody(
     detail = caught.value.limit
     assert detail is not None
     assert (detail.level, detail.counter, detail.requested) == ("organization", "output_tokens_per_minute", 11)
-    assert detail.frees_in_ms is None
+    assert detail.frees_in_ms is caught.value.retry_after_s is None
     assert (b"x-should-retry", b"false") in headers_of(caught.value)
 
 

@@ -14,7 +14,7 @@ from gateway.limits.cost import Cost
 from gateway.limits.levels import Limits
 from gateway.limits.plan import Counter
 from gateway.limits.refusal import LimitReached
-from tests.gateway.limits.store import AnyStore, MakeLimiter, MeasuredLimiter, Store, lapse, left
+from tests.gateway.limits.store import AnyStore, MakeLimiter, MeasuredLimiter, Store, left
 from tests.waiting import eventually
 
 
@@ -175,19 +175,6 @@ async def test_heartbeat_extends_the_lease(store: AnyStore, make_limiter: MakeLi
     with store.client() as client:
         (first_ms,) = client.hvals(f"slipstream:{{org-{key}}}:epochs")
         await eventually(lambda: client.hvals(f"slipstream:{{org-{key}}}:epochs") > [first_ms])
-
-
-async def test_a_stopped_gateways_places_lapse(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    dead, alive = await make_limiter(store.url), await make_limiter(store.url)
-    key, limits = new_id(), Limits(max_concurrency=1)
-    await dead.take(new_id(), key, limits, 1)
-    await dead.stop()  # without having settled
-    with pytest.raises(LimitReached) as refused:
-        await alive.take(new_id(), key, limits, 1)
-    assert refused.value.limit.counter == Counter.CONCURRENCY
-    with store.client() as client:
-        lapse(client, f"org-{key}")
-    await alive.take(new_id(), key, limits, 1)
 
 
 async def test_places_taken_locally_are_announced_when_valkey_is_back(

@@ -19,27 +19,23 @@ from tests.gateway.limits.store import AnyStore, MakeLimiter, Store, lapse
 from tests.waiting import eventually
 
 
-async def test_200_way_race_on_a_budget_for_one_request_has_one_winner(
-    store: AnyStore, make_limiter: MakeLimiter
-) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateways = [await platform.gateway(name) for name in "abc"]
-    levels = platform.budget(1_000)
+async def test_200_way_race_on_a_budget_for_one_request_has_one_winner(fleet: Platform) -> None:
+    gateways = [await fleet.gateway(name) for name in "abc"]
+    levels = fleet.budget(1_000)
     results = await asyncio.gather(
-        *(platform.reserve(gateways[number % 3], levels, 1_000) for number in range(200)), return_exceptions=True
+        *(fleet.reserve(gateways[number % 3], levels, 1_000) for number in range(200)), return_exceptions=True
     )
     assert sum(isinstance(result, Reservation) for result in results) == 1
     assert sum(isinstance(result, BudgetReached) for result in results) == 199
 
 
-async def test_a_new_budget_begins_with_what_the_ledger_says(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway = await platform.gateway()
+async def test_a_new_budget_begins_with_what_the_ledger_says(fleet: Platform) -> None:
+    gateway = await fleet.gateway()
     for tier, micro in ((Tier.CHAT, 300), (Tier.AUTOCOMPLETE, 50)):
-        platform.ledger.close("a", Reservation(uuid.uuid4().hex, platform.caller, tier, Cost()), micro)
-    whole = platform.budget(1_000, Level.PROJECT)
+        fleet.ledger.close("a", Reservation(uuid.uuid4().hex, fleet.caller, tier, Cost()), micro)
+    whole = fleet.budget(1_000, Level.PROJECT)
     with pytest.raises(BudgetReached) as caught:
-        await platform.reserve(gateway, whole, 651)
+        await fleet.reserve(gateway, whole, 651)
     refused = caught.value
     assert (refused.code, refused.limit.level, refused.limit.counter) == (
         "insufficient_quota",
@@ -47,40 +43,38 @@ async def test_a_new_budget_begins_with_what_the_ledger_says(store: AnyStore, ma
         "money_micro_per_month",
     )
     assert (refused.limit.remaining, refused.limit.requested, refused.limit.limit) == (650, 651, 1_000)
-    assert refused.limit.subject_id == platform.caller.project_id
-    await platform.reserve(gateway, whole, 650)
-    one_tier = platform.levels((Level.PROJECT, Tier.CHAT, Limits(money_micro_per_month=1_000)))
-    await platform.reserve(gateway, one_tier, 0)
+    assert refused.limit.subject_id == fleet.caller.project_id
+    await fleet.reserve(gateway, whole, 650)
+    one_tier = fleet.levels((Level.PROJECT, Tier.CHAT, Limits(money_micro_per_month=1_000)))
+    await fleet.reserve(gateway, one_tier, 0)
     with pytest.raises(BudgetReached) as caught:
-        await platform.reserve(gateway, one_tier, 701)
+        await fleet.reserve(gateway, one_tier, 701)
     assert caught.value.limit.remaining == 700 - 650  # what is open counts from the day the budget is made
     assert caught.value.limit.tier == "chat"
 
 
-async def test_only_what_is_free_passes_a_budget_of_nothing(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway = await platform.gateway()
-    await platform.reserve(gateway, platform.budget(0), 0)
+async def test_only_what_is_free_passes_a_budget_of_nothing(fleet: Platform) -> None:
+    gateway = await fleet.gateway()
+    await fleet.reserve(gateway, fleet.budget(0), 0)
     with pytest.raises(InsufficientQuota, match=r"is 0 USD a month .*no request with a price is served") as caught:
-        await platform.reserve(gateway, platform.budget(0), 1)
+        await fleet.reserve(gateway, fleet.budget(0), 1)
     assert caught.value.limit is not None
     assert (caught.value.limit.counter, caught.value.limit.frees_in_ms) == ("money_micro_per_month", None)
     assert headers_of(caught.value) == [(b"x-should-retry", b"false")]
     with pytest.raises(RequestTooExpensive):
-        await platform.reserve(gateway, platform.budget(1), 2)
+        await fleet.reserve(gateway, fleet.budget(1), 2)
 
 
-async def test_waiting_for_the_running_or_for_the_month(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway = await platform.gateway()
-    levels = platform.budget(100)
-    running = await platform.reserve(gateway, levels, 100)
+async def test_waiting_for_the_running_or_for_the_month(fleet: Platform) -> None:
+    gateway = await fleet.gateway()
+    levels = fleet.budget(100)
+    running = await fleet.reserve(gateway, levels, 100)
     with pytest.raises(BudgetReached) as caught:
-        await platform.reserve(gateway, levels, 10)
+        await fleet.reserve(gateway, levels, 10)
     assert caught.value.wait_ms == 1_000  # it may be given back any moment
-    await platform.finish("a", running, 95)
+    await fleet.finish("a", running, 95)
     with pytest.raises(BudgetReached) as caught:
-        await platform.reserve(gateway, levels, 10)
+        await fleet.reserve(gateway, levels, 10)
     assert caught.value.wait_ms > 1_000  # until the month is over
     assert caught.value.limit.frees_at is not None
     assert caught.value.limit.frees_at[8:] == "01T00:00:00Z"
@@ -90,57 +84,50 @@ async def test_waiting_for_the_running_or_for_the_month(store: AnyStore, make_li
         "possible output). "
         f"Try again after {caught.value.limit.frees_at}."
     )
-    await platform.reserve(gateway, levels, 5)
+    await fleet.reserve(gateway, levels, 5)
 
 
-async def test_requests_that_run_when_a_budget_is_made_count_in_it(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateways = [await platform.gateway(name) for name in "ab"]
-    before = platform.levels((Level.KEY, None, Limits(max_concurrency=10)))
-    elder = await platform.reserve(gateways[1], before, 400)
-    after = platform.levels(
+async def test_requests_that_run_when_a_budget_is_made_count_in_it(fleet: Platform) -> None:
+    gateways = [await fleet.gateway(name) for name in "ab"]
+    before = fleet.levels((Level.KEY, None, Limits(max_concurrency=10)))
+    elder = await fleet.reserve(gateways[1], before, 400)
+    after = fleet.levels(
         (Level.KEY, None, Limits(max_concurrency=10)), (Level.ORGANIZATION, None, Limits(money_micro_per_month=1_000))
     )
     with pytest.raises(BudgetReached):
-        await platform.reserve(gateways[0], after, 601)
-    await platform.reserve(gateways[0], after, 600)
-    await platform.finish("b", elder, 150)
-    await platform.reserve(gateways[0], after, 250)
-    assert await platform.left_micro(gateways[0], after) == 0
+        await fleet.reserve(gateways[0], after, 601)
+    await fleet.reserve(gateways[0], after, 600)
+    await fleet.finish("b", elder, 150)
+    await fleet.reserve(gateways[0], after, 250)
+    assert await fleet.left_micro(gateways[0], after) == 0
 
 
-async def test_an_unlimited_request_counts_in_a_budget_that_is_made_meanwhile(
-    store: AnyStore, make_limiter: MakeLimiter
-) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateways = [await platform.gateway(name) for name in "ab"]
-    elders = [await platform.reserve(gateway, Levels(), 400) for gateway in gateways]
-    budget = platform.budget(1_000)
+async def test_an_unlimited_request_counts_in_a_budget_that_is_made_meanwhile(fleet: Platform) -> None:
+    gateways = [await fleet.gateway(name) for name in "ab"]
+    elders = [await fleet.reserve(gateway, Levels(), 400) for gateway in gateways]
+    budget = fleet.budget(1_000)
     with pytest.raises(BudgetReached):
-        await platform.reserve(gateways[0], budget, 201)
-    await platform.reserve(gateways[0], budget, 200)
+        await fleet.reserve(gateways[0], budget, 201)
+    await fleet.reserve(gateways[0], budget, 200)
     for name, elder in zip("ab", elders, strict=True):
-        await platform.finish(name, elder, 100)
-    assert await platform.left_micro(gateways[0], budget) == 1_000 - 200 - platform.ledger.total_micro
+        await fleet.finish(name, elder, 100)
+    assert await fleet.left_micro(gateways[0], budget) == 1_000 - 200 - fleet.ledger.total_micro
     assert all(not gateway._open.unlimited for gateway in gateways)
 
 
 @pytest.mark.parametrize("before", [Limits(), Limits(max_concurrency=10)], ids=["unlimited", "limited"])
-async def test_a_request_at_a_gateway_without_the_new_budget_counts_in_it(
-    store: AnyStore, make_limiter: MakeLimiter, before: Limits
-) -> None:
-    platform = Platform(make_limiter, store.url)
-    knows, late = [await platform.gateway(name) for name in "ab"]
-    budget = platform.levels((Level.KEY, None, before), (Level.ORGANIZATION, None, Limits(money_micro_per_month=1_000)))
-    await platform.reserve(knows, budget, 300)  # has it counted
-    one, other = [await platform.reserve(late, platform.levels((Level.KEY, None, before)), 900) for _ in range(2)]
-    await platform.finish("b", one, 250)
-    assert platform.ledger.total_micro == 250
-    assert await platform.left_micro(knows, platform.budget(1_000)) == 1_000 - 300 - 250 - 900
+async def test_a_request_at_a_gateway_without_the_new_budget_counts_in_it(fleet: Platform, before: Limits) -> None:
+    knows, late = [await fleet.gateway(name) for name in "ab"]
+    budget = fleet.levels((Level.KEY, None, before), (Level.ORGANIZATION, None, Limits(money_micro_per_month=1_000)))
+    await fleet.reserve(knows, budget, 300)  # has it counted
+    one, other = [await fleet.reserve(late, fleet.levels((Level.KEY, None, before)), 900) for _ in range(2)]
+    await fleet.finish("b", one, 250)
+    assert fleet.ledger.total_micro == 250
+    assert await fleet.left_micro(knows, fleet.budget(1_000)) == 1_000 - 300 - 250 - 900
     await late.settle(other, Cost())
-    assert await platform.left_micro(knows, platform.budget(1_000)) == 1_000 - 300 - 250
+    assert await fleet.left_micro(knows, fleet.budget(1_000)) == 1_000 - 300 - 250
     late._open.fresh.clear()  # as once the change is known everywhere
-    unknown = await platform.reserve(late, platform.levels((Level.KEY, None, before)), 1)
+    unknown = await fleet.reserve(late, fleet.levels((Level.KEY, None, before)), 1)
     assert unknown.calls is None or len(unknown.calls.plan.rules) == 1
 
 
@@ -227,43 +214,39 @@ async def test_a_gateway_that_never_answers_is_left_out_loudly(store: AnyStore, 
     assert gateway.metric("seeded_total", heard="without") == 1
 
 
-async def test_a_dead_gateways_rates_and_places_lapse_and_its_money_stays(
-    store: AnyStore, make_limiter: MakeLimiter
-) -> None:
-    platform = Platform(make_limiter, store.url)
-    dead, alive = await platform.gateway("a"), await platform.gateway("b")
-    levels = platform.levels(
+async def test_a_dead_gateways_rates_and_places_lapse_and_its_money_stays(store: AnyStore, fleet: Platform) -> None:
+    dead, alive = await fleet.gateway("a"), await fleet.gateway("b")
+    levels = fleet.levels(
         (Level.ORGANIZATION, None, Limits(money_micro_per_month=1_000, max_concurrency=2, tokens_per_day=100)),
     )
-    finished, running = [await platform.reserve(dead, levels, 300, tokens=50) for _ in range(2)]
+    finished, running = [await fleet.reserve(dead, levels, 300, tokens=50) for _ in range(2)]
     await die(dead)
     with pytest.raises(LimitReached):
-        await platform.reserve(alive, levels, 0, tokens=100)
+        await fleet.reserve(alive, levels, 0, tokens=100)
     with store.client() as client:
-        lapse(client, platform.caller.organization_id, "a")
-    probe = await platform.reserve(alive, levels, 0, tokens=100)
+        lapse(client, fleet.caller.organization_id, "a")
+    probe = await fleet.reserve(alive, levels, 0, tokens=100)
     await alive.settle(probe, Cost())
-    assert await platform.left_micro(alive, levels) == 400  # two times 300 are still held
+    assert await fleet.left_micro(alive, levels) == 400  # two times 300 are still held
     # its journal knows one of them; the other never ran
-    platform.ledger.close("a", finished, 120)
-    again = await platform.gateway("a")
+    fleet.ledger.close("a", finished, 120)
+    again = await fleet.gateway("a")
     await eventually(lambda: again.metric("retired_total") == 2)
     await again.reconciled("a")
     assert again.metric("retired_total") == 2
-    await platform.reserve(alive, levels, 1)
-    assert await platform.left_micro(alive, levels) == 1_000 - 120 - 1
-    assert running.id not in platform.ledger.rows
+    await fleet.reserve(alive, levels, 1)
+    assert await fleet.left_micro(alive, levels) == 1_000 - 120 - 1
+    assert running.id not in fleet.ledger.rows
 
 
-async def test_an_adopted_journal_frees_its_gateways_money(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    dead, adopter = await platform.gateway("a"), await platform.gateway("b")
-    levels = platform.budget(1_000)
-    await platform.reserve(dead, levels, 700)
+async def test_an_adopted_journal_frees_its_gateways_money(fleet: Platform) -> None:
+    dead, adopter = await fleet.gateway("a"), await fleet.gateway("b")
+    levels = fleet.budget(1_000)
+    await fleet.reserve(dead, levels, 700)
     await die(dead)
     await adopter.adopted("a")
-    await platform.reserve(adopter, levels, 1_000)
-    assert set(platform.ledger.joined) == {"b"}
+    await fleet.reserve(adopter, levels, 1_000)
+    assert set(fleet.ledger.joined) == {"b"}
 
 
 async def test_without_valkey_no_more_is_spent_than_the_local_share(
@@ -309,39 +292,35 @@ async def test_without_valkey_and_without_a_share_only_what_is_free_passes(
         await platform.reserve(gateway, platform.budget(1_000), 1)
 
 
-async def test_each_threshold_is_reported_once_a_month_by_whichever_gateway_reaches_it(
-    store: AnyStore, make_limiter: MakeLimiter
-) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateways = [await platform.gateway(name) for name in "ab"]
-    levels = platform.budget(1_000)
-    reported = platform.ledger.crossings
+async def test_each_threshold_is_reported_once_a_month_by_whichever_gateway_reaches_it(fleet: Platform) -> None:
+    gateways = [await fleet.gateway(name) for name in "ab"]
+    levels = fleet.budget(1_000)
+    reported = fleet.ledger.crossings
 
     async def spend(number: int, micro: int) -> None:
         name = "ab"[number % 2]
-        await platform.finish(name, await platform.reserve(gateways[number % 2], levels, micro), micro)
+        await fleet.finish(name, await fleet.reserve(gateways[number % 2], levels, micro), micro)
 
     await spend(0, 499)
     assert reported == []
-    platform.ledger.away = True  # it cannot be recorded: the next settlement says it again
+    fleet.ledger.away = True  # it cannot be recorded: the next settlement says it again
     await spend(1, 1)
-    platform.ledger.away = False
+    fleet.ledger.away = False
     await spend(0, 10)
     await eventually(lambda: [each.percent for each in reported] == [50])
     await asyncio.gather(*(spend(number, 29) for number in range(10)))
     await eventually(lambda: [each.percent for each in reported] == [50, 80])
     await spend(0, 200)
     await eventually(lambda: [each.percent for each in reported] == [50, 80, 100])
-    assert {each.organization_id for each in reported} == {platform.caller.organization_id}
+    assert {each.organization_id for each in reported} == {fleet.caller.organization_id}
 
 
-async def test_a_raised_budget_warns_again_at_any_gateway(store: AnyStore, make_limiter: MakeLimiter) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateways = {name: await platform.gateway(name) for name in "ab"}
-    reported = platform.ledger.crossings
+async def test_a_raised_budget_warns_again_at_any_gateway(fleet: Platform) -> None:
+    gateways = {name: await fleet.gateway(name) for name in "ab"}
+    reported = fleet.ledger.crossings
 
     async def spend(name: str, budget: int, micro: int) -> list[tuple[int, int]]:
-        await platform.finish(name, await platform.reserve(gateways[name], platform.budget(budget), micro), micro)
+        await fleet.finish(name, await fleet.reserve(gateways[name], fleet.budget(budget), micro), micro)
         return [(each.percent, each.limit_micro) for each in reported]
 
     await spend("a", 1_000, 1_000)
@@ -352,27 +331,24 @@ async def test_a_raised_budget_warns_again_at_any_gateway(store: AnyStore, make_
     assert await spend("b", 2_000, 100) == [(50, 1_000), (80, 1_000), (100, 1_000), (80, 2_000)]
 
 
-async def test_the_first_refusal_for_money_is_told_and_one_that_running_requests_cause_is_not(
-    store: AnyStore, make_limiter: MakeLimiter
-) -> None:
-    platform = Platform(make_limiter, store.url)
-    gateway = await platform.gateway("a")
-    levels = platform.budget(400)
-    reported = platform.ledger.crossings
-    running = await platform.reserve(gateway, levels, 390)
+async def test_the_first_refusal_for_money_is_told_and_one_that_running_requests_cause_is_not(fleet: Platform) -> None:
+    gateway = await fleet.gateway("a")
+    levels = fleet.budget(400)
+    reported = fleet.ledger.crossings
+    running = await fleet.reserve(gateway, levels, 390)
     with pytest.raises(BudgetReached):  # it may be back in a moment
-        await platform.reserve(gateway, levels, 20)
-    await platform.finish("a", running, 190)
-    platform.ledger.away = True  # it cannot be recorded: the next refusal says it again
+        await fleet.reserve(gateway, levels, 20)
+    await fleet.finish("a", running, 190)
+    fleet.ledger.away = True  # it cannot be recorded: the next refusal says it again
     for _ in range(3):
         with pytest.raises(BudgetReached):
-            await platform.reserve(gateway, levels, 300)
-        platform.ledger.away = False
+            await fleet.reserve(gateway, levels, 300)
+        fleet.ledger.away = False
         await asyncio.sleep(0)  # lets the failed record end
     await eventually(lambda: len(reported) == 1)
     (told,) = reported
     assert (told.refused, told.percent, told.spent_micro, told.limit_micro) == (True, 47, 190, 400)
-    await platform.finish("a", await platform.reserve(gateway, levels, 20), 20)  # thresholds are told as ever
+    await fleet.finish("a", await fleet.reserve(gateway, levels, 20), 20)  # thresholds are told as ever
     await eventually(lambda: [each.percent for each in reported] == [47, 50])
 
 
@@ -410,17 +386,16 @@ async def test_a_store_that_restarts_from_older_data_is_counted_anew_and_nothing
 
 
 async def test_a_gateway_that_the_others_do_not_know_of_spends_nobodys_money(
-    store: AnyStore, make_limiter: MakeLimiter
+    store: AnyStore, make_limiter: MakeLimiter, fleet: Platform
 ) -> None:
-    platform = Platform(make_limiter, store.url)
-    first = await platform.gateway("a")
-    levels = platform.budget(1_000)
-    await platform.reserve(first, levels, 1)  # the budget is counted
-    platform.ledger.away = True
+    first = await fleet.gateway("a")
+    levels = fleet.budget(1_000)
+    await fleet.reserve(first, levels, 1)  # the budget is counted
+    fleet.ledger.away = True
     unknown = await make_limiter(
-        store.url, instance="b", spending=platform.ledger, drain=lambda timeout_s: platform.ledger.ship("b")
+        store.url, instance="b", spending=fleet.ledger, drain=lambda timeout_s: fleet.ledger.ship("b")
     )
     with pytest.raises(BudgetUnavailable):
-        await platform.reserve(unknown, levels, 1)
-    await platform.reserve(unknown, levels, 0)
-    platform.ledger.away = False
+        await fleet.reserve(unknown, levels, 1)
+    await fleet.reserve(unknown, levels, 0)
+    fleet.ledger.away = False

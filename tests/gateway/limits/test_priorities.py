@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.generation import BACKGROUND_PRIORITY, Tier
-from contracts.service_class import ServiceClass, class_name, lowest, yields
+from contracts.service_class import ServiceClass, class_name, yields
 from gateway.limits.levels import Level
 from gateway.limits.priorities import Priorities, Priority, PriorityRule, resolved
 
@@ -21,25 +20,6 @@ def rule(level: Level, service_class: ServiceClass | None = None, share: int | N
 def test_where_nothing_is_said_a_key_is_standard_with_the_usual_shares() -> None:
     assert Priorities.of([]) == Priorities()
     assert Priorities().for_tier(Tier.CHAT) == Priority(STANDARD, 100, 100)
-
-
-@pytest.mark.parametrize(
-    ("rules", "expected"),
-    [
-        ([rule(Level.ORGANIZATION, INTERACTIVE)], INTERACTIVE),
-        ([rule(Level.ORGANIZATION, INTERACTIVE), rule(Level.PROJECT, OFFLINE)], OFFLINE),
-        ([rule(Level.PROJECT, INTERACTIVE)], STANDARD),
-        ([rule(Level.PROJECT, OFFLINE), rule(Level.KEY, STANDARD)], OFFLINE),
-        ([rule(Level.ORGANIZATION, INTERACTIVE), rule(Level.ORGANIZATION, OFFLINE, tier=Tier.CHAT)], OFFLINE),
-        ([rule(Level.PROJECT, OFFLINE), rule(Level.PROJECT, STANDARD, tier=Tier.CHAT)], STANDARD),
-        ([rule(Level.PROJECT, OFFLINE), rule(Level.PROJECT, share=7, tier=Tier.CHAT)], OFFLINE),
-        ([rule(Level.KEY, OFFLINE, tier=Tier.AUTOCOMPLETE)], STANDARD),
-    ],
-)
-def test_the_lowest_level_wins_and_of_a_level_the_tiers_own_rule(
-    rules: list[PriorityRule], expected: ServiceClass
-) -> None:
-    assert Priorities.of(rules).for_tier(Tier.CHAT).service_class is expected
 
 
 def plainly(rules: list[PriorityRule], tier: Tier) -> Priority:
@@ -75,13 +55,6 @@ RULES = st.lists(
 @given(rules=RULES, tier=st.sampled_from(Tier))
 def test_any_rules_come_to_what_the_reference_reads(rules: list[PriorityRule], tier: Tier) -> None:
     assert resolved(rules, tier) == Priorities.of(rules).for_tier(tier) == plainly(rules, tier)
-
-
-@given(rules=RULES, tier=st.sampled_from(Tier))
-def test_nothing_below_an_organization_raises_its_class(rules: list[PriorityRule], tier: Tier) -> None:
-    allowed = resolved([one for one in rules if one.level is Level.ORGANIZATION], tier).service_class
-    got = resolved(rules, tier).service_class
-    assert lowest((got, allowed)) is got
 
 
 def test_only_offline_and_the_deployments_own_work_yield() -> None:

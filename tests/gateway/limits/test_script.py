@@ -22,24 +22,14 @@ from gateway.limits.script import Calls, Script
 from tests.deployment import free_port
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.reference import StandIn
-from tests.gateway.limits.store import AnyStore, MakeLimiter
-from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, one_rule, words
+from tests.gateway.limits.store import MakeLimiter
+from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, fresh, one_rule, words
 from tests.waiting import eventually_blocking
 
 NOW_MS = 1_700_000_000_000
 
 
-def fresh(limits: Limits) -> Plan:
-    return one_rule(limits, organization=uuid.uuid4().hex)
-
-
-@pytest.fixture
-def timed(store: AnyStore) -> Iterator[TimedStore]:
-    with store.client() as client:
-        yield TimedStore(client)
-
-
-@pytest.mark.parametrize("limit", [1, 7, 1_000_003, 10**9])
+@pytest.mark.parametrize("limit", [7, 10**9])
 def test_ten_thousand_touches_drift_by_nothing(limit: int) -> None:
     """Touching a bucket every 6 ms or once after 60 s refills exactly the same."""
     plan = fresh(Limits(tokens_per_minute=limit))
@@ -121,13 +111,6 @@ def test_a_lowered_rate_frees_within_a_minute_however_much_of_the_larger_one_was
     timed.settle(NOW_MS + 30_000, wide, "running", 1, Cost(0, 900_000))  # it began under the larger limit
     assert timed.look(NOW_MS + 30_000, narrow, "e")[3] == 30_000 * 1_000
     assert timed.reserve(NOW_MS + 60_000, narrow, "e", "next", Cost(0, 1_000)).status is Status.ADMITTED
-
-
-def test_use_beyond_an_unchanged_limit_stays_owed(timed: TimedStore) -> None:
-    plan = fresh(Limits(tokens_per_minute=600))
-    timed.reserve(NOW_MS, plan, "e", "a", Cost(0, 100))
-    timed.settle(NOW_MS, plan, "a", 1, Cost(0, 1_800))
-    assert timed.reserve(NOW_MS, plan, "e", "b", Cost(0, 600)).wait_ms == 180_000
 
 
 def test_a_raised_rate_is_there_at_once(timed: TimedStore) -> None:
@@ -230,7 +213,7 @@ def test_what_runs_over_midnight_belongs_to_the_day_and_month_it_came_in(timed: 
     assert timed.look(midnight_ms, plan, "e")[5:] == (100, 100)
 
 
-@pytest.mark.parametrize("years", [0, 1, 2, 73, 74, 173, 374])
+@pytest.mark.parametrize("years", [0, 2, 74, 374])
 def test_every_month_begins_when_the_calendar_says(timed: TimedStore, years: int) -> None:
     plan = fresh(Limits(money_micro_per_month=1))
     for month in range(1, 13):

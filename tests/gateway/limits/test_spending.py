@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,12 +20,6 @@ from gateway.limits.store import levels_of_all
 NOW_S = 1_795_000_000.0
 MONTH_MS = 1_793_491_200_000  # 2026-11-01
 ORGANIZATION, PROJECT, OTHER_PROJECT, KEY = (str(uuid4()) for _ in range(4))
-
-
-@pytest.fixture
-async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    async with asyncpg.create_pool(fresh_postgres_url, min_size=1, max_size=2) as pool:
-        yield pool
 
 
 async def bill(

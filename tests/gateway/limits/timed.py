@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,3 +109,8 @@ def one_rule(limits: Limits, organization: str = "o", level: Level = Level.KEY) 
     plan = plan_of("t", Levels.of(organization, [Rule(level, "s", None, limits)]), Tier.CHAT)
     assert plan is not None
     return plan
+
+
+def fresh(limits: Limits) -> Plan:
+    """The same for an organization of its own."""
+    return one_rule(limits, organization=uuid.uuid4().hex)

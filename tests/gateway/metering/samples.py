@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -82,6 +84,24 @@ async def start(
     journal = Journal(path, config or quick(), MeteringMetrics(registry or CollectorRegistry()), disk)
     await journal.start()
     return journal
+
+
+@contextlib.asynccontextmanager
+async def journal_in(path: Path, config: MeteringConfig | None = None, **parts: Any) -> AsyncIterator[Journal]:
+    """A journal that is stopped at the end; parts: of `start`."""
+    journal = await start(path, config, **parts)
+    try:
+        yield journal
+    finally:
+        await journal.stop()
+
+
+async def ended(journal: Journal) -> Opened:
+    """A fresh attempt from its opening to its durable end."""
+    record = opened()
+    journal.opened(record)
+    await journal.closed(closed(record))
+    return record
 
 
 def quick(**changes: float) -> MeteringConfig:

@@ -10,24 +10,26 @@ from contracts.usage import Finish, Outcome, Usage
 from gateway.metering.journal.orphan_journals import OrphanJournals
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
-from tests.gateway.metering.samples import MemoryLedger, closed, opened, placed, quick, start, value
+from tests.gateway.metering.samples import MemoryLedger, ended, opened, placed, quick, start, value
 
 
 async def _ask(url: str, driver: str, request_id: str, attempt: int) -> Usage | None:
     return Usage(completion_tokens=9)
 
 
-def _adoption(own: Path, ledger: MemoryLedger, registry: CollectorRegistry) -> OrphanJournals:
-    return OrphanJournals(own, _ask, cast(Ledger, ledger), quick(resolve_timeout_s=60), MeteringMetrics(registry))
+def _adoption(
+    own: Path, ledger: MemoryLedger, registry: CollectorRegistry | None = None, drain_timeout_s: float = 10.0
+) -> OrphanJournals:
+    shown = MeteringMetrics(registry or CollectorRegistry())
+    config = quick(resolve_timeout_s=60)
+    return OrphanJournals(own, _ask, cast(Ledger, ledger), config, shown, drain_timeout_s=drain_timeout_s)
 
 
 async def test_a_vanished_neighbour_is_resolved_shipped_and_removed(tmp_path: Path) -> None:
     own, other = await start(tmp_path / "gw-0"), await start(tmp_path / "gw-1")
-    done, running = opened(), opened()
-    for record in (done, running):
-        other.opened(record)
+    done, running = await ended(other), opened()
+    other.opened(running)
     other.placed(placed(running))
-    await other.closed(closed(done))
     ledger, registry = MemoryLedger(), CollectorRegistry()
     adoption = _adoption(tmp_path / "gw-0", ledger, registry)
     assert await adoption.look() == []
@@ -51,7 +53,7 @@ async def test_an_owner_that_returns_finds_an_empty_folder(tmp_path: Path) -> No
     other.opened(record)
     await other.stop()
     ledger = MemoryLedger()
-    adoption = _adoption(tmp_path / "gw-0", ledger, CollectorRegistry())
+    adoption = _adoption(tmp_path / "gw-0", ledger)
     (tmp_path / "gw-0").mkdir()
     await adoption.look()
     adopting = asyncio.create_task(adoption.look())
@@ -60,28 +62,17 @@ async def test_an_owner_that_returns_finds_an_empty_folder(tmp_path: Path) -> No
     # whoever was first, the attempt has one end or is still to get it
     assert len(again.left_open) + len(ledger.rows) == 1
     assert bool(adopted) == bool(ledger.rows)
-    fresh = opened()
-    again.opened(fresh)
-    await again.closed(closed(fresh))
+    await ended(again)
     await again.stop()
 
 
 async def test_a_database_that_is_away_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
     other = await start(tmp_path / "gw-1")
-    record = opened()
-    other.opened(record)
-    await other.closed(closed(record))
+    record = await ended(other)
     await other.stop()
     ledger = MemoryLedger()
     ledger.error = OSError("connection refused")
-    adoption = OrphanJournals(
-        tmp_path / "gw-0",
-        _ask,
-        cast(Ledger, ledger),
-        quick(),
-        MeteringMetrics(CollectorRegistry()),
-        drain_timeout_s=0.05,
-    )
+    adoption = _adoption(tmp_path / "gw-0", ledger, drain_timeout_s=0.05)
     (tmp_path / "gw-0").mkdir()
     await adoption.look()
     assert await adoption.look() == []
@@ -98,7 +89,7 @@ async def test_what_a_person_should_see_is_not_deleted(tmp_path: Path) -> None:
     await other.stop()
     (tmp_path / "gw-1" / "00000000.bad").write_bytes(b"damaged")
     (tmp_path / "gw-0").mkdir()
-    adoption = _adoption(tmp_path / "gw-0", MemoryLedger(), CollectorRegistry())
+    adoption = _adoption(tmp_path / "gw-0", MemoryLedger())
     await adoption.look()
     await adoption.look()
     assert (tmp_path / "gw-1" / "00000000.bad").read_bytes() == b"damaged"

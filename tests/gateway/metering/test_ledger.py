@@ -1,28 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import msgspec
-import pytest
 from prometheus_client import CollectorRegistry
 
 from contracts.usage import Finish, Outcome
+from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from storage.engine import lazy_pool
 from tests.control.billing.ledger_rows import find
-from tests.gateway.metering.samples import TENANT, closed, opened, quick, start, value
-
-
-@pytest.fixture
-async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    async with lazy_pool(fresh_postgres_url, size=3, connect_timeout_s=5) as pool:
-        yield pool
+from tests.gateway.metering.samples import TENANT, closed, journal_in, opened, quick, value
 
 
 async def test_a_row_is_found_as_it_was_closed(pool: asyncpg.Pool[Any]) -> None:
@@ -71,42 +63,39 @@ async def test_attempts_come_in_order(pool: asyncpg.Pool[Any]) -> None:
     assert [row.attempt for row in await find(pool, "req_x")] == [0, 1, 2]
 
 
-async def test_a_second_billed_attempt_is_recorded_as_not_billed(pool: asyncpg.Pool[Any], tmp_path: Path) -> None:
+async def shipped(pool: asyncpg.Pool[Any], folder: Path, rows: list[Closed]) -> CollectorRegistry:
+    """Rows on their way from a journal to the ledger; the metrics of that."""
     registry = CollectorRegistry()
-    journal = await start(tmp_path / "gw")
-    shipper = Shipper(journal, Ledger(pool), quick(), MeteringMetrics(registry))
+    async with journal_in(folder) as journal:
+        shipper = Shipper(journal, Ledger(pool), quick(), MeteringMetrics(registry))
+        for row in rows:
+            journal.opened(row.opened)
+            await journal.closed(row)
+        shipper.start()
+        assert await shipper.drain(60)
+        await shipper.stop()
+    return registry
+
+
+async def test_a_second_billed_attempt_is_recorded_as_not_billed(pool: asyncpg.Pool[Any], tmp_path: Path) -> None:
     rows = [closed(opened("req_twice", 0)), closed(opened("req_twice", 1)), *(closed(opened()) for _ in range(9))]
-    for row in rows:
-        journal.opened(row.opened)
-        await journal.closed(row)
-    shipper.start()
-    assert await shipper.drain(60)
+    registry = await shipped(pool, tmp_path / "gw", rows)
     found = await find(pool, "req_twice")
     assert sorted(row.billed for row in found) == [False, True]
     assert value(registry, "slipstream_ledger_billed_twice_total") == 1
     assert await pool.fetchval("SELECT count(*) FROM gateway.usage_events") == len(rows)
-    await shipper.stop()
-    await journal.stop()
 
 
 async def test_a_row_postgres_cannot_hold_is_set_aside(pool: asyncpg.Pool[Any], tmp_path: Path) -> None:
-    registry = CollectorRegistry()
-    journal = await start(tmp_path / "gw")
-    shipper = Shipper(journal, Ledger(pool), quick(), MeteringMetrics(registry))
     nul = msgspec.structs.replace(opened(), model="a\0b")
     nobody = msgspec.structs.replace(opened(), key_id="not a uuid")
     large = msgspec.structs.replace(opened(), attempt=1 << 20)
     good = [opened() for _ in range(10)]
-    for record in (good[0], nul, *good[1:5], nobody, large, *good[5:]):
-        journal.opened(record)
-        await journal.closed(closed(record))
-    shipper.start()
-    assert await shipper.drain(60)
+    written = map(closed, (good[0], nul, *good[1:5], nobody, large, *good[5:]))
+    registry = await shipped(pool, tmp_path / "gw", list(written))
     found = await pool.fetch("SELECT request_id FROM gateway.usage_events")
     assert {row["request_id"] for row in found} == {record.request_id for record in good}
     assert value(registry, "slipstream_ledger_refused_total") == 3
-    await shipper.stop()
-    await journal.stop()
 
 
 async def test_several_gateways_may_ship_one_row_at_once(pool: asyncpg.Pool[Any]) -> None:

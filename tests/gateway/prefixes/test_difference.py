@@ -120,7 +120,9 @@ def test_a_prompt_without_a_whole_block_is_too_short_whatever_it_says() -> None:
     observer = PrefixObserver(PrefixDigests(b"secret"))
     samples = [observer.observe(asked([user("hi")])) for _ in range(8)] + [observer.observe(asked([user("you")]))]
     assert samples[0].prompt_tokens < BLOCK_TOKENS
-    assert {(each.cause, each.part, each.differing_token) for each in samples} == {(Cause.TOO_SHORT.value, None, None)}
+    for each in samples:
+        assert (each.cause, each.part, each.differing_token) == (Cause.TOO_SHORT.value, None, None)
+        assert (each.reusable_tokens, each.blocks) == (0, [])
     assert Cause.TOO_SHORT in HARMLESS, "nobody is told to mend it, and no text of it is kept"
 
 
@@ -162,8 +164,3 @@ def test_two_applications_in_turn_break_nothing() -> None:
         rules = f"You are a clerk. {RULES}" if n % 2 else f"You are a clerk. Be kind. {RULES}"
         causes.append(Cause(observer.observe(asked([system(rules), user(f"question {n} " * 20)])).cause))
     assert set(causes[2:]) <= HARMLESS
-
-
-def test_a_shorter_prompt_than_a_block_shares_nothing() -> None:
-    sample = last_of(([user("a")], ()), ([user("a")], ()))
-    assert (sample.reusable_tokens, sample.differing_token, sample.blocks) == (0, None, [])

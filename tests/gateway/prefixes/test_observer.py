@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.prefix import BLOCK_TOKENS
 from gateway.prefixes import sketch as sketch_module
 from gateway.prefixes.observer import FORGOTTEN_AT_ONCE_BYTES, Observed, PrefixObserver
-from gateway.prefixes.parts import MAX_MESSAGES, Parts
+from gateway.prefixes.parts import MAX_MESSAGES, Parts, Systems
 from gateway.prefixes.sketch import MAX_TEMPLATES, OTHERS, TEMPLATE_IDLE_S, Remembered
 from gateway.prefixes.template import PrefixDigests
 from tests.examples import examples
@@ -35,9 +35,10 @@ class Naive:
         known = self.before.setdefault((generation.caller.organization_id, generation.model), [])
         longest = 0
         for other in known:
-            shared = next((at for at, (a, b) in enumerate(zip(ids, other, strict=False)) if a != b), None)
-            shared = min(len(ids), len(other)) if shared is None else shared
-            longest = max(longest, shared // BLOCK_TOKENS * BLOCK_TOKENS)
+            shared = 0
+            while ids[shared:][:BLOCK_TOKENS] == other[shared:][:BLOCK_TOKENS] and shared + BLOCK_TOKENS <= len(ids):
+                shared += BLOCK_TOKENS
+            longest = max(longest, shared)
         known.append(ids)
         return longest
 
@@ -71,7 +72,7 @@ def test_the_share_is_that_of_a_recount_over_all_tokens(requests: list[Any]) -> 
 @given(st.integers(0, 1 << 32), st.integers(20_000, 80_000))
 def test_memory_is_bounded_and_what_is_forgotten_is_never_claimed(seed: int, limit_bytes: int) -> None:
     source, naive, mine = random.Random(seed), Naive(), observer(limit_bytes=limit_bytes)
-    for _ in range(150):
+    for number in range(100):
         texts = [source.choice("abcdefg") * source.choice([10, 200, 900]) for _ in range(source.randint(1, 6))]
         messages = [message("user", text) for text in texts]
         request = asked(messages, organization_id=source.choice([ACME, OTHER]))
@@ -79,8 +80,10 @@ def test_memory_is_bounded_and_what_is_forgotten_is_never_claimed(seed: int, lim
         assert sample.reusable_tokens <= naive.reusable(request)
         assert mine.size_bytes <= limit_bytes
         assert mine.size_bytes == sum(sketch.size_bytes for sketch in mine._sketches.values()) >= 0
-        for sketch in mine._sketches.values():
-            assert sketch.size_bytes == recounted(sketch)
+        if number % 5 == 4:  # a wrong size stays wrong
+            assert [sketch.size_bytes for sketch in mine._sketches.values()] == list(
+                map(recounted, mine._sketches.values())
+            )
 
 
 def recounted(sketch: sketch_module.Sketch) -> int:
@@ -107,11 +110,11 @@ def test_who_floods_forgets_and_others_keep_what_they_have() -> None:
 
 
 def test_a_tenant_with_a_million_templates_has_sixty_four_and_the_rest() -> None:
-    """Ten thousand here: it is the number kept that is bounded."""
+    """A thousand here: it is the number kept that is bounded."""
     mine = observer()
     names = {
         mine.observe(asked([message("system", f"{word(n)} rules " * 9)], at_s=float(n) / 100)).template
-        for n in range(10_000)
+        for n in range(1_000)
     }
     assert len(names) == MAX_TEMPLATES + 1
     assert OTHERS in names
@@ -121,6 +124,15 @@ def test_a_tenant_with_a_million_templates_has_sixty_four_and_the_rest() -> None
 def word(number: int) -> str:
     """In letters: digits would be masked."""
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
+def test_known_system_prompts_are_bounded_and_those_in_use_stay() -> None:
+    systems = Systems(most=2)
+    first = systems.of("one")
+    for text in ("two", "one", "three"):
+        systems.of(text)
+    assert systems.of("one") is first
+    assert len(systems._known) == 2
 
 
 def test_a_template_unused_for_an_hour_makes_room() -> None:
@@ -190,7 +202,7 @@ def test_more_parts_than_are_compared_are_new_text(size: int) -> None:
 def test_little_is_forgotten_at_once_and_a_text_counts_as_what_it_takes() -> None:
     limit_bytes = 4 * FORGOTTEN_AT_ONCE_BYTES
     mine, largest_drop = observer(limit_bytes=limit_bytes), 0
-    for n in range(4_000):
+    for n in range(2_500):
         before_bytes = mine.size_bytes
         mine.observe(asked([message("user", f"{n:06d}" * 60)]))
         largest_drop = max(largest_drop, before_bytes - mine.size_bytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -17,18 +16,10 @@ from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
-from storage.engine import lazy_pool
 from tests.database import as_owner
 from tests.gateway.prefixes.prompts import asked, message, tool
 
 DROPPED = "slipstream_prefix_samples_dropped_total"
-
-
-@pytest.fixture
-async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    pool = await lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5)
-    yield pool
-    pool.terminate()
 
 
 def samples_on(pool: asyncpg.Pool[Any], registry: CollectorRegistry | None = None, **more: Any) -> PrefixSamples:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,13 +22,6 @@ from gateway.responses.store import ResponseStore, Stored
 from storage.engine import lazy_pool
 
 ONE = Stored(b"[]", b'{"output":[]}')
-
-
-@pytest.fixture
-async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    pool = await lazy_pool(fresh_postgres_url, size=3, connect_timeout_s=5)
-    yield pool
-    pool.terminate()
 
 
 async def organization(pool: asyncpg.Pool[Any]) -> Caller:

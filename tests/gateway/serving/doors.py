@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,12 +19,12 @@ from gateway.http.loop_shares import LoopShares
 from gateway.limits.levels import Levels
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint
+from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
+from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat
-from gateway.wire.openai.schema import ChatRequest
 from gateway.wire.prepared import Target
 from tests.gateway.served import served
 
@@ -67,19 +67,27 @@ class Doors:
         return sum(s.value for s in samples if s.labels.get("code") == code and s.name.endswith("_total"))
 
 
+def endpoint_of(
+    services: Any,
+    wire_format: WireFormat[Any],
+    scope: Scope,
+    others: Sequence[tuple[IsTheirs, WireFormat[Any]]] = (),
+    *,
+    config: RequestConfig | None = None,
+    shares: LoopShares | None = None,
+) -> InferenceEndpoint[Any]:
+    """services: as much of `InferenceServices` as its requests meet; others: as of `InferenceEndpoint`."""
+    config = config or RequestConfig()
+    shares = LoopShares() if shares is None else shares  # empty ones are falsy
+    room = BodyRoom(config.organization_body_bytes)
+    return InferenceEndpoint(services, wire_format, scope, 8_000_000, config, shares, room, others)
+
+
 @contextlib.asynccontextmanager
 async def serving(
     wire_format: ChatFormat, doors: Doors, prepare_timeout_s: float = 3_600, shares: LoopShares | None = None
 ) -> AsyncIterator[int]:
     """The port of a server with this one endpoint."""
-    endpoint: InferenceEndpoint[ChatRequest] = InferenceEndpoint(
-        doors,  # type: ignore[arg-type]
-        wire_format,
-        Scope.CHAT,
-        8_000_000,
-        RequestConfig(prepare_timeout_s=prepare_timeout_s),
-        LoopShares() if shares is None else shares,
-        BodyRoom(RequestConfig().organization_body_bytes),
-    )
-    async with served(endpoint) as server:
+    config = RequestConfig(prepare_timeout_s=prepare_timeout_s)
+    async with served(endpoint_of(doors, wire_format, Scope.CHAT, config=config, shares=shares)) as server:
         yield server.port

@@ -153,10 +153,6 @@ class Harness:
         for part in (self.pipeline, self.serving.generator, self.serving.background):
             part._router = router
 
-    def use_supersession(self, supersession: Supersession) -> None:
-        """Requests end each other through another one from now on: of a gateway among several."""
-        self.supersession = self.pipeline._supersession = self.pipeline._limits._supersession = supersession
-
     def driver(self, engine: Engine) -> Driver:
         return drivers.get(engine.driver)
 
@@ -207,11 +203,27 @@ class Harness:
 
     async def engines_idle(self) -> None:
         """Return once no engine generates any more."""
+        for number, engine in enumerate(self.engines):
+            await self.engine_has(number, ended=engine.requests)
+
+    async def engine_has(self, number: int = 0, **counters: int) -> None:
+        """Return once this engine has counted so many."""
+        reached = asyncio.Event()
+        self.engines[number].wait({name: str(value) for name, value in counters.items()}, reached.set)
+        async with asyncio.timeout(GUARD_S):
+            await reached.wait()
+
+    def go_on(self) -> None:
+        """Engines that fell silent write the rest."""
         for engine in self.engines:
-            done = asyncio.Event()
-            engine.wait({"ended": str(engine.requests)}, done.set)
-            async with asyncio.timeout(GUARD_S):
-                await done.wait()
+            for generating in list(engine.live.values()):
+                generating.go_on()
+
+    def abort(self) -> None:
+        """Engines end what they generate, although nobody has asked for that."""
+        for engine in self.engines:
+            for generating in list(engine.live.values()):
+                generating.abort()
 
     def require_balanced(self) -> None:
         """Everything that was taken is given back, once."""

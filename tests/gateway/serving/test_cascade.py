@@ -237,10 +237,9 @@ async def test_a_client_that_leaves_while_the_small_model_has_it_pays_nothing(st
 async def test_a_client_that_leaves_while_the_small_model_writes() -> None:
     async with cascading() as to:
         to.script(small={"tokens": 3, "hang_after_tokens": 2})
-        client, begun = Client(), asyncio.Event()
-        to.small.wait({"requests": "1"}, begun.set)
+        client = Client()
         serving = asyncio.create_task(to.serve(client=client))
-        await begun.wait()
+        await to.platform.engine_has(requests=1)
         client.leave()
         await serving
         assert to.rows == [("small", Finish.CLIENT_GONE, None, False)]

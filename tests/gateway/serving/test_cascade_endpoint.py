@@ -10,52 +10,32 @@ import aiohttp
 import msgspec
 import pytest
 
-from contracts.errors import SlipstreamError
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
-from gateway.http.loop_shares import LoopShares
-from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint
-from gateway.serving.request import Arrival, Salts
-from gateway.wire.config import RequestConfig
 from tests.gateway.served import served
+from tests.gateway.serving.doors import endpoint_of
 from tests.gateway.serving.harness import CHAT, KEY, body
 from tests.gateway.serving.test_cascade import Cascading, cascading
+from tests.gateway.serving.test_wire_seam import Parts
 
 EVALS = msgspec.structs.replace(KEY, internal=True, scopes=frozenset({Scope.CHAT, Scope.EVALS}))
 
 
-class Parts:
-    """As much of `InferenceServices` as an endpoint needs: a customer's key, and one of evals."""
+class TwoKeys(Parts):
+    """A customer's key, and one of evals."""
 
     def __init__(self, to: Cascading) -> None:
-        self.keyring = self
-        self.catalog, self.cascades = to.platform.catalog, to.platform.cascades
-        self.salts = Salts(b"secret")
-        self.metrics, self.pipeline, self.idle_timeouts = to.platform.metrics, to.platform.pipeline, to.platform.idle
-        self.spans = self.access_log = None
+        super().__init__(to.platform)
+        self.catalog, self.cascades = to.platform.catalog, to.platform.cascades  # type: ignore[assignment]
 
     def cached(self, secret: str) -> KeyRecord:
         return {"customer": KEY, "evals": EVALS}[secret]
-
-    def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
-        """Nobody counts it here."""
 
 
 @contextlib.asynccontextmanager
 async def endpoint(to: Cascading) -> AsyncIterator[Any]:
     """Asks with a key and a pool; tells status and which model answered."""
-    config = RequestConfig()
-    app: Any = InferenceEndpoint(
-        Parts(to),  # type: ignore[arg-type]
-        CHAT,
-        Scope.CHAT,
-        100_000,
-        config,
-        LoopShares(),
-        BodyRoom(config.organization_body_bytes),
-    )
-    async with served(app) as server, aiohttp.ClientSession() as session:
+    async with served(endpoint_of(TwoKeys(to), CHAT, Scope.CHAT)) as server, aiohttp.ClientSession() as session:
 
         async def ask(key: str = "customer", pool: str = "", **fields: Any) -> tuple[int, str | None]:
             headers = {"authorization": f"Bearer {key}"} | ({"x-slipstream-pool": pool} if pool else {})

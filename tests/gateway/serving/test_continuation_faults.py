@@ -157,9 +157,7 @@ async def go_on_until(platform: Harness, tasks: list[asyncio.Task[Any]]) -> None
     def over() -> bool:
         if all(task.done() for task in tasks) and not any(engine.live for engine in platform.engines):
             return True
-        for engine in platform.engines:
-            for generating in list(engine.live.values()):
-                generating.go_on()
+        platform.go_on()
         return False
 
     await eventually(over)

@@ -68,10 +68,7 @@ class Asking:
 
     async def at_the_engine(self, requests: int = 1) -> None:
         """Return once so many have come there."""
-        come = asyncio.Event()
-        self.platform.engines[0].wait({"requests": str(requests)}, come.set)
-        async with asyncio.timeout(GUARD_S):
-            await come.wait()
+        await self.platform.engine_has(requests=requests)
 
     async def reading(self, readings: int) -> None:
         """Return once so many read what is generated for others."""
@@ -81,14 +78,30 @@ class Asking:
             while sum(len(recording.readings) for recording in recordings) < readings:  # noqa: ASYNC110
                 await asyncio.sleep(0)  # the turns until they have come
 
-    def go_on(self) -> None:
-        for generating in list(self.platform.engines[0].live.values()):
-            generating.go_on()
+    async def goes_on(self) -> None:
+        """Let the engine write the rest, and return once all requests have ended."""
+        self.platform.go_on()
+        await self.ended()
 
-    def abort(self) -> None:
-        """End what the engine generates, although nobody has asked for that."""
-        for generating in list(self.platform.engines[0].live.values()):
-            generating.abort()
+    async def begun(self, text: bytes = b"ft") -> Client:
+        """The first request for the gap, once its client has read this."""
+        leader = self.ask(fim())
+        await leader.reads(text)
+        return leader
+
+    async def shared(self, *asked: bytes, text: bytes = b"ft") -> list[Client]:
+        """The first request and those that then read what is generated for it."""
+        clients = [await self.begun(text), *map(self.ask, asked)]
+        await self.reading(len(asked))
+        return clients
+
+    async def one_after_another(self, *asked: bytes) -> list[Client]:
+        """Each request once the one before it has ended."""
+        clients = []
+        for body in asked:
+            clients.append(self.ask(body))
+            await self.ended()
+        return clients
 
     @property
     def requests(self) -> int:
@@ -117,8 +130,7 @@ async def test_a_gap_that_is_being_filled_is_filled_once(stream: bool, hangs: di
         await platform.at_the_engine()
         followers = [platform.ask(fim(stream=stream)) for _ in range(2)]
         await platform.reading(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
         assert [fim_text(client) for client in (leader, *followers)] == [REST] * 3
         assert platform.requests == 1
         assert platform.reused("shared") == 2
@@ -138,20 +150,15 @@ async def test_who_shares_a_stream_says_once_where_its_time_went(monkeypatch: py
         await asked.at_the_engine()
         other = asked.ask(fim())
         await asked.reading(1)
-        asked.go_on()
-        await asked.ended()
+        await asked.goes_on()
         assert len(other.answer.events) > 3
         assert len(told) == 1
 
 
 async def test_who_shares_has_books_of_its_own_with_nothing_used() -> None:
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b"ft")
-        follower = platform.ask(fim(stream=False))
-        await platform.reading(1)
-        platform.go_on()
-        await platform.ended()
+        leader, follower = await platform.shared(fim(stream=False))
+        await platform.goes_on()
         first, second = platform.platform.journal.records
         if first.replica_id is None:
             first, second = second, first
@@ -182,8 +189,7 @@ async def test_formats_share_a_generation_and_each_has_its_own_answer() -> None:
         streamed = platform.ask(msgspec.json.encode(asked), COMPLETION)
         whole = platform.ask(msgspec.json.encode(gap), COMPLETION)
         await platform.reading(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
         assert platform.requests == 1
         events = streamed.answer.events
         assert "".join(choice["text"] for event in events[:-1] for choice in event["choices"]) == REST
@@ -211,12 +217,10 @@ async def test_formats_share_a_generation_and_each_has_its_own_answer() -> None:
 )
 async def test_what_differs_is_generated(other: dict[str, Any]) -> None:
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b"ft")
+        await platform.begun()
         platform.ask(fim(**other))
         await platform.at_the_engine(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
 
 
 @pytest.mark.parametrize(
@@ -229,20 +233,17 @@ async def test_who_may_want_several_answers_has_them(sampled: dict[str, Any]) ->
         await leader.reads(b"ft")
         platform.ask(asked, COMPLETION, SCRIPT)
         await platform.at_the_engine(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
 
 
 async def test_another_key_shares_nothing() -> None:
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b"ft")
+        await platform.begun()
         request = await platform.platform.request(FIM, fim())
         request.caller = msgspec.structs.replace(request.caller, key_id="another")
         with platform.platform.serving.continuations.joined(request):
             assert request.reading is None
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
 
 
 # typed on
@@ -252,12 +253,8 @@ async def test_another_key_shares_nothing() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_is_typed_on_in_flight_follows_the_stream(typed: int, stream: bool) -> None:
     async with asking(hang_after_tokens=4) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b"ht)")
-        follower = platform.ask(fim(FILE[: 10 + typed], stream=stream))
-        await platform.reading(1)
-        platform.go_on()
-        await platform.ended()
+        leader, follower = await platform.shared(fim(FILE[: 10 + typed], stream=stream), text=b"ht)")
+        await platform.goes_on()
         assert fim_text(leader) == REST
         assert fim_text(follower) == REST[typed:]
         assert platform.requests == 1
@@ -267,50 +264,25 @@ async def test_what_is_typed_on_in_flight_follows_the_stream(typed: int, stream:
 @pytest.mark.parametrize("typed", [1, 3, 20, len(REST) - 2])
 async def test_what_is_typed_on_afterwards_is_answered_from_what_was_written(typed: int) -> None:
     async with asking() as platform:
-        platform.ask(fim())
-        await platform.ended()
-        follower = platform.ask(fim(FILE[: 10 + typed]))
-        await platform.ended()
+        _, follower = await platform.one_after_another(fim(), fim(FILE[: 10 + typed]))
         assert fim_text(follower) == REST[typed:]
         assert platform.requests == 1
 
 
-async def test_all_typed_through_is_a_new_question() -> None:
+@pytest.mark.parametrize("prefix", [PREFIX, PREFIX + "n", FILE], ids=["once more", "differently", "all of it"])
+async def test_another_answer_is_generated_unless_part_of_the_first_was_typed_on(prefix: str) -> None:
     async with asking() as platform:
-        platform.ask(fim())
-        await platform.ended()
-        platform.ask(fim(FILE))
-        await platform.ended()
+        await platform.one_after_another(fim(), fim(prefix))
         assert platform.requests == 2
 
 
 @pytest.mark.parametrize(("typed", "requests"), [(6, 1), (7, 2)])
 async def test_of_a_text_that_its_limit_ended_half_must_be_left(typed: int, requests: int) -> None:
     async with asking() as platform:
-        platform.ask(fim(max_tokens=4))
-        await platform.ended()
-        follower = platform.ask(fim(FILE[: 10 + typed], max_tokens=4))
-        await platform.ended()
+        asked = fim(max_tokens=4), fim(FILE[: 10 + typed], max_tokens=4)
+        _, follower = await platform.one_after_another(*asked)
         assert platform.requests == requests
         assert fim_text(follower) == (REST[typed:12] if requests == 1 else REST[typed : typed + 12])
-
-
-async def test_who_asks_once_more_for_what_was_answered_is_given_another_answer() -> None:
-    async with asking() as platform:
-        platform.ask(fim())
-        await platform.ended()
-        platform.ask(fim())
-        await platform.ended()
-        assert platform.requests == 2
-
-
-async def test_what_is_typed_differently_is_generated() -> None:
-    async with asking() as platform:
-        platform.ask(fim())
-        await platform.ended()
-        platform.ask(fim(PREFIX + "n"))
-        await platform.ended()
-        assert platform.requests == 2
 
 
 async def test_each_client_has_its_own_stop_rules() -> None:
@@ -334,14 +306,10 @@ async def test_each_client_has_its_own_stop_rules() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_leader_whose_client_leaves_goes_on_for_those_who_read(stream: bool) -> None:
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b"ft")
-        follower = platform.ask(fim(PREFIX + "f", stream=stream))
-        await platform.reading(1)
+        leader, follower = await platform.shared(fim(PREFIX + "f", stream=stream))
         leader.leave()
         await asyncio.sleep(0)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
         assert fim_text(follower) == REST[1:]
         assert platform.requests == 1
         [record] = [one for one in platform.platform.journal.records if one.replica_id is not None]
@@ -392,23 +360,20 @@ async def test_what_an_engine_aborts_answers_nobody() -> None:
         leader, follower = platform.ask(fim()), platform.ask(fim())
         for client in (leader, follower):
             await client.reads(b"right")
-        platform.abort()
+        platform.platform.abort()
         await platform.ended()
         assert [client.answer.events[-1]["error"]["code"] for client in (leader, follower)] == ["engine_failed"] * 2
         platform.platform.script(hang_after_tokens=-1)
-        later = platform.ask(fim(PREFIX + "ft"))
-        await platform.ended()
+        [later] = await platform.one_after_another(fim(PREFIX + "ft"))
         assert fim_text(later)
         assert (platform.requests, platform.reused("continued")) == (2, None)
 
 
 async def test_who_was_sent_nothing_of_what_an_engine_aborts_asks_for_itself() -> None:
     async with asking(hang_after_tokens=3) as platform:
-        leader, follower = platform.ask(fim()), platform.ask(fim(stream=False))
-        await leader.reads(b"right")
-        await platform.reading(1)
+        leader, follower = await platform.shared(fim(stream=False), text=b"right")
         platform.platform.faults.calls["closed"] = lambda: platform.platform.script(hang_after_tokens=-1)
-        platform.abort()
+        platform.platform.abort()
         await platform.ended()
         assert leader.answer.events[-1]["error"]["code"] == "engine_failed"
         assert fim_text(follower) == REST
@@ -417,16 +382,12 @@ async def test_who_was_sent_nothing_of_what_an_engine_aborts_asks_for_itself() -
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_types_something_else_ends_those_who_read_and_whom_they_read(stream: bool) -> None:
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b" ri")
-        follower = platform.ask(fim(PREFIX + "f", stream=stream))
-        await platform.reading(1)
+        leader, follower = await platform.shared(fim(PREFIX + "f", stream=stream), text=b" ri")
         if stream:
             await follower.reads(b"t, ri")
         newer = platform.ask(fim(PREFIX + "fx"))
         await platform.at_the_engine(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
         newer_id = newer.answer.headers["x-request-id"]
         assert fim_text(follower) == REST[1:6]
         assert fim_text(leader) == REST[:6]
@@ -438,14 +399,11 @@ async def test_who_types_something_else_ends_those_who_read_and_whom_they_read(s
 async def test_who_reads_what_is_superseded_and_was_typed_over_ends_with_it() -> None:
     """The newer keystroke takes back what the reader has typed: it is typed on the leader only."""
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b" ri")
-        follower = platform.ask(fim(PREFIX + "f"))
+        _, follower = await platform.shared(fim(PREFIX + "f"), text=b" ri")
         await follower.reads(b"t, ri")
         newer = platform.ask(fim(PREFIX + "x"))
         await platform.at_the_engine(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
         newer_id = newer.answer.headers["x-request-id"]
         assert fim_text(follower) == REST[1:6]
         by = {request.request_id: request.superseded_by for request in platform.requests_ended}
@@ -455,14 +413,11 @@ async def test_who_reads_what_is_superseded_and_was_typed_over_ends_with_it() ->
 async def test_what_somebody_still_reads_is_not_superseded() -> None:
     """The same prefix as the reader's, asked of another API: the reader's answer is its own."""
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b" ri")
-        follower = platform.ask(fim(PREFIX + "f"))
+        _, follower = await platform.shared(fim(PREFIX + "f"), text=b" ri")
         await follower.reads(b"t, ri")
         platform.ask(fim(PREFIX + "f", max_tokens=3))
         await platform.at_the_engine(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
         assert fim_text(follower) == REST[1:]
         assert [request.superseded_by for request in platform.requests_ended] == [None] * 3
 
@@ -470,12 +425,8 @@ async def test_what_somebody_still_reads_is_not_superseded() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_shares_is_measured_and_says_nothing_of_any_engine(stream: bool) -> None:
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b"ft")
-        platform.ask(fim(stream=stream))
-        await platform.reading(1)
-        platform.go_on()
-        await platform.ended()
+        await platform.shared(fim(stream=stream))
+        await platform.goes_on()
         first, second = (request.measurement for request in platform.requests_ended)
         assert (first.pool, first.replica_id, first.completion_tokens) == ("pool", "engine-0", 12)
         assert second.ttft_ms > 0
@@ -493,12 +444,10 @@ async def test_who_shares_is_measured_and_says_nothing_of_any_engine(stream: boo
 
 async def test_who_does_not_read_holds_up_nobody() -> None:
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(fim())
-        await leader.reads(b" ri")
-        follower = platform.ask(fim(PREFIX + "f"))
+        leader, follower = await platform.shared(fim(PREFIX + "f"), text=b" ri")
         await follower.reads(b"t, ri")
         follower.stop_reading()
-        platform.go_on()
+        platform.platform.go_on()
         await platform.tasks[0]
         assert fim_text(leader) == REST
         assert not platform.tasks[1].done()
@@ -513,12 +462,9 @@ async def test_a_text_is_kept_for_a_minute_after_its_last_use(monkeypatch: pytes
     async with asking() as platform:
         continuations, now_s = platform.platform.serving.continuations, 0.0
         monkeypatch.setattr(continuations, "_now", lambda: now_s)
-        for number in range(3):
-            platform.ask(fim(f"{number}"))
-            await platform.ended()
+        await platform.one_after_another(*(fim(f"{number}") for number in range(3)))
         now_s = 59.0
-        used = platform.ask(fim("1 t0"))
-        await platform.ended()
+        [used] = await platform.one_after_another(fim("1 t0"))
         assert fim_text(used).startswith(" t1")
         assert platform.requests == 3
         now_s = 61.0
@@ -534,9 +480,7 @@ async def test_a_text_is_kept_for_a_minute_after_its_last_use(monkeypatch: pytes
 async def test_texts_are_forgotten_also_when_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.serving.continuations.KEPT_S", 0.05)
     async with asking() as platform:
-        for number in range(3):
-            platform.ask(fim(f"{number}"))
-            await platform.ended()
+        await platform.one_after_another(*(fim(f"{number}") for number in range(3)))
         continuations = platform.platform.serving.continuations
         await eventually(lambda: not len(continuations))
         assert continuations._timer is None
@@ -547,8 +491,7 @@ async def test_texts_take_a_bounded_memory_and_the_oldest_go_first(monkeypatch: 
         continuations = platform.platform.serving.continuations
         monkeypatch.setattr(continuations, "_limit_bytes", 3 * (ENTRY_BYTES + 200))
         for number in range(5):
-            platform.ask(fim(f"{number}"))
-            await platform.ended()
+            await platform.one_after_another(fim(f"{number}"))
             assert continuations._kept_bytes <= continuations._limit_bytes
         kept = [recording.cursor.prefix_digest for recording in continuations._kept]
         assert kept == [digest_of((text,)) for text in ("2", "3", "4")]
@@ -557,8 +500,7 @@ async def test_texts_take_a_bounded_memory_and_the_oldest_go_first(monkeypatch: 
 
 async def test_a_stopped_pipeline_keeps_no_text() -> None:
     async with asking() as platform:
-        platform.ask(fim())
-        await platform.ended()
+        await platform.one_after_another(fim())
         continuations = platform.platform.serving.continuations
         timer = continuations._timer
         assert len(continuations) == 1

@@ -27,8 +27,7 @@ async def test_a_judged_gap_in_flight_is_shared_and_judged_by_each_for_itself(st
         follower = platform.ask(fim(min_confidence=SURE, stream=stream))
         doubter = platform.ask(fim(min_confidence=UNSURE, stream=stream))
         await platform.reading(2)
-        platform.go_on()
-        await platform.ended()
+        await platform.goes_on()
         assert [fim_text(client) for client in (leader, follower, doubter)] == [REST, REST, ""]
         assert platform.requests == 1
 
@@ -37,20 +36,15 @@ async def test_a_judged_gap_in_flight_is_shared_and_judged_by_each_for_itself(st
 @pytest.mark.parametrize(("least", "shown"), [(SURE, True), (UNSURE, False)])
 async def test_what_is_typed_on_is_judged_by_what_is_left(typed: int, least: float, shown: bool) -> None:
     async with asking() as platform:
-        platform.ask(fim(min_confidence=UNSURE))
-        await platform.ended()
-        follower = platform.ask(fim(FILE[: 10 + typed], min_confidence=least))
-        await platform.ended()
+        asked = fim(min_confidence=UNSURE), fim(FILE[: 10 + typed], min_confidence=least)
+        _, follower = await platform.one_after_another(*asked)
         assert fim_text(follower) == (REST[typed:] if shown else "")
         assert platform.requests == 1
 
 
 async def test_a_judged_gap_and_one_that_is_not_share_nothing() -> None:
     async with asking() as platform:
-        platform.ask(fim(min_confidence=SURE))
-        await platform.ended()
-        platform.ask(fim(FILE[:13]))
-        await platform.ended()
+        await platform.one_after_another(fim(min_confidence=SURE), fim(FILE[:13]))
         assert platform.requests == 2
 
 

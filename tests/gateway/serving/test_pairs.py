@@ -26,6 +26,30 @@ class Pairs:
         self.prefills = prefills
         self.decodes = decodes
 
+    async def serve(self) -> Client:
+        """One request, served to its end, with its books looked at."""
+        client = Client()
+        await self.harness.serve(client)
+        self.harness.require_balanced()
+        return client
+
+    @property
+    def ends(self) -> list[tuple[Finish, bool, bool]]:
+        """Of each lease: how it ended, and whether its decode or its prefill engine was at fault."""
+        return [(end.finish, end.engine_fault, end.prefill_fault) for end in self.harness.router.ends]
+
+    def require_replaced(self, client: Client, excluded: str) -> None:
+        """The client has one whole answer, of a second pair without this engine."""
+        assert client.sent.count(b'"content":"a"') == 4
+        assert b"KVTransferError" not in client.sent
+        assert self.ends[1] == WELL
+        assert self.harness.router.asks[1].excluded_replicas == (excluded,)
+        assert [record.billed for record in self.harness.journal.records] == [False, True]
+        assert self.harness.limiter.reserved.total() == 1
+
+
+WELL = (Finish.COMPLETE, False, False)
+
 
 async def place(stack: AsyncExitStack, engine: PairEngine, role: str, number: int) -> Engine:
     server = await stack.enter_async_context(TestServer(engine.app(role), handler_cancellation=True))
@@ -45,54 +69,31 @@ async def pairs() -> AsyncIterator[Pairs]:
 
 async def test_both_are_asked_with_one_room_and_the_answer_is_the_decode_engines() -> None:
     async with pairs() as pair:
-        client = Client()
-        await pair.harness.serve(client)
+        await pair.serve()
         (prefill,), (decode,) = pair.prefills[0].asked, pair.decodes[0].asked
         assert prefill == decode
         assert prefill["bootstrap_host"] == "127.0.0.1"
         assert prefill["bootstrap_port"] == 8_998
         assert 0 <= prefill["bootstrap_room"] < 2**63
-        pair.harness.require_balanced()
         (record,) = pair.harness.journal.records
         assert (record.usage.prompt_tokens, record.usage.completion_tokens) == (7, 4)
-        (end,) = pair.harness.router.ends
-        assert (end.finish, end.engine_fault, end.prefill_fault) == (Finish.COMPLETE, False, False)
-
-
-async def test_a_prefill_engine_that_dies_before_the_first_byte_is_replaced() -> None:
-    async with pairs() as pair:
-        pair.prefills[0].dies = True
-        client = Client()
-        await pair.harness.serve(client)
-        rooms = {one["bootstrap_room"] for one in (*pair.prefills[0].asked, *pair.prefills[1].asked)}
-        assert len(rooms) == 2, "a room of its own for each attempt"
-        pair.harness.require_balanced()
-        first, second = pair.harness.router.ends
-        assert (first.engine_fault, first.prefill_fault, second.finish) == (False, True, Finish.COMPLETE)
-        assert pair.harness.router.asks[1].excluded_replicas == ("prefill-0",)
-        assert pair.harness.limiter.reserved.total() == 1
-        assert [record.billed for record in pair.harness.journal.records] == [False, True]
-        await pair.decodes[0].begun.wait()
+        assert pair.ends == [WELL]
 
 
 async def test_a_prefill_engine_that_is_full_is_no_fault_and_another_is_asked() -> None:
     async with pairs() as pair:
         pair.prefills[0].status = 503
-        await pair.harness.serve(Client())
-        pair.harness.require_balanced()
-        first, second = pair.harness.router.ends
-        assert not first.engine_fault
-        assert not first.prefill_fault
-        assert second.finish is Finish.COMPLETE
+        await pair.serve()
+        first, second = pair.ends
+        assert (first[1:], second[0]) == ((False, False), Finish.COMPLETE)
 
 
 async def test_when_all_prefill_engines_die_the_first_failure_is_told() -> None:
     async with pairs() as pair:
         pair.prefills[0].dies = pair.prefills[1].dies = True
-        request = await pair.harness.serve(Client())
-        pair.harness.require_balanced()
+        await pair.serve()
         assert all(end.prefill_fault for end in pair.harness.router.ends)
-        assert pair.harness.traces.seen[-1][1] == "engine_failed", request.request_id
+        assert pair.harness.traces.seen[-1][1] == "engine_failed"
 
 
 @pytest.mark.parametrize("moment", ["unreachable", "dies", "dies_in_transfer"])
@@ -106,44 +107,24 @@ async def test_a_prefill_engine_that_dies_at_any_moment_before_the_first_byte_is
             pair.harness.router.prefills = (gone, *others)
         else:
             setattr(pair.prefills[0], moment, True)
-        client = Client()
-        await pair.harness.serve(client)
-        pair.harness.require_balanced()
-        first, second = pair.harness.router.ends
-        assert (first.engine_fault, first.prefill_fault, second.finish) == (False, True, Finish.COMPLETE)
-        assert pair.harness.router.asks[1].excluded_replicas == ("prefill-0",)
-        assert client.sent.count(b'"content":"a"') == 4
-        assert [record.billed for record in pair.harness.journal.records] == [False, True]
+        pair.require_replaced(await pair.serve(), "prefill-0")
+        assert pair.ends[0][1:] == (False, True)
+        if moment == "dies":
+            rooms = {one["bootstrap_room"] for engine in pair.prefills for one in engine.asked}
+            assert len(rooms) == 2, "a room of its own for each attempt"
+            await pair.decodes[0].begun.wait()
 
 
-async def test_a_transfer_that_fails_is_the_prefill_engines_fault_and_tried_again_with_another() -> None:
+@pytest.mark.parametrize(
+    ("own_fault", "excluded", "faults"), [(False, "prefill-0", (False, True)), (True, "decode-0", (True, False))]
+)
+async def test_a_transfer_that_fails_is_the_prefill_engines_fault_unless_the_decode_engine_says_otherwise(
+    own_fault: bool, excluded: str, faults: tuple[bool, bool]
+) -> None:
     async with pairs() as pair:
-        pair.prefills[0].failing_transfers = 1
-        client = Client()
-        await pair.harness.serve(client)
-        pair.harness.require_balanced()
-        first, second = pair.harness.router.ends
-        assert (first.finish, first.engine_fault, first.prefill_fault) == (Finish.ENGINE_ERROR, False, True)
-        assert pair.harness.router.asks[1].excluded_replicas == ("prefill-0",)
-        assert second.finish is Finish.COMPLETE
-        assert b"KVTransferError" not in client.sent
-        assert [record.billed for record in pair.harness.journal.records] == [False, True]
-
-
-async def test_a_transfer_that_fails_by_the_decode_engines_own_doing_is_tried_again_with_another_decode_engine() -> (
-    None
-):
-    async with pairs() as pair:
-        pair.prefills[0].failing_transfers, pair.decodes[0].own_fault = 1, True
-        client = Client()
-        await pair.harness.serve(client)
-        pair.harness.require_balanced()
-        first, second = pair.harness.router.ends
-        assert (first.finish, first.engine_fault) == (Finish.ENGINE_ERROR, True)
-        assert pair.harness.router.asks[1].excluded_replicas == ("decode-0",)
-        assert second.finish is Finish.COMPLETE
-        assert b"KVTransferError" not in client.sent
-        assert [record.billed for record in pair.harness.journal.records] == [False, True]
+        pair.prefills[0].failing_transfers, pair.decodes[0].own_fault = 1, own_fault
+        pair.require_replaced(await pair.serve(), excluded)
+        assert pair.ends[0] == (Finish.ENGINE_ERROR, *faults)
 
 
 async def test_a_prefill_engine_that_dies_after_the_first_byte_changes_nothing() -> None:
@@ -159,19 +140,17 @@ async def test_a_prefill_engine_that_dies_after_the_first_byte_changes_nothing()
             decode.go_on.set()
             await serving
         pair.harness.require_balanced()
-        (end,) = pair.harness.router.ends
-        assert (end.finish, end.engine_fault, end.prefill_fault) == (Finish.COMPLETE, False, False)
-        assert end.usage.completion_tokens == 4
+        assert pair.ends == [WELL]
+        assert pair.harness.router.ends[0].usage.completion_tokens == 4
         assert not pair.prefills[1].asked
 
 
 async def test_a_decode_engine_that_dies_after_the_first_byte_ends_the_answer() -> None:
     async with pairs() as pair:
         pair.decodes[0].dies = True
-        await pair.harness.serve(Client())
-        pair.harness.require_balanced()
-        (end,) = pair.harness.router.ends
-        assert (end.engine_fault, end.prefill_fault) == (True, False)
+        await pair.serve()
+        [end] = pair.ends
+        assert end[1:] == (True, False)
 
 
 @in_virtual_time

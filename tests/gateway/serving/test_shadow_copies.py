@@ -72,6 +72,12 @@ class Shadowed:
             await self.platform.run(request, client)
         return client
 
+    async def copied(self, *asked: Any, **options: Any) -> Client:
+        """Serve one request as `serve` does, and let its copy end."""
+        client = await self.serve(*asked, **options)
+        await self.rests()
+        return client
+
     async def rests(self) -> None:
         """Return once no copy runs any more."""
         async with asyncio.timeout(GUARD_S):
@@ -80,10 +86,7 @@ class Shadowed:
 
     async def candidate_asked(self) -> None:
         """Return once the candidate was sent a request."""
-        done = asyncio.Event()
-        self.candidate_engine.wait({"requests": "1"}, done.set)
-        async with asyncio.timeout(GUARD_S):
-            await done.wait()
+        await self.platform.engine_has(1, requests=1)
 
     def outcomes(self) -> dict[str, float]:
         kinds = ("compared", "answered", "failed", "late", "long", "busy", "superseded", "limited")
@@ -114,8 +117,7 @@ async def shadowed(gateway: dict[str, Any] | None = None, **shadow: Any) -> Asyn
 async def test_a_request_is_copied_and_both_answers_are_compared(stream: bool, wire_format: WireFormat[Any]) -> None:
     async with shadowed() as to:
         asked = body(stream=stream, temperature=0) if wire_format is CHAT else _completion(stream)
-        await to.serve(asked, wire_format=wire_format)
-        await to.rests()
+        await to.copied(asked, wire_format=wire_format)
         [pair] = to.platform.pairs.kept
         found = pair.comparison
         assert found is not None
@@ -142,12 +144,10 @@ async def test_requests_of_the_baseline_are_copied_in_every_stage_and_those_of_b
     async with shadowed() as to:
         for side, user in users.items():
             if side is not Side.CANDIDATE:
-                await to.serve(body(user=user), model=model)
-                await to.rests()
+                await to.copied(body(user=user), model=model)
         [pair] = to.platform.pairs.kept
         assert (pair.outcome, pair.stage_share, pair.release) == (Outcome.COMPARED, share, "r1")
-        await to.serve(body(user=users[Side.CANDIDATE]), model=model)
-        await to.rests()
+        await to.copied(body(user=users[Side.CANDIDATE]), model=model)
         assert (len(to.platform.pairs.kept), to.outcomes()) == (1, {"compared": 1})
 
 
@@ -163,16 +163,14 @@ async def test_it_begins_when_the_client_has_its_whole_answer() -> None:
             return await acquire(ask)
 
         to.platform.router.acquire = noting  # type: ignore[method-assign]
-        await to.serve(client=client)
-        await to.rests()
+        await to.copied(client=client)
         assert client.answer.complete
         assert seen == [client.sent]
 
 
 async def test_it_is_in_the_books_as_nobodys_and_on_no_bill() -> None:
     async with shadowed() as to:
-        await to.serve()
-        await to.rests()
+        await to.copied()
         platform = to.platform
         real, copy = platform.journal.records
         assert real.billed
@@ -188,8 +186,7 @@ async def test_it_is_in_the_books_as_nobodys_and_on_no_bill() -> None:
 
 async def test_the_candidate_is_asked_the_same_on_behalf_of_nobody_with_caches_of_its_own() -> None:
     async with shadowed() as to:
-        await to.serve(body(stream=True, temperature=0.5, seed=7, user="ada"))
-        await to.rests()
+        await to.copied(body(stream=True, temperature=0.5, seed=7, user="ada"))
         live, copy = to.platform.router.asks
         assert (copy.idle_replica, copy.deadline_s, copy.organization_id) == ("engine-1", 0.0, NO_ID)
         assert (copy.session_id, copy.prefix_hashes, copy.affinity) == ("", b"", b"")
@@ -214,8 +211,7 @@ async def test_the_candidate_is_asked_the_same_on_behalf_of_nobody_with_caches_o
 )
 async def test_nothing_is_copied_unless_it_is_asked_for(model: Model) -> None:
     async with shadowed() as to:
-        await to.serve(model=model)
-        await to.rests()
+        await to.copied(model=model)
         assert (to.platform.pairs.kept, to.outcomes()) == ([], {})
 
 
@@ -223,8 +219,7 @@ async def test_neither_are_several_choices_nor_what_the_candidate_served() -> No
     async with shadowed() as to:
         await to.serve(body(stream=True, n=2))
         to.platform.router.engines = (to.candidate,)
-        await to.serve()
-        await to.rests()
+        await to.copied()
         assert (to.platform.pairs.kept, to.outcomes()) == ([], {})
 
 
@@ -236,8 +231,7 @@ async def test_what_the_customers_own_engine_failed_at_is_copied_and_noted(scrip
         to.live_engine.control(msgspec.json.encode(script))
         if alike:
             to.script(**script)
-        await to.serve()
-        await to.rests()
+        await to.copied()
         [pair] = to.platform.pairs.kept
         failure = "engine_refused" if script == {"status": 400} else "engine_failed"
         assert (pair.baseline_error_code, pair.baseline_pool, pair.comparison) == (failure, "pool", None)
@@ -255,23 +249,10 @@ async def test_a_first_engine_that_failed_is_noted_though_another_answered() -> 
             return await first(ask)
 
         to.platform.router.acquire = failing_first  # type: ignore[method-assign]
-        client = await to.serve()
-        await to.rests()
+        client = await to.copied()
         assert client.answer.status == 200
         [pair] = to.platform.pairs.kept
         assert (pair.outcome, pair.baseline_error_code) == (Outcome.ANSWERED, "engine_failed")
-
-
-async def test_one_that_gives_way_is_noted_where_the_customers_own_engine_had_failed() -> None:
-    async with shadowed() as to:
-        to.live_engine.control(msgspec.json.encode({"status": 400}))
-        to.script(hang=True)
-        await to.serve()
-        await to.candidate_asked()
-        await to.platform.serving.stop()
-        [pair] = to.platform.pairs.kept
-        assert (pair.outcome, pair.baseline_error_code) == (Outcome.SUPERSEDED, "engine_refused")
-        assert to.outcomes() == {"superseded": 1}
 
 
 @pytest.mark.parametrize("refusal", [Overloaded("not idle"), RouterUnavailable("away")])
@@ -285,8 +266,7 @@ async def test_a_candidate_that_is_not_idle_is_left_alone(refusal: Exception) ->
             return await first(ask)
 
         to.platform.router.acquire = refusing  # type: ignore[method-assign]
-        await to.serve()
-        await to.rests()
+        await to.copied()
         assert (to.outcomes(), to.platform.pairs.kept) == ({"busy": 1}, [])
         assert len(to.platform.journal.records) == 1
 
@@ -298,8 +278,7 @@ async def test_whoever_is_given_its_replica_goes_first() -> None:
         await to.candidate_asked()
         to.script(hang=False)
         to.platform.router.engines = (to.candidate,)
-        await to.serve(model=Model("m", Tier.CHAT, "pool", 4_096))
-        await to.rests()
+        await to.copied(model=Model("m", Tier.CHAT, "pool", 4_096))
         assert to.outcomes() == {"superseded": 1}
         copy = next(one for one in to.platform.journal.records if one.opened.endpoint == "shadow")
         assert (copy.finish, copy.billed) == (Finish.CLIENT_GONE, False)
@@ -322,22 +301,26 @@ async def test_it_ends_before_a_request_of_the_candidates_own_asks_for_a_place()
         assert to.outcomes() == {"superseded": 1}
 
 
-async def test_it_ends_with_the_gateway_and_its_books_are_closed() -> None:
+@pytest.mark.parametrize("failed", [False, True])
+async def test_it_ends_with_the_gateway_and_is_noted_where_the_customers_own_engine_had_failed(failed: bool) -> None:
     async with shadowed() as to:
+        if failed:
+            to.live_engine.control(msgspec.json.encode({"status": 400}))
         to.script(hang=True)
         await to.serve()
         await to.candidate_asked()
         await to.platform.serving.stop()
         assert to.outcomes() == {"superseded": 1}
         assert len(to.platform.journal.records) == 2
+        noted = [(pair.outcome, pair.baseline_error_code) for pair in to.platform.pairs.kept]
+        assert noted == ([(Outcome.SUPERSEDED, "engine_refused")] if failed else [])
 
 
 @in_virtual_time
 async def test_one_that_hangs_is_late_and_no_fault_of_an_engine() -> None:
     async with shadowed(timeout_s=0.05) as to:
         to.script(hang=True)
-        await to.serve()
-        await to.rests()
+        await to.copied()
         [pair] = to.platform.pairs.kept
         assert (pair.outcome, pair.comparison) == (Outcome.LATE, None)
         assert not any(end.engine_fault for end in to.platform.router.ends)
@@ -347,23 +330,20 @@ async def test_one_of_more_than_is_compared_is_stopped_and_no_failure() -> None:
     """A customer's answer of that length is not copied, so that the candidate alone could fail by it."""
     async with shadowed() as to:
         to.script(tokens=60, texts=["x" * 20_000] * 60)
-        await to.serve(body(max_tokens=64))
-        await to.rests()
+        await to.copied(body(max_tokens=64))
         [pair] = to.platform.pairs.kept
         assert (pair.outcome, pair.comparison, pair.error_code) == (Outcome.LONG, None, None)
         assert to.outcomes() == {"long": 1}
         assert not any(end.engine_fault for end in to.platform.router.ends)
         to.live_engine.control(msgspec.json.encode({"tokens": 60, "texts": ["x" * 20_000] * 60}))
-        await to.serve(body(max_tokens=64))
-        await to.rests()
+        await to.copied(body(max_tokens=64))
         assert to.outcomes() == {"long": 1}
 
 
 async def test_one_that_fails_is_noted_with_its_error() -> None:
     async with shadowed() as to:
         to.script(status=500)
-        await to.serve()
-        await to.rests()
+        await to.copied()
         [pair] = to.platform.pairs.kept
         assert (pair.outcome, pair.error_code) == (Outcome.FAILED, "engine_failed")
 
@@ -381,8 +361,7 @@ async def test_no_more_run_than_may() -> None:
 async def test_one_organization_has_a_quarter_of_them() -> None:
     async with shadowed(per_minute=8) as to:
         for _ in range(6):
-            await to.serve()
-            await to.rests()
+            await to.copied()
         assert to.outcomes() == {"compared": 2, "limited": 4}
 
 
@@ -393,11 +372,9 @@ async def test_texts_of_pairs_that_differ_are_kept_of_those_who_allow_it(
     key: KeyRecord, share: float, kept: bool
 ) -> None:
     async with shadowed(review_share=share) as to:
-        await to.serve(key=key)
-        await to.rests()
+        await to.copied(key=key)
         to.script(tokens=2, prompt_tokens=7)
-        await to.serve(key=key)
-        await to.rests()
+        await to.copied(key=key)
         same, different = to.platform.pairs.texts
         assert same is None, "there is nothing to choose"
         assert (different is not None) == kept
@@ -475,8 +452,7 @@ def test_whatever_the_candidate_does_the_customer_reads_the_same(says: bytes, en
             asked = body(stream=stream)
             plain = await to.serve(asked, model=Model("m", Tier.CHAT, "pool", 4_096))
             copied = await to.serve(asked)
-            beside = await to.serve(asked)
-            await to.rests()
+            beside = await to.copied(asked)
             assert _lasting(copied) == _lasting(beside) == _lasting(plain)
             assert plain.answer.status == 200
             assert sum(one.billed for one in to.platform.journal.records) == 3

@@ -8,7 +8,6 @@ from typing import Any
 
 import asyncpg
 import msgspec
-import pytest
 
 from contracts.desired_state import DesiredState, Pool, Replica
 from contracts.generation import Tier
@@ -16,16 +15,9 @@ from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish
 from gateway.metering.ledger.ledger import Ledger
 from gateway.serving.shadow_copies import NO_ID
-from storage.engine import lazy_pool
 from tests.gateway.serving.test_shadow_copies import Shadowed, shadowed, split
 from tests.gateway.serving.test_with_router import routed
 from tests.waiting import eventually
-
-
-@pytest.fixture
-async def database(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    async with lazy_pool(fresh_postgres_url, size=3, connect_timeout_s=5) as pool:
-        yield pool
 
 
 @contextlib.asynccontextmanager
@@ -43,17 +35,16 @@ async def split_by_router() -> AsyncIterator[tuple[Shadowed, Any]]:
         yield to, server.dispatcher.fleet
 
 
-async def test_the_copy_has_a_row_that_is_nobodys_and_on_no_bill(database: asyncpg.Pool[Any]) -> None:
+async def test_the_copy_has_a_row_that_is_nobodys_and_on_no_bill(pool: asyncpg.Pool[Any]) -> None:
     async with split_by_router() as (to, fleet):
-        await to.serve()
-        await to.rests()
+        await to.copied()
         assert to.outcomes() == {"compared": 1}
         [pair] = to.platform.pairs.kept
         assert (pair.baseline_pool, pair.candidate_pool) == ("pool", "candidate")
         await eventually(lambda: sum(replica.leases for replica in fleet.replicas.values()) == 0)
         _, copy = to.platform.journal.records
-        assert await Ledger(database).insert([copy], "gateway") == 1
-        row = await database.fetchrow("SELECT * FROM gateway.usage_events")
+        assert await Ledger(pool).insert([copy], "gateway") == 1
+        row = await pool.fetchrow("SELECT * FROM gateway.usage_events")
         assert row is not None
         assert (row["endpoint"], row["billed"], row["amount_micro"], row["replica_id"]) == (
             "shadow",
@@ -70,8 +61,7 @@ async def test_the_router_grants_no_copy_beside_a_customer() -> None:
         ask = LeaseRequest("held", "held", 0, Tier.CHAT, "m", 1, 1, 0.0, idle_replica="engine-1", pool="candidate")
         lease = await router.acquire(ask)
         assert fleet.replicas[lease.engine.replica_id].leases == 1
-        await to.serve()
-        await to.rests()
+        await to.copied()
         router.release(LeaseEnd(lease.lease_id, Finish.COMPLETE))
         assert (to.outcomes(), to.platform.pairs.kept) == ({"busy": 1}, [])
         assert len(to.candidate_engine.records) == 0

@@ -57,7 +57,7 @@ def told(events: list[tuple[float, str]]) -> StreamTiming:
     return timing
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(60))
 def test_against_the_plain_account(seed: int) -> None:
     rng = random.Random(seed)
     events, at_s, stalled_s, stall_s, begun = [], rng.uniform(0, 1e6), None, 0.0, False
@@ -96,36 +96,3 @@ def test_nothing_before_the_first_text_is_an_arrival() -> None:
     timing = told([(1.0, "token"), (9.0, "token"), (10.0, "text"), (10.02, "token")])
     assert timing.arrivals == 2
     assert timing.longest_gap_s == pytest.approx(0.02)
-
-
-def test_one_pause_of_twenty_steps_is_a_gap_and_hardly_moves_the_mean() -> None:
-    """The mean alone would say that nothing happened."""
-    steps_s = [0.02] * 99 + [0.4] + [0.02] * 100
-    times_s = [0.0]
-    for step_s in steps_s:
-        times_s.append(times_s[-1] + step_s)
-    timing = told([(at_s, "token" if at_s else "text") for at_s in times_s])
-    assert timing.gaps_over_100ms == 1
-    assert timing.longest_gap_s == pytest.approx(0.4)
-    assert timing.per_token_s(201) == pytest.approx(0.0219)
-
-
-def test_a_slow_client_makes_no_slow_engine() -> None:
-    """The engine went on every 10 ms while the client stood still for a second."""
-    tokens = [(0.01 * number, "token") for number in range(1, 200)]
-    events = sorted([(0.0, "text"), *tokens, (0.505, "stalled"), (1.505, "resumed")])
-    timing = told(events)
-    assert timing.gaps_over_100ms == 0
-    assert timing.stall_s == pytest.approx(1.0)
-    assert timing.per_token_s(200) == pytest.approx(0.01)
-
-
-def test_what_an_engine_is_held_up_by_a_client_is_no_gap_of_its_own() -> None:
-    timing = told([(0.0, "text"), (0.01, "token"), (0.01, "stalled"), (5.0, "resumed_held"), (5.01, "token")])
-    assert timing.longest_gap_s == pytest.approx(0.01)
-    assert timing.per_token_s(3) == pytest.approx(0.01)
-
-
-def test_tokens_that_came_at_once_have_no_time_each() -> None:
-    assert told([(0.0, "text")]).per_token_s(5) is None
-    assert told([(0.0, "text"), (1.0, "token")]).per_token_s(1) is None

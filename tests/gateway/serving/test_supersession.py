@@ -30,7 +30,6 @@ from gateway.wire.tabby.format import TabbyFormat
 from tests.gateway.limits.store import MeasuredLimiter
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import EDITOR, GUARD_S, KEY, Harness, harness
-from tests.gateway.supersession.test_other_gateways import gateways, settled
 
 CONFIG = RequestConfig()
 CODE = Tokenizer.load(Path(__file__).parents[3] / "models" / "slipstream-code")
@@ -122,14 +121,6 @@ async def asked(platform: Harness, shape: Shape, prefix: str, client: Client, su
     return client
 
 
-async def engine_has(platform: Harness, **state: int) -> None:
-    """Return once the engine's counters are these."""
-    reached = asyncio.Event()
-    platform.engines[0].wait({name: str(value) for name, value in state.items()}, reached.set)
-    async with asyncio.timeout(GUARD_S):
-        await reached.wait()
-
-
 def stages(platform: Harness) -> dict[str, float]:
     every = {
         name: platform.sample("slipstream_superseded_total", stage=name) for name in ("queue", "prefill", "decode")
@@ -143,7 +134,7 @@ async def test_while_text_comes_it_ends_with_what_has_come_and_pays_for_it(shape
         platform.script(tokens=50, prompt_tokens=7, hang_after_tokens=6, texts=["or", "d ", "a", " + ", "b", "\n"])
         older = Client()
         waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
-        await engine_has(platform, tokens=6)
+        await platform.engine_has(tokens=6)
         if shape.stream:
             await older.reads(b"b")
         else:
@@ -180,7 +171,7 @@ async def test_while_the_prompt_is_computed_the_engine_is_stopped_and_the_answer
         platform.script(hang=True, prompt_tokens=7)
         older = Client()
         waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
-        await engine_has(platform, requests=1)
+        await platform.engine_has(requests=1)
         platform.script(hang=False, tokens=2, prompt_tokens=7)
         newer = await asked(platform, shape, BEFORE + TYPED, Client())
         await waiting
@@ -192,7 +183,7 @@ async def test_while_the_prompt_is_computed_the_engine_is_stopped_and_the_answer
         platform.require_balanced()
 
 
-@shapes
+@pytest.mark.parametrize("shape", [SHAPES[1], *SHAPES[4:7]], ids=lambda shape: shape.name)
 async def test_what_has_no_engine_yet_gets_an_empty_answer_and_everything_back(shape: Shape) -> None:
     async with harness(engines=1, driver="embedded", tokenizer=shape.tokenizer) as platform:
         older, newer = Client(), Client()
@@ -227,7 +218,7 @@ async def test_an_engine_that_stops_with_its_connection_is_paid_what_was_sent_an
         older = Client()
         shape = SHAPES[4]
         waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
-        await engine_has(platform, requests=1)
+        await platform.engine_has(requests=1)
         platform.script(hang=False, tokens=2)
         await asked(platform, shape, BEFORE + TYPED, Client())
         await waiting
@@ -237,19 +228,6 @@ async def test_an_engine_that_stops_with_its_connection_is_paid_what_was_sent_an
         assert first.usage.prompt_tokens == first.opened.prompt_tokens_estimate
         await platform.engines_idle()
         platform.require_balanced()
-
-
-@pytest.mark.parametrize(
-    ("shape", "prefix", "suffix"),
-    [
-        (SHAPES[4], BEFORE, BEHIND),
-        (SHAPES[4], "def other():\n    ret", BEHIND),
-        (SHAPES[4], BEFORE + TYPED, BEHIND + "more"),
-    ],
-    ids=["the same once more", "another file", "another gap"],
-)
-async def test_what_is_not_typed_on_runs_to_its_end(shape: Shape, prefix: str, suffix: str) -> None:
-    await _both_run(shape, prefix, suffix)
 
 
 class Script(Shape):
@@ -291,24 +269,29 @@ class WarmUp(Shape):
 
 
 @pytest.mark.parametrize(
-    "shape",
+    ("shape", "prefix", "suffix", "supersede"),
     [
-        Script("s", COMPLETION),
-        Rendered("r", COMPLETION),
-        Batch("b", FIM),
-        Sampling("n", COMPLETION),
-        WarmUp("w", INFILL),
+        (SHAPES[4], BEFORE, BEHIND, True),
+        (SHAPES[4], "def other():\n    ret", BEHIND, True),
+        (SHAPES[4], BEFORE + TYPED, BEHIND + "more", True),
+        (SHAPES[4], BEFORE + TYPED, BEHIND, False),
+        *(
+            (shape, BEFORE + TYPED, BEHIND, True)
+            for shape in (
+                Script("s", COMPLETION),
+                Rendered("r", COMPLETION),
+                Batch("b", FIM),
+                Sampling("n", COMPLETION),
+                WarmUp("w", INFILL),
+            )
+        ),
+    ],
+    ids=[
+        *("the same once more", "another file", "another gap", "a model without supersession"),
+        *("script", "rendered", "batch", "sampling", "warm-up"),
     ],
 )
-async def test_scripts_and_warm_ups_are_left_alone(shape: Shape) -> None:
-    await _both_run(shape, BEFORE + TYPED, BEHIND)
-
-
-async def test_a_model_without_supersession_answers_everything() -> None:
-    await _both_run(SHAPES[4], BEFORE + TYPED, BEHIND, supersede=False)
-
-
-async def _both_run(shape: Shape, prefix: str, suffix: str, *, supersede: bool = True) -> None:
+async def test_what_is_not_typed_on_runs_to_its_end(shape: Shape, prefix: str, suffix: str, supersede: bool) -> None:
     """The engine has both at once and writes each to its end; neither is answered from the other's text here."""
     async with harness(engines=1, driver="embedded") as platform:
         platform.script(hang=True)
@@ -319,10 +302,9 @@ async def _both_run(shape: Shape, prefix: str, suffix: str, *, supersede: bool =
             one.target = msgspec.structs.replace(one.target, model=model)
             requests.append(one)
             running.append(asyncio.create_task(platform.run(one, client)))
-            await engine_has(platform, requests=len(requests))
+            await platform.engine_has(requests=len(requests))
         (engine,) = platform.engines
-        for generating in list(engine.live.values()):
-            generating.go_on()
+        platform.go_on()
         async with asyncio.timeout(GUARD_S):
             await asyncio.gather(*running)
         for one, client in zip(requests, clients, strict=True):
@@ -378,39 +360,12 @@ async def test_books_that_cannot_be_closed_are_an_error_also_for_who_typed_on() 
         platform.script(hang=True)
         shape, older = SHAPES[4], Client()
         waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
-        await engine_has(platform, requests=1)
+        await platform.engine_has(requests=1)
         platform.script(hang=False, tokens=2)
         platform.faults.raises["closed"] = InternalError("disk")
         await asyncio.gather(waiting, asked(platform, shape, BEFORE + TYPED, Client()))
         statuses = sorted(status for status, _ in platform.traces.seen)
         assert statuses == [200, 500]
-
-
-async def test_a_keystroke_that_comes_to_another_gateway_ends_the_older_one(valkey_url: str) -> None:
-    shape, older = SHAPES[5], Client()
-    async with (
-        harness(engines=1, driver="embedded") as here,
-        harness(engines=1, driver="embedded") as there,
-        gateways(valkey_url) as (one, other),
-    ):
-        here.use_supersession(one.supersession)
-        there.use_supersession(other.supersession)
-        here.script(tokens=50, prompt_tokens=7, hang_after_tokens=3)
-        there.script(hang=True)
-        typing = f"# {mint()}\n{BEFORE}"
-        waiting = asyncio.create_task(asked(here, shape, typing, older))
-        await older.reads(b"t2")
-        await settled(one, other)
-        newer = asyncio.create_task(asked(there, shape, typing + TYPED, Client()))
-        await waiting
-        assert shape.text(older) == " t0 t1 t2"
-        (record,) = here.journal.records
-        assert (record.finish, record.outcome, record.usage.completion_tokens) == (Finish.COMPLETE, Outcome.EXACT, 3)
-        here.require_balanced()
-        newer.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await newer
-        there.require_balanced()
 
 
 @pytest.mark.parametrize("typed", [TYPED, "\n    other"], ids=["typed on", "another gap"])
@@ -437,12 +392,10 @@ ASKED_AT_MOST = 100
     "limits",
     [
         Limits(requests_per_minute=1),
-        Limits(tokens_per_minute=ASKED_AT_MOST),
         Limits(tokens_per_day=ASKED_AT_MOST),
-        Limits(max_concurrency=1, requests_per_minute=1),
         Limits(max_concurrency=1, tokens_per_day=ASKED_AT_MOST),
     ],
-    ids=["requests", "tokens", "tokens a day", "place and requests", "place and tokens a day"],
+    ids=["requests", "tokens a day", "place and tokens a day"],
 )
 async def test_a_keystroke_that_a_limit_refuses_leaves_the_one_before_it(valkey_url: str, limits: Limits) -> None:
     async with typing_against(valkey_url, limits) as typist:
@@ -454,21 +407,6 @@ async def test_a_keystroke_that_a_limit_refuses_leaves_the_one_before_it(valkey_
         assert not typist.platform.engines[0].records.popitem()[1].aborted
         await typist.leaves(older)
         assert [code for _, code in typist.platform.traces.seen] == ["rate_limit_exceeded", "client_gone"]
-
-
-async def test_a_keystroke_that_fails_at_its_limits_leaves_the_one_before_it() -> None:
-    async with harness(engines=1, driver="embedded") as platform:
-        platform.script(tokens=50, hang_after_tokens=3)
-        shape, older, newer = SHAPES[5], Client(), Client()
-        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
-        await older.reads(b"t2")
-        platform.faults.raises["reserve"] = InternalError("limits")
-        await asked(platform, shape, BEFORE + TYPED, newer)
-        assert newer.answer.status == 500
-        assert not stages(platform)
-        older.leave()
-        await waiting
-        platform.require_balanced()
 
 
 class Typist:

@@ -70,16 +70,6 @@ async def test_a_stream_is_that_of_the_generation_server_with_its_usage(era: Gen
 
 
 @eras
-async def test_a_whole_answer_is_collected(era: Generation) -> None:
-    async with platform_on(era) as (platform, _):
-        client = Client()
-        await platform.serve(client, body())
-        answer = msgspec.json.decode(client.answer.body)
-        assert answer["choices"][0]["message"]["content"] == " t0 t1 t2 t3"
-        platform.require_balanced()
-
-
-@eras
 async def test_a_client_that_leaves_frees_the_generation_server(era: Generation) -> None:
     async with platform_on(era) as (platform, ((_, _, generation),)):
         generation.script = msgspec.structs.replace(generation.script, tokens=10_000, token_s=0.002)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -17,7 +19,6 @@ from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival
 from gateway.serving.trace import Traces
-from storage.engine import lazy_pool
 from tests.database import as_owner
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, harness
@@ -25,10 +26,20 @@ from tests.gateway.serving.harness import CHAT, harness
 ID = "00000000-0000-0000-0000-000000000001"
 
 
-async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str) -> None:
+@pytest.fixture
+async def owner(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     owner = await asyncpg.connect(as_owner(fresh_postgres_url))
-    pool = await lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5)
-    traces = Traces(pool, GatewayMetrics(CollectorRegistry()), flush_s=600)
+    yield owner
+    await owner.close()
+
+
+@pytest.fixture
+def traces(pool: asyncpg.Pool[Any]) -> Traces:
+    """Written when they are stopped."""
+    return Traces(pool, GatewayMetrics(CollectorRegistry()), flush_s=600)
+
+
+async def test_what_was_measured_is_in_the_row_as_it_was(traces: Traces, owner: asyncpg.Connection[Any]) -> None:
     found = Measurement(
         pool="p", replica_id="p-0", canary=True, side=Side.CANDIDATE, release=ID, unit=2**63 - 1, stream=True,
         attempts=2, prompt_tokens=5_000, cached_tokens=4_096, completion_tokens=7, ttft_ms=81.25, tpot_ms=9.5,
@@ -50,8 +61,6 @@ async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str
     columns = ", ".join(Measurement.__struct_fields__)
     rows = await owner.fetch(f"SELECT {columns} FROM gateway.request_traces ORDER BY request_id")
     assert [msgspec.convert(dict(row), Measurement) for row in rows] == [found, Measurement()]
-    await pool.close()
-    await owner.close()
 
 
 @pytest.mark.parametrize(
@@ -59,11 +68,8 @@ async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str
     [(Overloaded("Full."), False), (Overloaded("Full."), True), (NoEngine("None."), None)],
 )
 async def test_whose_doing_a_refusal_was_is_in_the_row(
-    error: ServiceError, told: bool | None, fresh_postgres_url: str
+    error: ServiceError, told: bool | None, traces: Traces, owner: asyncpg.Connection[Any]
 ) -> None:
-    owner = await asyncpg.connect(as_owner(fresh_postgres_url))
-    pool = await lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5)
-    traces = Traces(pool, GatewayMetrics(CollectorRegistry()), flush_s=600)
     if isinstance(error, Overloaded):
         error.over_share = bool(told)
     async with harness() as platform:
@@ -75,16 +81,11 @@ async def test_whose_doing_a_refusal_was_is_in_the_row(
     await traces.stop()
     row = await owner.fetchrow("SELECT over_share, reason FROM gateway.request_traces")
     assert (row["over_share"], row["reason"]) == (told, error.message)
-    await pool.close()
-    await owner.close()
 
 
 async def test_a_database_that_takes_nothing_is_told_of_once_and_gets_all_later(
-    fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
+    traces: Traces, owner: asyncpg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    owner = await asyncpg.connect(as_owner(fresh_postgres_url))
-    pool = await lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5)
-    traces = Traces(pool, GatewayMetrics(CollectorRegistry()), flush_s=600)
     with caplog.at_level(logging.WARNING, "gateway.serving.trace"):
         for outages in (1, 2):
             await owner.execute("ALTER TABLE gateway.request_traces RENAME TO away")
@@ -95,5 +96,3 @@ async def test_a_database_that_takes_nothing_is_told_of_once_and_gets_all_later(
             await owner.execute("ALTER TABLE gateway.away RENAME TO request_traces")
             await traces.stop()
             assert await owner.fetchval("SELECT count(*) FROM gateway.request_traces") == 3 * outages
-    await pool.close()
-    await owner.close()

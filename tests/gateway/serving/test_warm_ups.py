@@ -59,6 +59,12 @@ class Editor:
         assert client.answer.status == 200
         return client
 
+    async def rests_behind(self, prefix: str, **asked: Any) -> Client:
+        """Serve one request as `types` does, and let what follows it end."""
+        client = await self.types(prefix, **asked)
+        await self.rests()
+        return client
+
     async def rests(self) -> None:
         """Return once nothing is computed ahead any more."""
         async with asyncio.timeout(GUARD_S):
@@ -83,10 +89,7 @@ class Editor:
 
     async def asked(self, requests: int) -> None:
         """Return once the first engine has been sent so many."""
-        done = asyncio.Event()
-        self.platform.engines[0].wait({"requests": str(requests)}, done.set)
-        async with asyncio.timeout(GUARD_S):
-            await done.wait()
+        await self.platform.engine_has(requests=requests)
 
     def outcomes(self) -> dict[str, float]:
         kinds = ("computed", "superseded", "refused", "unpaid", "failed")
@@ -115,8 +118,7 @@ async def test_behind_an_answer_the_next_line_is_computed_on_the_same_replica(
     psm: Tokenizer, stream: bool, wire_format: WireFormat[Any]
 ) -> None:
     async with editing(psm, engines=2) as editor:
-        await editor.types("x =", stream=stream, wire_format=wire_format)
-        await editor.rests()
+        await editor.rests_behind("x =", stream=stream, wire_format=wire_format)
 
         assert editor.outcomes() == {"computed": 1}
         real, ahead = editor.platform.router.asks
@@ -134,8 +136,7 @@ async def test_behind_an_answer_the_next_line_is_computed_on_the_same_replica(
 
 async def test_it_is_in_the_books_and_on_nobodys_bill(psm: Tokenizer) -> None:
     async with editing(psm) as editor:
-        await editor.types("x =")
-        await editor.rests()
+        await editor.rests_behind("x =")
 
         platform = editor.platform
         real, ahead = platform.journal.records
@@ -150,13 +151,13 @@ async def test_it_is_in_the_books_and_on_nobodys_bill(psm: Tokenizer) -> None:
         assert platform.sample("slipstream_file_prefilled_again_tokens_count", model="m") is None
 
 
-async def test_the_files_next_keystroke_supersedes_it(psm: Tokenizer) -> None:
+@pytest.mark.parametrize("file", [FILE, OTHER], ids=["the file's next keystroke", "another file"])
+async def test_a_request_that_is_given_its_replica_goes_first(psm: Tokenizer, file: str) -> None:
     async with editing(psm) as editor:
         editor.at_each_ask({}, {"hang": True}, {"hang": False})
         await editor.types("x =")
         await editor.asked(2)
-        await editor.types("x = 1")
-        await editor.rests()
+        await editor.rests_behind("x = 1", file=file)
 
         assert editor.outcomes() == {"superseded": 1, "computed": 1}
         ends = {record.opened.request_id: record for record in editor.platform.journal.records}
@@ -165,16 +166,6 @@ async def test_the_files_next_keystroke_supersedes_it(psm: Tokenizer) -> None:
         assert [first.billed, second.billed, last.billed] == [True, True, False]
         assert editor.platform.engines[0].records[ahead.opened.request_id].aborted, "by id, so that its count is exact"
         assert ahead.outcome is Outcome.EXACT
-
-
-async def test_whoever_is_given_its_replica_goes_first(psm: Tokenizer) -> None:
-    async with editing(psm) as editor:
-        editor.at_each_ask({}, {"hang": True}, {"hang": False})
-        await editor.types("x =")
-        await editor.asked(2)
-        await editor.types("y =", file=OTHER)
-        await editor.rests()
-        assert editor.outcomes() == {"superseded": 1, "computed": 1}
 
 
 @pytest.mark.parametrize(("file", "superseded"), [(FILE, 1), (OTHER, 0)])
@@ -201,8 +192,7 @@ async def test_a_replica_that_is_not_idle_is_left_alone(psm: Tokenizer, refusal:
     async with editing(psm) as editor:
         faults = editor.platform.faults
         editor.at_each_ask({}, lambda: faults.raises.update(acquire=refusal))
-        await editor.types("x =")
-        await editor.rests()
+        await editor.rests_behind("x =")
         assert editor.outcomes() == {outcome: 1}
         assert [record.opened.endpoint for record in editor.platform.journal.records] == ["fim"], "it leaves no row"
 
@@ -210,8 +200,7 @@ async def test_a_replica_that_is_not_idle_is_left_alone(psm: Tokenizer, refusal:
 async def test_an_engine_that_fails_it_is_told_to_the_router_alone(psm: Tokenizer) -> None:
     async with editing(psm) as editor:
         editor.at_each_ask({}, {"status": 500})
-        await editor.types("x =")
-        await editor.rests()
+        await editor.rests_behind("x =")
         assert editor.outcomes() == {"failed": 1}
         assert [end.engine_fault for end in editor.platform.router.ends] == [False, True]
         assert editor.platform.traces.seen == [(200, None)]
@@ -223,8 +212,7 @@ async def test_a_script_that_asks_for_cached_gaps_gets_no_more_computed_than_it_
         limits = editor.platform.limiter
         for number in range(30):
             editor.at_each_ask({"prompt_tokens": 100, "cached_tokens": 100 if number else 0}, {"cached_tokens": 0})
-            await editor.types(f"x{number} =")
-            await editor.rests()
+            await editor.rests_behind(f"x{number} =")
             editor.platform.faults.calls.clear()
         paid = sum(record.usage.prompt_tokens - 0.9 * record.usage.cached_tokens for record in _billed(editor, True))
         free = sum(record.usage.prompt_tokens for record in _billed(editor, False))
@@ -235,10 +223,8 @@ async def test_a_script_that_asks_for_cached_gaps_gets_no_more_computed_than_it_
 
 async def test_an_answer_from_another_requests_text_has_nothing_computed(psm: Tokenizer) -> None:
     async with editing(psm) as editor:
-        await editor.types("x =", wire_format=INFILL)
-        await editor.rests()
-        continued = await editor.types("x = t0", wire_format=INFILL)
-        await editor.rests()
+        await editor.rests_behind("x =", wire_format=INFILL)
+        continued = await editor.rests_behind("x = t0", wire_format=INFILL)
         assert continued.answer.json["content"] == " t1"
         assert editor.outcomes() == {"computed": 1}
 

@@ -21,24 +21,22 @@ from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
-from gateway.http.loop_shares import LoopShares
 from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
 from gateway.serving.access_log import AccessLog
-from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
+from gateway.serving.endpoint import IsTheirs
 from gateway.serving.model_catalog import MayUse
 from gateway.serving.request import Arrival, Salts
 from gateway.serving.request_spans import RequestSpans
-from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of
 from gateway.wire.prepared import Target
 from telemetry.json_lines import JsonLines
 from tests.gateway.served import served
 from tests.gateway.serving.client import Client
+from tests.gateway.serving.doors import endpoint_of
 from tests.gateway.serving.harness import GUARD_S, KEY, Harness, harness, target
-from tests.gateway.serving.line_format import BUSY, Complete, LineFormat
+from tests.gateway.serving.line_format import BUSY, LineFormat
 from tests.waiting import eventually
 
 LINES = LineFormat()
@@ -75,18 +73,8 @@ async def endpoint(
     platform: Harness, others: Sequence[tuple[IsTheirs, LineFormat]] = ()
 ) -> AsyncIterator[tuple[Parts, aiohttp.ClientSession, str]]:
     """A real server with this one endpoint, a client of it, and its URL. others: as of `InferenceEndpoint`."""
-    parts, config = Parts(platform), RequestConfig()
-    room = BodyRoom(config.organization_body_bytes)
-    app: InferenceEndpoint[Complete] = InferenceEndpoint(
-        parts,  # type: ignore[arg-type]
-        LINES,
-        Scope.COMPLETIONS,
-        100_000,
-        config,
-        LoopShares(),
-        room,
-        others,
-    )
+    parts = Parts(platform)
+    app = endpoint_of(parts, LINES, Scope.COMPLETIONS, others)
     async with served(app) as server, aiohttp.ClientSession(headers={"x-line-key": "secret"}) as session:
         yield parts, session, f"http://127.0.0.1:{server.port}/complete"
 
@@ -103,13 +91,6 @@ async def test_a_stream_has_the_formats_own_frames_and_headers() -> None:
         (record,) = platform.journal.records
         assert (record.opened.endpoint, record.opened.request_id) == ("line", response.headers["line-id"])
         assert record.usage.completion_tokens == 4
-        platform.require_balanced()
-
-
-async def test_a_whole_answer_is_the_formats_own() -> None:
-    async with harness() as platform, endpoint(platform) as (_, session, url):
-        async with session.post(url, data=WHOLE) as response:
-            assert await response.json() == {"whole": " t0 t1 t2 t3"}
         platform.require_balanced()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,15 +13,7 @@ from control.shadow.retention import forget
 from gateway.shadow.answer import Answer
 from gateway.shadow.comparison import Served
 from gateway.shadow.pair import Outcome
-from storage.engine import lazy_pool
 from tests.gateway.shadow.pairs import SAME, pair, project, store_on, texts
-
-
-@pytest.fixture
-async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    pool = await lazy_pool(fresh_postgres_url, size=3, connect_timeout_s=5)
-    yield pool
-    pool.terminate()
 
 
 async def reviews(pool: Any) -> list[tuple[Any, ...]]:

@@ -48,6 +48,8 @@ def test_any_query_is_read_or_refused(query: bytes) -> None:
 def test_a_refusal_names_parameter_value_and_range() -> None:
     with pytest.raises(InvalidField, match=r"'events': '0'; it must be a whole number from 1 to 2000"):
         asked_of(b"events=0", CONFIG)
+    with pytest.raises(InvalidField, match=r"'interval_ms': '9'"):
+        asked_of(b"interval_ms=9", CONFIG)
     with pytest.raises(InvalidField, match=r"2000 events 100 ms apart take 199\.9 s, and a stream may take 130 s"):
         asked_of(b"events=2000&interval_ms=100", CONFIG)
     with pytest.raises(UnknownField, match="'tokens'"):

@@ -214,11 +214,3 @@ def test_a_burst_costs_each_request_one_digest_and_a_few_comparisons() -> None:
         ended = LOOKED_AT - 1
         assert [flight.by for flight in flights] == [None] * (waiting - ended) + ["newest"] * ended
         assert len(digested) == waiting + 1
-
-
-def test_whose_answer_is_shared_is_spared(supersession: Supersession) -> None:
-    with (
-        served(supersession, "1", keystroke("a", "")) as leader,
-        served(supersession, "2", keystroke("ab", ""), "1"),
-    ):
-        assert leader.by is None
