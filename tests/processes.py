@@ -7,6 +7,7 @@ import contextlib
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import aiohttp
 
@@ -36,6 +37,14 @@ async def module_process(
         except TimeoutError:
             process.kill()
             await process.wait()
+
+
+def executes(pid: int) -> bool:
+    """Whether the process runs; a zombie that nobody has collected yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 async def answers(session: aiohttp.ClientSession, url: str, process: Process) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,10 +19,13 @@ from engines.drivers.base import Driver, EngineRequest, Load
 from engines.drivers.error_bodies import event_error, usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.engine_stream import EngineStream
+from engines.http.keys import OneKey
 from tests.waiting import eventually
 
 GUARD_S = 180.0
 """Against hanging for ever, not a measure: a busy machine may take seconds for a step."""
+READY_S = 600.0
+"""A guard: ready takes 40 to 90 s on two busy cores, several times as long beside other engines."""
 _numbers = itertools.count(1)
 _TOKENS = re.compile(rb'"completion_tokens":[1-9]')
 
@@ -110,6 +116,22 @@ class RealEngine:
         load = await eventually(held, GUARD_S)
         assert load is not None
         return load
+
+
+async def until_ready(process: asyncio.subprocess.Process, driver: Driver, url: str, token: str, log: Path) -> None:
+    """Return once its health is good. Raises AssertionError with the end of its log when it ends before."""
+    connections = EngineConnections(OneKey(token))
+    try:
+        async with asyncio.timeout(READY_S):
+            while process.returncode is None:
+                with contextlib.suppress(SlipstreamError):
+                    if (await connections.fetch(url, driver.health(), 5))[0] == 200:
+                        return
+                await asyncio.sleep(0.5)
+    finally:
+        await connections.close()
+    said = await asyncio.to_thread(log.read_text)
+    raise AssertionError(f"it ended before it was ready:\n{said[-3000:]}")
 
 
 async def read_all(stream: EngineStream) -> bytes:

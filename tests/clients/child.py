@@ -7,6 +7,7 @@ client has; one that fails raises. A line of JSON for each comes out: feature, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -14,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,17 @@ class At:
         if expect not in output:
             raise AssertionError(f"no {expect!r} in: {output[-300:]}")
         return output
+
+    @contextlib.contextmanager
+    def raises(self, kind: type[Exception], said: Callable[[Any], object] = lambda error: True) -> Iterator[None]:
+        """For code that must end with an error of the kind, about which `said` holds."""
+        try:
+            yield
+        except kind as error:
+            if not said(error):
+                raise
+        else:
+            raise AssertionError("no error")
 
 
 def _late(*_: object) -> None:

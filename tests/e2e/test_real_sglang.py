@@ -15,15 +15,14 @@ from uuid import uuid4
 import aiohttp
 import openai
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from engines.drivers import registry as drivers
-from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.real_engine import GUARD_S
+from tests.sglang.client import Client
 from tests.sglang.server import MODELS, SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
@@ -36,43 +35,9 @@ ENDLESS: dict[str, Any] = {"logit_bias": {"5": 100}, "max_tokens": 1_500}
 """Leaves one token possible: the answer runs to its limit."""
 
 
-class Engine:
-    """The real engine, asked past the platform."""
-
-    def __init__(self, server: SGLangServer, connections: EngineConnections) -> None:
-        self.server = server
-        self._connections = connections
-
-    async def runs(self) -> bool:
-        """Whether anything runs or waits there now."""
-        load = DRIVER.load()
-        assert load is not None
-        now = DRIVER.parse_load(await self._fetch(load))
-        assert now is not None
-        return now.running + now.waiting > 0
-
-    async def idle(self) -> None:
-        """Return once nothing runs or waits there."""
-        async with asyncio.timeout(GUARD_S):
-            while await self.runs():  # noqa: ASYNC110  another process's state
-                await asyncio.sleep(0.05)
-
-    async def generated(self) -> int:
-        """Tokens it has generated since it started, by its own metrics; includes what was aborted."""
-        text = (await self._fetch(EngineRequest("GET", "/metrics"))).decode()
-        return int(
-            sum(
-                sample.value
-                for family in text_string_to_metric_families(text)
-                for sample in family.samples
-                if sample.name == "sglang:generation_tokens_total"
-            )
-        )
-
-    async def _fetch(self, request: EngineRequest) -> bytes:
-        status, body = await self._connections.fetch(self.server.url, request, GUARD_S)
-        assert status == 200, body
-        return body
+async def generated(engine: Client) -> int:
+    """Tokens it has generated since it started, by its own metrics; includes what was aborted."""
+    return int(await engine.counter("sglang:generation_tokens_total"))
 
 
 @pytest.fixture(scope="session")
@@ -100,10 +65,10 @@ async def direct(sglang: SGLangServer) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 @pytest.fixture
-async def engine(sglang: SGLangServer) -> AsyncIterator[Engine]:
-    """The engine, idle."""
+async def engine(sglang: SGLangServer) -> AsyncIterator[Client]:
+    """The real engine, asked past the platform; idle."""
     connections = EngineConnections(OneKey(sglang.token))
-    engine = Engine(sglang, connections)
+    engine = Client(sglang, connections)
     await engine.idle()
     yield engine
     await connections.close()
@@ -165,7 +130,7 @@ async def test_chat_whole_is_what_the_stream_was(real_client: openai.AsyncOpenAI
 
 
 async def test_usage_is_what_the_engine_counts_without_us(
-    real_client: openai.AsyncOpenAI, direct: openai.AsyncOpenAI, real: Deployment, engine: Engine, tokenizer: Tokenizer
+    real_client: openai.AsyncOpenAI, direct: openai.AsyncOpenAI, real: Deployment, engine: Client, tokenizer: Tokenizer
 ) -> None:
     conversation: list[Any] = [
         {"role": "system", "content": "Be brief."},
@@ -175,7 +140,7 @@ async def test_usage_is_what_the_engine_counts_without_us(
     for max_tokens, n in ((7, 1), (60, 1), (5, 3)):
         asked = {"model": MODEL, "messages": conversation, "temperature": 0, "max_tokens": max_tokens, "n": n}
         theirs = (await direct.chat.completions.create(**asked)).usage
-        before = await engine.generated()
+        before = await generated(engine)
         raw = await real_client.chat.completions.with_raw_response.create(**asked)
         ours, row = raw.parse().usage, await charged(real, raw.headers["x-request-id"])
         assert theirs is not None
@@ -183,7 +148,7 @@ async def test_usage_is_what_the_engine_counts_without_us(
         assert (ours.prompt_tokens, ours.completion_tokens) == (theirs.prompt_tokens, theirs.completion_tokens)
         assert counts(row) == counts(ours)
         assert ours.prompt_tokens == len(tokenizer.chat_ids(conversation))
-        assert await engine.generated() - before == row["completion_tokens"]
+        assert await generated(engine) - before == row["completion_tokens"]
 
 
 async def test_completions_streamed_and_whole_with_control_strings_as_text(
@@ -201,9 +166,9 @@ async def test_completions_streamed_and_whole_with_control_strings_as_text(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_two_choices_are_billed_together(
-    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine, stream: bool
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Client, stream: bool
 ) -> None:
-    before = await engine.generated()
+    before = await generated(engine)
     create = real_client.chat.completions.with_raw_response.create
     asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION, "n": 2, "temperature": 1.5, "max_tokens": 12}
     texts, finished, usage = {0: "", 1: ""}, set(), None
@@ -226,14 +191,14 @@ async def test_two_choices_are_billed_together(
     row = await charged(real, raw.headers["x-request-id"])
     assert counts(row) == counts(usage)
     assert row["outcome"] == "exact"
-    assert await engine.generated() - before == row["completion_tokens"]
+    assert await generated(engine) - before == row["completion_tokens"]
 
 
 @pytest.mark.parametrize("leave_after", [0, 1, 3, 12, 60, 300])
 async def test_leaving_a_stream_stops_the_engine_and_bills_exactly_what_it_made(
-    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine, tokenizer: Tokenizer, leave_after: int
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Client, tokenizer: Tokenizer, leave_after: int
 ) -> None:
-    before = await engine.generated()
+    before = await generated(engine)
     raw = await real_client.chat.completions.with_raw_response.create(
         model=MODEL, messages=QUESTION, stream=True, **ENDLESS
     )
@@ -243,16 +208,16 @@ async def test_leaving_a_stream_stops_the_engine_and_bills_exactly_what_it_made(
     await stream.close()
     row = await charged(real, raw.headers["x-request-id"])
     await engine.idle()
-    assert await engine.generated() - before == row["completion_tokens"]
+    assert await generated(engine) - before == row["completion_tokens"]
     assert (row["outcome"], row["finish"], row["billed"]) == ("exact", "client_gone", True)
     assert seen <= row["completion_tokens"] < ENDLESS["max_tokens"]
     assert row["prompt_tokens"] == len(tokenizer.chat_ids(QUESTION))
 
 
 async def test_leaving_at_many_points_at_once_is_exact_for_each(
-    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Client
 ) -> None:
-    before = await engine.generated()
+    before = await generated(engine)
 
     async def leave(number: int) -> tuple[str, int]:
         raw = await real_client.completions.with_raw_response.create(
@@ -268,7 +233,7 @@ async def test_leaving_at_many_points_at_once_is_exact_for_each(
     left = dict(await asyncio.gather(*(leave(number) for number in range(12))))
     rows = await asyncio.wait_for(real.ledger(*left), GUARD_S)
     await engine.idle()
-    assert await engine.generated() - before == sum(row["completion_tokens"] for row in rows)
+    assert await generated(engine) - before == sum(row["completion_tokens"] for row in rows)
     assert len(rows) == len(left)
     for row in rows:
         assert (row["outcome"], row["finish"]) == ("exact", "client_gone")
@@ -276,12 +241,11 @@ async def test_leaving_at_many_points_at_once_is_exact_for_each(
 
 
 async def test_leaving_a_whole_answer_stops_the_engine(
-    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Client
 ) -> None:
-    before, known = await engine.generated(), {row["request_id"] for row in await real.ledger()}
+    before, known = await generated(engine), {row["request_id"] for row in await real.ledger()}
     asking = asyncio.create_task(real_client.chat.completions.create(model=MODEL, messages=QUESTION, **ENDLESS))
-    while not await engine.runs():  # noqa: ASYNC110  another process's state
-        await asyncio.sleep(0.02)
+    await engine.until_load(lambda load: load.running + load.waiting > 0)
     asking.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await asking
@@ -291,13 +255,13 @@ async def test_leaving_a_whole_answer_stops_the_engine(
             await asyncio.sleep(0.05)
     [row] = rows
     assert (row["outcome"], row["finish"], row["status"]) == ("exact", "client_gone", 499)
-    assert row["completion_tokens"] == await engine.generated() - before < ENDLESS["max_tokens"]
+    assert row["completion_tokens"] == await generated(engine) - before < ENDLESS["max_tokens"]
 
 
 async def test_leaving_two_choices_closes_the_stream_and_bills_what_was_seen_of_both(
-    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine, tokenizer: Tokenizer
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Client, tokenizer: Tokenizer
 ) -> None:
-    before = await engine.generated()
+    before = await generated(engine)
     raw = await real_client.chat.completions.with_raw_response.create(
         model=MODEL, messages=QUESTION, stream=True, n=2, **ENDLESS
     )
@@ -312,7 +276,7 @@ async def test_leaving_two_choices_closes_the_stream_and_bills_what_was_seen_of_
     assert sum(seen.values()) <= row["completion_tokens"]
     async with asyncio.timeout(GUARD_S):
         # one of its processes counts what another has stopped already
-        while await engine.generated() - before < row["completion_tokens"]:  # noqa: ASYNC110
+        while await generated(engine) - before < row["completion_tokens"]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert row["prompt_tokens"] == len(tokenizer.chat_ids(QUESTION))
 
@@ -356,7 +320,7 @@ async def test_engine_private_fields_are_refused_by_name(real_client: openai.Asy
 
 
 async def test_token_ids_outside_the_vocabulary_never_reach_the_engine(
-    real_client: openai.AsyncOpenAI, engine: Engine
+    real_client: openai.AsyncOpenAI, engine: Client
 ) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         await real_client.completions.create(model=MODEL, prompt=[5, 2_048], max_tokens=1)

@@ -16,6 +16,7 @@ from contracts.errors import ConfigError
 from infra.local.child import Child, ChildSpec, State
 from infra.local.config import LocalConfig
 from infra.local.spawn import Launch
+from tests.processes import executes
 from tests.small_disk import small_disk
 from tests.waiting import eventually
 
@@ -52,14 +53,16 @@ async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_pat
     assert first.status().state is State.STOPPED
 
 
-async def test_a_child_that_never_works_is_given_up_with_its_last_line(tmp_path: Path) -> None:
-    child = Child(
-        _spec("broken", "print('the disk is full'); raise SystemExit(1)", probe=_never), tmp_path / "b.log", QUICK
-    )
+@pytest.mark.parametrize(("said", "code", "restarts"), [("the disk is full", 1, 2), ("port: 0 is out of range", 2, 0)])
+async def test_a_child_that_never_works_is_given_up_with_its_last_line_and_a_bad_setting_at_once(
+    said: str, code: int, restarts: int, tmp_path: Path
+) -> None:
+    program = f"print({said!r}); raise SystemExit({code})"
+    child = Child(_spec("broken", program, probe=_never), tmp_path / "b.log", QUICK)
     child.start()
-    with pytest.raises(ConfigError, match="broken did not start: the disk is full"):
+    with pytest.raises(ConfigError, match=f"broken did not start: {said}"):
         await child.ready()
-    assert child.restarts == 2
+    assert child.restarts == restarts
     await child.stop()
 
 
@@ -74,17 +77,6 @@ async def test_of_a_child_that_could_write_nothing_the_room_for_its_log_is_told(
         with pytest.raises(ConfigError, match=r"mute did not start: it wrote nothing \(0\.0 MB free for its log\)"):
             await child.ready()
         await child.stop()
-
-
-async def test_a_bad_setting_is_not_tried_twice(tmp_path: Path) -> None:
-    child = Child(
-        _spec("wrong", "print('port: 0 is out of range'); raise SystemExit(2)", probe=_never), tmp_path / "w", QUICK
-    )
-    child.start()
-    with pytest.raises(ConfigError, match="port: 0 is out of range"):
-        await child.ready()
-    assert child.restarts == 0
-    await child.stop()
 
 
 async def test_a_child_that_never_gets_ready_is_not_waited_for_for_ever(tmp_path: Path) -> None:
@@ -145,7 +137,7 @@ async def test_helpers_of_a_child_that_ends_are_ended_too(own_session: bool, tmp
         await child.stop()
     else:
         os.kill(child.pid, signal.SIGKILL)
-    await eventually(lambda: not _runs(helper))
+    await eventually(lambda: not executes(helper))
     await child.stop()
 
 
@@ -163,14 +155,6 @@ async def test_stopping_while_it_waits_to_restart_does_not_start_it_again(tmp_pa
 
 async def _never() -> bool:
     return False
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process executes; a zombie that nobody has collected yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def test_the_cpu_time_of_a_process_is_its_own(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ def test_picked_ports_stay_unless_somebody_took_them(tmp_path: Path) -> None:
         again = Ports(file)
         assert again.pick("first") == first
         assert again.pick("second") != second
+    file.write_text('{"first": 80')
+    assert Ports(file).pick("first") > 0, "a damaged file is no obstacle"
 
 
 def test_ports_are_picked_where_no_client_is_given_one(tmp_path: Path) -> None:
@@ -145,12 +147,6 @@ def test_ports_are_picked_where_no_client_is_given_one(tmp_path: Path) -> None:
     assert not [port for port in picked if port in ephemeral]
 
 
-def test_a_damaged_ports_file_is_no_obstacle(tmp_path: Path) -> None:
-    file = tmp_path / "ports.json"
-    file.write_text('{"first": 80')
-    assert Ports(file).pick("first") > 0
-
-
 def test_secrets_are_private_and_made_once(tmp_path: Path) -> None:
     path = tmp_path / "token"
     first = secret_text(path)
@@ -158,6 +154,9 @@ def test_secrets_are_private_and_made_once(tmp_path: Path) -> None:
     assert secret_text(path) == first
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
+    (tmp_path / "pepper").touch()
+    with pytest.raises(ConfigError, match="is empty"):
+        secret_text(tmp_path / "pepper")
 
 
 def test_every_secret_has_a_private_file_of_its_own(data_folder: Path) -> None:
@@ -168,6 +167,8 @@ def test_every_secret_has_a_private_file_of_its_own(data_folder: Path) -> None:
     }  # fmt: skip
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.secret_files} == {0o600}
     assert len({path.read_text() for path in folder.secret_files}) == len(folder.secret_files)
+    for path in (folder.path, folder.run, folder.logs, folder.journal):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
 def test_a_data_folder_of_an_older_release_keeps_what_it_has(data_folder: Path) -> None:
@@ -181,19 +182,6 @@ def test_a_data_folder_of_an_older_release_keeps_what_it_has(data_folder: Path) 
     made = [path.read_text() for path in folder.secret_files]
     folder.prepare()
     assert [path.read_text() for path in folder.secret_files] == made
-
-
-def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "pepper").touch()
-    with pytest.raises(ConfigError, match="is empty"):
-        secret_text(tmp_path / "pepper")
-
-
-def test_the_data_folder_is_private(data_folder: Path) -> None:
-    folder = DataFolder(data_folder)
-    folder.prepare()
-    for path in (folder.path, folder.run, folder.logs, folder.journal):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
 def test_a_path_too_long_for_sockets_gets_a_short_private_run_folder(data_folder: Path) -> None:
@@ -210,20 +198,13 @@ def test_a_path_too_long_for_sockets_gets_a_short_private_run_folder(data_folder
         folder.run.rmdir()
 
 
-def test_a_path_too_long_for_postgres_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="at most 900 work"):
-        DataFolder(tmp_path.joinpath(*["y" * 200] * 5)).prepare()
-
-
-def test_a_data_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("below", "said"), [("/".join(["y" * 200] * 5), "at most 900 work"), ("file/data", "--data"), ("z" * 300, "--data")]
+)
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path, below: str, said: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="--data"):
-        DataFolder(tmp_path / "file" / "data").prepare()
-
-
-def test_a_name_too_long_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--data"):
-        DataFolder(tmp_path / ("z" * 300)).prepare()
+    with pytest.raises(ConfigError, match=said):
+        DataFolder(tmp_path / below).prepare()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand a folder to somebody else")

@@ -270,11 +270,15 @@ def canary(share: float, version: int) -> DesiredState:
 def test_a_canary_takes_its_share_of_sessions_and_keeps_them_as_it_grows() -> None:
     core = Core(canary(0.1, 1), slos=())
     sessions = [f"session-{number}" for number in range(300)]
-    first = {name for name in sessions if core.placed(session_id=name) == "new"}
+
+    def of_canary() -> set[str]:
+        return {name for name in sessions if core.served(10, 0.01, session_id=name) == "new"}
+
+    first = of_canary()
     assert 10 <= len(first) <= 50
-    assert {name for name in sessions if core.placed(session_id=name) == "new"} == first
+    assert of_canary() == first
     core.publish(canary(0.3, 2))
-    grown = {name for name in sessions if core.placed(session_id=name) == "new"}
+    grown = of_canary()
     assert first < grown
     assert 60 <= len(grown) <= 120
 
@@ -294,7 +298,7 @@ def test_the_control_arm_has_as_many_sessions_as_the_candidate_and_neither_loses
     def sides() -> dict[str, set[int]]:
         found: dict[str, set[int]] = {"old": set(), "new": set(), "fresh": set()}
         for unit in units:
-            found[core.placed(unit=unit)].add(unit)
+            found[core.served(10, 0.01, unit=unit)].add(unit)
         return found
 
     first = sides()

@@ -118,24 +118,18 @@ def test_it_is_on_nobodys_account() -> None:
     core.placed("real", organization_id="o")
     core.over("real")
     tenant = pool.queue.tenant("o")
-    before = (
-        tenant.counter,
-        pool.outputs.expected("m", "o", 1_000),
-        pool.pacing.debt_s,
-        core.core.placer.sheds.asks.copy(),
-    )
+
+    def account() -> tuple[object, ...]:
+        expected = pool.outputs.expected("m", "o", 1_000)
+        return tenant.counter, expected, pool.pacing.debt_s, core.core.placer.sheds.asks.copy()
+
+    before = account()
     core.placed("warm", organization_id="o", idle_replica="r1", prompt_tokens=2_000)
     assert pool.queue.held_tokens == 0
     assert refused(core.ask("no", organization_id="o", idle_replica="r1"))
     core.began("warm", 0.1)
     core.over("warm", 2_000, 1)
-    after = (
-        tenant.counter,
-        pool.outputs.expected("m", "o", 1_000),
-        pool.pacing.debt_s,
-        core.core.placer.sheds.asks.copy(),
-    )
-    assert after == before
+    assert account() == before
     assert core.core.placer.sheds.refusals.get("chat", 0) == 0
 
 

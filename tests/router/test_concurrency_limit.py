@@ -43,7 +43,7 @@ def turns(limit: ConcurrencyLimit, stretch: Stretch, times: int, demand: int = 1
     return seen
 
 
-@pytest.mark.parametrize("places", [4, 20, 64, 150])
+@pytest.mark.parametrize("places", [4, 64, 150])
 def test_it_stays_between_the_knee_and_about_twice_it(places: int) -> None:
     limit = ConcurrencyLimit(ConcurrencyConfig())
     turn(limit, lambda in_flight: 1.0, demand=1)
@@ -77,7 +77,7 @@ def test_two_hundred_at_once_wait_for_no_more_than_first_tokens() -> None:
     assert limit.move is Move.EARLY
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_upstream_whose_first_tokens_vary_is_not_taken_for_a_full_one(seed: int) -> None:
     limit, source = ConcurrencyLimit(ConcurrencyConfig()), random.Random(seed)
     for _ in range(250):
@@ -114,7 +114,7 @@ def test_one_bad_window_is_no_collapse() -> None:
     assert min(turns(limit, knee(200), 30)) >= 0.75 * min(before, 200)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_long_prompts_and_noise_are_no_overload(seed: int) -> None:
     source = random.Random(seed)
     limit = ConcurrencyLimit(ConcurrencyConfig())
@@ -129,7 +129,7 @@ def test_long_prompts_and_noise_are_no_overload(seed: int) -> None:
         assert limit.places >= 30
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_upstream_that_has_little_to_do_keeps_its_places_whatever_its_times(seed: int) -> None:
     source = random.Random(seed)
     limit = ConcurrencyLimit(ConcurrencyConfig())
@@ -140,7 +140,7 @@ def test_an_upstream_that_has_little_to_do_keeps_its_places_whatever_its_times(s
         assert limit.places >= 64
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_upstream_whose_times_vary_is_tried_a_little_and_given_what_is_asked(seed: int) -> None:
     limit, source, given = ConcurrencyLimit(ConcurrencyConfig(initial=30)), random.Random(seed), []
     for _ in range(10_000):

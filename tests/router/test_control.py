@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
@@ -22,7 +22,7 @@ from router.control.watchers import QUEUE_LENGTH, Watchers
 from router.core.record import Record
 from router.server import RouterServer
 from slipstream.commands.fleet import left_without
-from tests.router.fakes import TOKEN, Connect, StartRouter, ask, fleet, queued
+from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, queued
 from tests.waiting import eventually
 
 Health = health_pb2.HealthCheckResponse
@@ -43,19 +43,25 @@ def control(router: RouterServer, token: str = TOKEN) -> ControlClient:
     return ControlClient(f"127.0.0.1:{router.control_port}", token)
 
 
-async def test_the_fleet_is_seen_with_its_leases_and_queue(router: RouterServer, connect: Connect) -> None:
+async def test_the_fleet_is_seen_with_its_leases_and_queue(
+    router: RouterServer, connect: Connect, engines: FakeEngines
+) -> None:
+    engines.status["http://127.0.0.1/r2"] = 0
+    engines.running["http://127.0.0.1/r1"] = 7
     client = await connect(router.port)
-    client.publish(fleet(replicas=("r1",), max_concurrency=1))
+    client.publish(fleet(replicas=("r1", "r2"), max_concurrency=1))
     await client.acquire(ask("l1"))
+    await eventually(lambda: router.dispatcher.fleet.replicas["r2"].detail == "connection refused")
     second = asyncio.create_task(client.acquire(ask("l2")))
     await eventually(lambda: queued(router.dispatcher) == 1)
     with control(router) as calls:
         seen = await asyncio.to_thread(calls.fleet)
     (pool,) = seen.pools
-    (replica,) = pool.replicas
+    replica, refusing = pool.replicas
     assert (seen.gateways, seen.desired_state_version, pool.queued) == (1, fleet().version, 1)
     assert (replica.id, replica.health, replica.breaker, replica.leases) == ("r1", "healthy", "closed", 1)
-    assert replica.usable
+    assert (replica.usable, replica.running) == (True, 7)
+    assert (refusing.usable, refusing.detail) == (False, "connection refused")
     client.release(LeaseEnd("l1", Finish.COMPLETE))
     await second
 
@@ -64,26 +70,24 @@ async def test_a_drained_replica_gets_no_lease_until_it_is_taken_back(router: Ro
     client = await connect(router.port)
     client.publish(fleet(replicas=("r1", "r2")))
     with control(router) as calls:
-        drained = await asyncio.to_thread(calls.drain, "r1", True)
-        assert drained.draining
-        assert not drained.usable
+
+        async def call(what: Callable[..., Any], *given: object) -> Any:
+            return await asyncio.to_thread(what, *given)
+
+        drained = await call(calls.drain, "r1", True)
+        assert (drained.draining, drained.usable) == (True, False)
         leases = [await client.acquire(ask(f"l{number}")) for number in range(4)]
         assert {lease.engine.replica_id for lease in leases} == {"r2"}
-        assert (await asyncio.to_thread(calls.drain, "r1", False)).usable
-        again = [await client.acquire(ask(f"m{number}")) for number in range(4)]
-        assert "r1" in {lease.engine.replica_id for lease in again}
-
-
-async def test_the_last_one_that_is_drained_is_told_apart(router: RouterServer, connect: Connect) -> None:
-    client = await connect(router.port)
-    client.publish(fleet(replicas=("r1", "r2")))
-    with control(router) as calls:
-        await asyncio.to_thread(calls.drain, "r1", True)
-        seen = await asyncio.to_thread(calls.fleet)
+        seen = await call(calls.fleet)
         assert [left_without(seen, name) for name in ("r1", "r2", "nobody")] == [None, None, None]
-        await asyncio.to_thread(calls.drain, "r2", True)
-        seen = await asyncio.to_thread(calls.fleet)
+        await call(calls.drain, "r2", True)
+        seen = await call(calls.fleet)
         assert left_without(seen, "r2") == seen.pools[0].name
+        assert (await call(calls.drain, "r1", False)).usable
+        again = [await client.acquire(ask(f"m{number}")) for number in range(4)]
+        assert {lease.engine.replica_id for lease in again} == {"r1"}
+        with pytest.raises(NotFound, match="no replica 'x'; replicas: r1, r2"):
+            await call(calls.drain, "x", True)
 
 
 async def test_who_waits_for_the_last_replica_hears_at_once_that_it_is_drained(
@@ -98,14 +102,6 @@ async def test_who_waits_for_the_last_replica_hears_at_once_that_it_is_drained(
         await asyncio.to_thread(calls.drain, "r1", True)
     with pytest.raises(Exception, match="engine"):
         await waiting
-
-
-async def test_an_unknown_replica_is_refused_by_name(router: RouterServer, connect: Connect) -> None:
-    client = await connect(router.port)
-    client.publish(fleet(replicas=("r1",)))
-    await eventually(lambda: router.dispatcher.fleet.version > 0)
-    with control(router) as calls, pytest.raises(NotFound, match="no replica 'x'; replicas: r1"):
-        await asyncio.to_thread(calls.drain, "x", True)
 
 
 async def test_decisions_are_watched_as_they_are_taken(router: RouterServer, connect: Connect) -> None:
@@ -142,14 +138,14 @@ async def test_a_watcher_that_does_not_read_misses_some_and_is_told_how_many() -
     await watching.aclose()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x"])
-async def test_without_the_token_nothing_is_seen_or_changed(router: RouterServer, token: str) -> None:
-    with control(router, token) as calls:
-        for call in (calls.fleet, lambda: calls.explain("req_1"), lambda: calls.drain("r1", True)):
+async def test_without_the_token_nothing_is_seen_or_changed(router: RouterServer) -> None:
+    for token in ("", "wrong", TOKEN + "x"):
+        with control(router, token) as calls:
+            for call in (calls.fleet, lambda: calls.explain("req_1"), lambda: calls.drain("r1", True)):
+                with pytest.raises(RouterUnavailable, match="token"):
+                    await asyncio.to_thread(call)
             with pytest.raises(RouterUnavailable, match="token"):
-                await asyncio.to_thread(call)
-        with pytest.raises(RouterUnavailable, match="token"):
-            await asyncio.to_thread(next, calls.watch())
+                await asyncio.to_thread(next, calls.watch())
 
 
 async def test_health_says_whether_a_fleet_is_known_and_needs_no_token(
@@ -167,16 +163,13 @@ async def test_health_says_whether_a_fleet_is_known_and_needs_no_token(
     watching.cancel()
 
 
-async def test_reflection_names_the_services(channel: grpc.aio.Channel) -> None:
+async def test_reflection_names_the_services_and_nothing_remembered_is_not_found(channel: grpc.aio.Channel) -> None:
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
     stream = stub.ServerReflectionInfo()
     await stream.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     names = {service.name for service in (await stream.read()).list_services_response.service}
     stream.cancel()
     assert {SERVICE, "grpc.health.v1.Health"} <= names
-
-
-async def test_nothing_remembered_is_not_found(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await RouterControlStub(channel).ExplainRequest(
             pb.ExplainRequestRequest(request_id="req_x"), metadata=(("authorization", f"Bearer {TOKEN}"),)

@@ -12,13 +12,10 @@ from click.testing import CliRunner
 
 from contracts.errors import ConfigError
 from contracts.lease import LeaseEnd
-from contracts.request_id import request_id_of
 from contracts.usage import Finish, Usage
 from router import event_log, explain
-from router.control import messages
 from router.control.client import ControlClient
 from router.core.record import Record, RecordBook
-from router.core.split import Costs, SplitChoice
 from router.server import RouterServer
 from slipstream.commands import fleet as fleet_commands
 from slipstream.commands import router as router_commands
@@ -115,16 +112,6 @@ async def test_a_refusal_is_explained(start_router: StartRouter, connect: Connec
     assert await asyncio.to_thread(explained, router, "req_l1") == []
 
 
-@pytest.mark.parametrize("costs", [None, Costs(0.5, 0.1, 0.2, 0.3)])
-def test_a_decision_crosses_whole_with_its_adapter_and_its_split(costs: Costs | None) -> None:
-    record = Record(
-        "req", "lease", 1, "m", "pool", "prefix", "organization", 10, 1, 1.0, 0.0, chosen="r1", adapter="lora-1",
-        adapter_load=True, adapter_evicted="lora-2", evicted_why="of the same organization",
-        split=SplitChoice(True, "cheaper", costs),
-    )  # fmt: skip
-    assert messages.record(messages.decision(record)) == record
-
-
 def test_records_are_bounded_and_sampled_by_request() -> None:
     book = RecordBook(3, 0.5)
     wanted = [number for number in range(1_000) if book.wants(f"req_{number}")]
@@ -190,7 +177,3 @@ def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(ConfigError, match="cannot be replayed"):
         replayed(file)
-
-
-def test_an_answers_own_id_finds_its_request() -> None:
-    assert {request_id_of(name) for name in ("req_01", "chatcmpl-01", "cmpl-01")} == {"req_01"}

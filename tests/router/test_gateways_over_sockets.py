@@ -13,7 +13,6 @@ from contracts.lease import LeaseEnd
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
 from router.client import RouterClient
-from router.control.client import ControlClient
 from router.core.replica import Health
 from router.protocol import messages
 from router.protocol.framing import FrameReader, framed
@@ -125,25 +124,6 @@ async def test_strangers_are_sent_away(start_router: StartRouter) -> None:
         assert each.metrics.registry.get_sample_value("slipstream_router_streams_closed_total") == 0
 
 
-async def test_the_control_service_tells_the_fleet(
-    start_router: StartRouter, connect: Connect, engines: FakeEngines
-) -> None:
-    engines.status["http://127.0.0.1/r2"] = 0
-    engines.running["http://127.0.0.1/r1"] = 7
-    router = await start_router()
-    client = await connect(router.port)
-    client.publish(fleet(3))
-    await client.acquire(ask("l1"))
-    await eventually(lambda: router.dispatcher.fleet.replicas["r2"].detail == "connection refused")
-    with ControlClient(f"127.0.0.1:{router.control_port}", TOKEN) as control:
-        told = await asyncio.to_thread(control.fleet)
-    [pool] = told.pools
-    assert (told.desired_state_version, told.gateways, pool.queued) == (3, 1, 0)
-    first, second = pool.replicas
-    assert (first.health, first.leases, first.running) == ("healthy", 1, 7)
-    assert (second.usable, second.detail) == (False, "connection refused")
-
-
 async def test_a_cancelled_wait_leaves_the_queue(start_router: StartRouter, connect: Connect) -> None:
     router = await start_router()
     client = await connect(router.port)
@@ -233,15 +213,23 @@ async def test_asks_waiting_when_the_router_dies_are_answered_by_the_next(
     assert (await during).engine.replica_id == "r1"
 
 
-async def test_without_a_router_an_ask_fails_soon(connect: Connect, start_router: StartRouter) -> None:
+async def test_without_a_router_asks_fail_soon(connect: Connect, start_router: StartRouter) -> None:
+    """Those that waited when it died, and those that come after."""
     router = await start_router()
-    port = router.port
-    await router.stop()
-    client = await connect(port, welcomed=False, patience_s=0.05)
-    with pytest.raises(RouterUnavailable) as unavailable:
-        await client.acquire(ask("l1"))
-    assert unavailable.value.retry_after_s == 1.0
-    assert not client.book.pending
+    client = await connect(router.port, patience_s=0.05)
+    client.publish(fleet(replicas=("r1",), max_concurrency=1))
+    await client.acquire(ask("l1"))
+    waiting = asyncio.create_task(client.acquire(ask("l2")))
+    await eventually(lambda: queued(router.dispatcher) == 1)
+    await router.abort()
+    with pytest.raises(RouterUnavailable):
+        await waiting
+    never_connected = await connect(router.port, welcomed=False, patience_s=0.05)
+    for each in (client, never_connected):
+        with pytest.raises(RouterUnavailable) as unavailable:
+            await each.acquire(ask("l3"))
+        assert unavailable.value.retry_after_s == 1.0
+        assert not each.book.pending
 
 
 async def test_a_router_that_says_nothing_is_taken_for_absent(start_router: StartRouter, connect: Connect) -> None:

@@ -146,8 +146,7 @@ def test_where_no_length_is_served_well_the_worst_served_alone_is_spared() -> No
     assert [served.spares(length) for length in (4_096, 16_384, 65_536)] == [False, False, True]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("share", "long"), [(3.0, False), (3.0, True), (1.5, False)])
+@pytest.mark.parametrize(("seed", "share", "long"), [(0, 3.0, False), (1, 3.0, True), (2, 1.5, False)])
 def test_in_a_lasting_overload_tokens_follow_the_shares(seed: int, share: float, long: bool) -> None:
     """Two tenants ask for twice what a machine can do each, the one with the larger share perhaps in prompts ten times
     as long, which are given up first where shares say nothing."""

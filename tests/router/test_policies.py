@@ -42,7 +42,7 @@ def worst_imbalance(policy: str, seed: int) -> int:
     return worst
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_least_load_keeps_replicas_closer_than_round_robin(seed: int) -> None:
     assert worst_imbalance("least_load", seed) < worst_imbalance("round_robin", seed)
 

@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
-from contracts.errors import RouterUnavailable
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.metrics import MetricsConfig
@@ -74,11 +73,6 @@ async def engine() -> AsyncIterator[Engine]:
         made.goes_on.set()
 
 
-def two(engine: Engine, other_url: str) -> DesiredState:
-    replicas = (Replica("hangs", engine.url), Replica("well", other_url))
-    return DesiredState(1, (Model("m", Tier.CHAT, "pool", 2048),), (Pool("pool", "openai", replicas, 2),))
-
-
 async def test_an_engine_that_hangs_is_left_alone_and_used_again_when_it_goes_on(
     engine: Engine, engine_url: str, connect: Connect
 ) -> None:
@@ -92,7 +86,9 @@ async def test_an_engine_that_hangs_is_left_alone_and_used_again_when_it_goes_on
     )
     router = await run(config)
     client = await connect(config.port, patience_s=GUARD_S)
-    client.publish(two(engine, engine_url))
+    replicas = (Replica("hangs", engine.url), Replica("well", engine_url))
+    models = (Model("m", Tier.CHAT, "pool", 2048),)
+    client.publish(DesiredState(1, models, (Pool("pool", "openai", replicas, 2),)))
     numbers = iter(range(10_000))
 
     async def places() -> set[str]:
@@ -118,30 +114,6 @@ async def test_an_engine_that_hangs_is_left_alone_and_used_again_when_it_goes_on
     engine.hangs.clear()
     engine.goes_on.set()
     await until_used({"hangs", "well"})
-    router.kill()
-    await router.wait()
-
-
-async def test_a_killed_router_leaves_nobody_waiting_beyond_the_deadline(
-    engine: Engine, engine_url: str, connect: Connect
-) -> None:
-    config = RouterConfig(port=free_port(), control_port=0, policy="prefix", poll_interval_s=0.05)
-    router = await run(config)
-    client = await connect(config.port, patience_s=0.5)
-    client.publish(two(engine, engine_url))
-    for number in range(4):
-        await client.acquire(ask(f"held-{number}"))
-    waiting = [asyncio.create_task(client.acquire(ask(f"w{number}", deadline_s=20.0))) for number in range(3)]
-    await eventually(lambda: len(client.book.pending) == 3)
-    router.kill()
-    await router.wait()
-    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), GUARD_S)
-    assert all(isinstance(outcome, RouterUnavailable) for outcome in outcomes)
-    router = await run(config)
-    await eventually(lambda: client.connections == 2)
-    for number in range(4):
-        client.release(LeaseEnd(f"held-{number}", Finish.COMPLETE))
-    assert {(await client.acquire(ask(f"n{number}"))).engine.replica_id for number in range(4)} == {"hangs", "well"}
     router.kill()
     await router.wait()
 

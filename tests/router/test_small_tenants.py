@@ -23,8 +23,7 @@ from tests.router.fakes import fleet
 MODEL, SESSION = Model("m", Tier.CHAT, "p", 8_192), Session("g", "e")
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 40, 60])
-@pytest.mark.parametrize(("tokens", "jitter"), [(80, 0.3), (40, 0.0)])
+@pytest.mark.parametrize(("lanes", "tokens", "jitter"), [(4, 80, 0.3), (8, 40, 0.0), (60, 80, 0.3)])
 def test_a_tenant_with_one_request_has_the_next_place_beside_any_number_of_others(
     lanes: int, tokens: int, jitter: float
 ) -> None:
@@ -37,7 +36,7 @@ def test_a_tenant_with_one_request_has_the_next_place_beside_any_number_of_other
     assert len(found["many"].waits_s) > 0.8 * 4 * 90.0 / (tokens * 0.05), "and no place stood empty"
 
 
-@pytest.mark.parametrize("places", [1, 2, 4, 16])
+@pytest.mark.parametrize("places", [1, 4])
 def test_several_small_tenants_are_next_before_the_one_that_keeps_the_places(places: int) -> None:
     small = {f"small-{number}": Asker(1, 8, 32, pause_s=0.3, begins_s=5.0) for number in range(max(places // 2, 1))}
     found = ClosedLoop({"many": Asker(60, 60, 500), **small}, places).run(60.0)

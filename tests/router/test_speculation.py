@@ -122,14 +122,16 @@ def test_the_load_of_clients_that_send_one_request_after_the_other_is_their_numb
     assert governor.load == pytest.approx(clients / 2 / (1 + pause_share), abs=moves + 0.01)
 
 
-def governed(driver: str, places: int = 8, **drafts: bool) -> DesiredState:
+def governed(
+    driver: str, places: int = 8, rule: SpeculationRule = RULE, version: int = 1, **drafts: bool
+) -> DesiredState:
     """A pool of replicas that draft or do not; of `r1` and `r2` where nothing is said of them."""
     state = fleet(replicas=tuple(drafts or ("r1", "r2")), max_concurrency=places)
     replicas = tuple(
         msgspec.structs.replace(one, speculation=drafts.get(one.id, False)) for one in state.pools[0].replicas
     )
-    pool = msgspec.structs.replace(state.pools[0], driver=driver, replicas=replicas, speculation=RULE)
-    return msgspec.structs.replace(state, pools=(pool,))
+    pool = msgspec.structs.replace(state.pools[0], driver=driver, replicas=replicas, speculation=rule)
+    return msgspec.structs.replace(state, version=version, pools=(pool,))
 
 
 class Loaded:
@@ -238,9 +240,7 @@ def test_drafts_are_no_part_of_any_prediction_of_the_first_token() -> None:
     """Two pools with one history: with drafts on, off and not governed the same times are predicted."""
     predicted = []
     for rule in (SpeculationRule(), RULE, SpeculationRule(True, 0.02, 0.01, 0.0)):
-        state = governed("embedded")
-        pool = msgspec.structs.replace(state.pools[0], speculation=rule)
-        core = Core(msgspec.structs.replace(state, pools=(pool,)))
+        core = Core(governed("embedded", rule=rule))
         core.learn(1e-4, ("r1", "r2"))
         core.ask("asked", prompt_tokens=900)
         (record,) = core.core.records.of("req_asked")
@@ -249,24 +249,20 @@ def test_drafts_are_no_part_of_any_prediction_of_the_first_token() -> None:
 
 
 def test_a_rule_that_is_only_published_again_keeps_its_state() -> None:
-    state = governed("embedded")
-    loaded = Loaded(state)
+    loaded = Loaded(governed("embedded"))
     loaded.become(12)
-    loaded.core.publish(msgspec.structs.replace(state, version=2))
+    loaded.core.publish(governed("embedded", version=2))
     assert loaded.core.core.fleet.pools["pool"].no_drafts
-    changed = msgspec.structs.replace(state.pools[0], speculation=SpeculationRule())
-    loaded.core.publish(msgspec.structs.replace(state, version=3, pools=(changed,)))
+    loaded.core.publish(governed("embedded", rule=SpeculationRule(), version=3))
     assert not loaded.core.core.fleet.pools["pool"].no_drafts
 
 
 def test_variants_weigh_the_same_again_when_nobody_governs_them() -> None:
-    state = governed("tensorrt_llm", r1=True, r2=False)
-    core = Core(state)
+    core = Core(governed("tensorrt_llm", r1=True, r2=False))
     core.polled("r1")
     pool = core.core.fleet.pools["pool"]
     assert pool.weighted
-    ungoverned = msgspec.structs.replace(state.pools[0], speculation=SpeculationRule())
-    core.publish(msgspec.structs.replace(state, version=2, pools=(ungoverned,)))
+    core.publish(governed("tensorrt_llm", rule=SpeculationRule(), version=2, r1=True, r2=False))
     assert not pool.weighted
     assert pool.weight == 2.0
 
@@ -294,12 +290,30 @@ def test_drafts_that_engines_tell_of_with_their_load_are_counted_by_pool() -> No
     assert 'slipstream_router_accepted_draft_tokens_total{pool="pool"} 8.0' in shown
 
 
-def test_a_record_crosses_the_control_service_as_it_is() -> None:
-    """Also that of a request which was split, whose message had no place for it."""
-    choice = SplitChoice(True, "the pair costs less", Costs(1.0, 2.0, 3.0, 4.0))
-    for split in (choice, None):
-        record = Record("r", "l", 0, "m", "p", "prefix", "o", 1, 0, 0.0, 0.0, split=split, speculation="on")
-        assert control.record(control.decision(record)) == record
+@pytest.mark.parametrize("costs", [None, Costs(1.0, 2.0, 3.0, 4.0)])
+def test_a_record_crosses_the_control_service_as_it_is(costs: Costs | None) -> None:
+    record = Record(
+        "req",
+        "lease",
+        1,
+        "m",
+        "pool",
+        "prefix",
+        "organization",
+        10,
+        1,
+        1.0,
+        0.0,
+        chosen="r1",
+        adapter="lora-1",
+        adapter_load=True,
+        adapter_evicted="lora-2",
+        evicted_why="of the same organization",
+        speculation="on",
+        split=SplitChoice(True, "cheaper", costs),
+    )
+    for one in (record, msgspec.structs.replace(record, split=None)):
+        assert control.record(control.decision(one)) == one
 
 
 @pytest.mark.parametrize(
@@ -311,9 +325,7 @@ def test_a_record_crosses_the_control_service_as_it_is() -> None:
     ],
 )
 def test_of_a_pool_that_nobody_governs_it_is_said_why(driver: str, said: str) -> None:
-    state = governed(driver)
-    pool = msgspec.structs.replace(state.pools[0], speculation=SpeculationRule())
-    core = Core(msgspec.structs.replace(state, pools=(pool,)))
+    core = Core(governed(driver, rule=SpeculationRule()))
     core.ask("asked")
     (record,) = core.core.records.of("req_asked")
     assert said in explain.told([record])
@@ -327,23 +339,17 @@ def test_of_sglang_it_is_said_that_its_own_table_decides() -> None:
     assert "own table" in record.speculation
 
 
+GOVERNED = SpeculationRule(governed=True)
+
+
 @pytest.mark.parametrize(
     ("pool", "field"),
     [
-        (
-            Pool("p", "embedded", speculation=SpeculationRule(off_above_running=4, on_below_running=4)),
-            "on_below_running",
-        ),
-        (Pool("p", "vllm", speculation=SpeculationRule(governed=True)), "governed"),
-        (Pool("p", "openai", speculation=SpeculationRule(governed=True)), "governed"),
-        (
-            Pool("p", "sglang", role="prefill", speculation=SpeculationRule(governed=True)),
-            "governed",
-        ),
-        (
-            Pool("p", "tensorrt_llm", (Replica("r", "http://r:1"),), speculation=SpeculationRule(governed=True)),
-            "governed",
-        ),
+        (Pool("p", "embedded", speculation=SpeculationRule(False, 4, 4)), "on_below_running"),
+        (Pool("p", "vllm", speculation=GOVERNED), "governed"),
+        (Pool("p", "openai", speculation=GOVERNED), "governed"),
+        (Pool("p", "sglang", role="prefill", speculation=GOVERNED), "governed"),
+        (Pool("p", "tensorrt_llm", (Replica("r", "http://r:1"),), speculation=GOVERNED), "governed"),
     ],
 )
 def test_what_cannot_be_governed_is_refused(pool: Pool, field: str) -> None:

@@ -18,13 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from contracts.errors import SlipstreamError
 from engines.drivers import registry as drivers
-from engines.http.engine_connections import EngineConnections
-from engines.http.keys import OneKey
+from tests.real_engine import until_ready
 
-READY_S = 600.0
-"""A guard: ready takes 40 to 75 s on two busy cores, several times as long beside other engines."""
 PORTS = range(20_000, 32_000)
 """Below the ports that a system gives to outgoing connections. SGLang binds its port half a minute after it was told
 which, and does not end when somebody else's connection has taken it by then: it hangs."""
@@ -81,7 +77,7 @@ class SGLangProcess:
                 "--sleep-on-idle", "--served-model-name", server.model, *self._flags,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-            await _ready(self._process, server, Path(log.name))
+            await until_ready(self._process, drivers.get("sglang"), server.url, server.token, Path(log.name))
 
     async def kill(self) -> None:
         """kill -9: the scheduler and the detokenizer are its children, so the whole group."""
@@ -131,18 +127,3 @@ def _unpinned(venv: Path, beside: Path) -> Path:
     python.write_text(f'#!/bin/sh\nPYTHONPATH={UNPINNED}:$PYTHONPATH exec {venv}/bin/python "$@"\n')
     python.chmod(0o755)
     return beside
-
-
-async def _ready(process: asyncio.subprocess.Process, server: SGLangServer, log: Path) -> None:
-    connections = EngineConnections(OneKey(server.token))
-    try:
-        async with asyncio.timeout(READY_S):
-            while process.returncode is None:
-                with contextlib.suppress(SlipstreamError):
-                    if (await connections.fetch(server.url, drivers.get("sglang").health(), 5))[0] == 200:
-                        return
-                await asyncio.sleep(0.5)
-    finally:
-        await connections.close()
-    said = await asyncio.to_thread(log.read_text)
-    raise AssertionError(f"SGLang ended before it was ready:\n{said[-3000:]}")

@@ -21,7 +21,8 @@ from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from tests.deployment import ROOT
-from tests.sglang.server import MODELS, READY_S, free_port, settings
+from tests.real_engine import READY_S
+from tests.sglang.server import MODELS, free_port, settings
 from tests.tools.launch.launched import launch_of, pool_of, rendered
 from tools.launch.config import LaunchConfig, LaunchSpeculation
 from tools.launch.spec import LaunchSpec

@@ -136,14 +136,6 @@ def run_here(*command: str, env: dict[str, str] | None = None) -> subprocess.Com
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
-def executes(pid: int) -> bool:
-    """Whether the process runs; a zombie that nobody has collected yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
     """The refusal: exit code 2, nothing on standard output, one line that begins with our name."""
     assert result.returncode == 2, result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -17,16 +18,12 @@ from gateway.auth.keys import hash_of
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from slipstream.database import connected, fleet_warning, ownership_warning
-from slipstream.first_key import make_first_key
+from slipstream.first_key import COMMAND, make_first_key
 from slipstream.settings import Settings
+from tests.audited import all_audited
 from tests.control.api.tampering import note_now, rewrite, tamper
 from tests.database import as_owner
 from tests.slipstream.shell import Shell
-
-
-@pytest.fixture
-def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
-    return Shell(fresh_postgres_url, data_folder)
 
 
 async def test_a_database_that_fails_is_one_sentence(fresh_postgres_url: str) -> None:
@@ -53,27 +50,26 @@ async def test_a_busy_database_does_not_hold_a_start_up_for_a_warning(
     assert "the database was busy; the gateway's log" in told
 
 
-async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgres_url: str, data_folder: Path) -> None:
+async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path
+) -> None:
     DataFolder(data_folder).prepare()
     local = LocalConfig(data=str(data_folder), database_url=fresh_postgres_url)
     settings = Settings(local=local)
-    made = await asyncio.gather(*(make_first_key(settings) for _ in range(3)))  # starters that race
+    async with all_audited(connection) as rows:
+        made = await asyncio.gather(*(make_first_key(settings) for _ in range(3)))  # starters that race
     (secret,) = [each.secret for each in made if each.secret is not None]
     (admin,) = [each.admin_secret for each in made if each.admin_secret is not None]
     assert admin.startswith("sk-slip-admin-")
-    connection = await asyncpg.connect(fresh_postgres_url)
-    try:
-        rows = await connection.fetch("SELECT action, actor_kind, after FROM gateway.audit_log ORDER BY id")
-        assert sorted(row["action"] for row in rows) == [
-            "admin_key.create", "console_link.create", "key.create", "member.create", "organization.create",
-            "organization.create", "project.create",
-        ]  # fmt: skip
-        assert {row["actor_kind"] for row in rows} == {"command"}
-        assert not [row for row in rows if secret in row["after"] or admin in row["after"]]
-        assert (await verify(connection)).problem is None
-        assert (await authenticate(connection, hash_of(admin, settings.pepper))).operator
-    finally:
-        await connection.close()
+    assert sorted(row["action"] for row in rows) == [
+        "admin_key.create", "console_link.create", "key.create", "member.create", "organization.create",
+        "organization.create", "project.create",
+    ]  # fmt: skip
+    assert {row["actor_kind"] for row in rows} == {"command"}
+    assert all(row["actor_name"].endswith(f" ({COMMAND})") for row in rows)
+    assert not [row for row in rows if secret in str(dict(row)) or admin in str(dict(row))]
+    assert (await verify(connection)).problem is None
+    assert (await authenticate(connection, hash_of(admin, settings.pepper))).operator
 
 
 @pytest.mark.parametrize(
@@ -87,16 +83,13 @@ async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgr
     ],
 )
 async def test_a_later_start_makes_what_is_missing_and_else_administers_nothing(
-    fresh_postgres_url: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch, change: str, again: tuple[str, ...]
-) -> None:
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch,
+    change: str, again: tuple[str, ...],
+) -> None:  # fmt: skip
     DataFolder(data_folder).prepare()
     settings = Settings(local=LocalConfig(data=str(data_folder), database_url=fresh_postgres_url))
     await make_first_key(settings)
-    connection = await asyncpg.connect(fresh_postgres_url)
-    try:
-        await connection.execute(change)
-    finally:
-        await connection.close()
+    await connection.execute(change)
     if not again:
         monkeypatch.delattr("slipstream.administration.administration")
     made = await make_first_key(settings)
@@ -113,7 +106,7 @@ async def test_organizations_that_store_prompts_are_marked(shell: Shell) -> None
 
 
 async def test_a_deployment_is_administered_from_the_command_line(
-    shell: Shell, fresh_postgres_url: str, data_folder: Path
+    shell: Shell, connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path
 ) -> None:
     first = await shell.must("console", "admin-keys", "create")
     acme = await shell.must("customers", "organizations", "create", "acme")
@@ -131,31 +124,27 @@ async def test_a_deployment_is_administered_from_the_command_line(
     assert re.search(rf"{member} +active +admin +ann@example.com", members)
     assert refused[0] == 1
     assert "this deployment has no model 'nothing'" in refused[1]
-    connection = await asyncpg.connect(fresh_postgres_url)
-    try:
-        key_id = await connection.fetchval("SELECT id::text FROM gateway.api_keys")
-        rotated = await shell.must("keys", "rotate", key_id, "--overlap-hours", "1")
-        assert rotated.rpartition("\n")[2] != key
-        await shell.must("customers", "projects", "update", "web", "--organization", "acme", "--disable")
-        await shell.must("keys", "revoke", key_id)
-        actions = [row[0] for row in await connection.fetch("SELECT action FROM gateway.audit_log ORDER BY id")]
-        assert sorted(actions) == sorted(
-            ["organization.create", "member.create", "admin_key.create", "organization.create", "project.create",
-             "member.create", "key.create", "key.rotate", "project.update", "key.revoke"]
-        )  # fmt: skip
-        whole = await shell.must("console", "audit", "verify")
-        head = whole.rpartition("head ")[2]
-        assert whole.startswith(f"intact: 10 rows, no head is recorded yet in {data_folder / 'audit'} (a log cut off")
-        assert re.search(r"unnoticed\); head 10:[0-9a-f]{64}$", whole)
-        assert (await verify(connection)).problem is None
-        await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id = 10")
-        cut = await shell.run("console", "audit", "verify", "--head", head)
-        assert cut[0] == 1
-        assert "broken: row 10 is missing" in cut[1]
-        await tamper(fresh_postgres_url, "UPDATE gateway.audit_log SET actor_name = 'x' WHERE id = 5")
-        assert "row 5 was altered" in (await shell.run("console", "audit", "verify"))[1]
-    finally:
-        await connection.close()
+    key_id = await connection.fetchval("SELECT id::text FROM gateway.api_keys")
+    rotated = await shell.must("keys", "rotate", key_id, "--overlap-hours", "1")
+    assert rotated.rpartition("\n")[2] != key
+    await shell.must("customers", "projects", "update", "web", "--organization", "acme", "--disable")
+    await shell.must("keys", "revoke", key_id)
+    actions = [row[0] for row in await connection.fetch("SELECT action FROM gateway.audit_log ORDER BY id")]
+    assert sorted(actions) == sorted(
+        ["organization.create", "member.create", "admin_key.create", "organization.create", "project.create",
+         "member.create", "key.create", "key.rotate", "project.update", "key.revoke"]
+    )  # fmt: skip
+    whole = await shell.must("console", "audit", "verify")
+    head = whole.rpartition("head ")[2]
+    assert whole.startswith(f"intact: 10 rows, no head is recorded yet in {data_folder / 'audit'} (a log cut off")
+    assert re.search(r"unnoticed\); head 10:[0-9a-f]{64}$", whole)
+    assert (await verify(connection)).problem is None
+    await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id = 10")
+    cut = await shell.run("console", "audit", "verify", "--head", head)
+    assert cut[0] == 1
+    assert "broken: row 10 is missing" in cut[1]
+    await tamper(fresh_postgres_url, "UPDATE gateway.audit_log SET actor_name = 'x' WHERE id = 5")
+    assert "row 5 was altered" in (await shell.run("console", "audit", "verify"))[1]
 
 
 async def test_verification_compares_with_the_heads_that_were_noted(

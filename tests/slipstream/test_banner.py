@@ -34,18 +34,16 @@ def test_the_first_start_shows_everything_once() -> None:
     ]
     assert lines[4].startswith("  try            curl -N http://127.0.0.1:8000/v1/chat/completions -H ")
     assert len(lines) == 5
-
-
-def test_the_try_line_is_one_shell_command_with_json_in_it() -> None:
-    line = banner.render(URL, MODELS, POOLS, "sk-slip-abc", key_held=True).splitlines()[4]
-    words = shlex.split(line.removeprefix("  try"))
-    assert "Authorization: Bearer sk-slip-abc" in words
+    words = shlex.split(lines[4].removeprefix("  try"))
+    assert "Authorization: Bearer sk-slip-abc" in words, "it is one shell command"
     assert words[-1].startswith('{"model":"slipstream-chat"')
 
 
 def test_later_starts_do_not_know_the_key_and_say_how_to_make_one() -> None:
-    text = banner.render(URL, MODELS, POOLS, None, key_held=True)
-    assert "  your key       as shown at the first start  make another: slipstream keys create" in text
+    lines = banner.render(URL, MODELS, POOLS, None, key_held=True, make_key="bin/slipstream keys create").splitlines()
+    assert "  your key       as shown at the first start  make another: bin/slipstream keys create" in lines
+    assert lines[-1].split(maxsplit=1)[1].startswith("KEY=$(bin/slipstream keys create); curl -N ")
+    assert '"temperature":0' in lines[-1]
 
 
 def test_later_starts_say_where_the_console_is() -> None:
@@ -70,11 +68,3 @@ def test_other_engines_are_named_for_what_they_are() -> None:
     pools = (Pool("chat", "sglang", (Replica("a", "http://x"), Replica("b", "http://y"))), POOLS[1])
     text = banner.render(URL, MODELS, pools, None, key_held=False)
     assert "slipstream-chat      sglang engine, 2 replicas, 2,048 tokens" in text
-
-
-def test_a_later_start_makes_the_key_that_its_line_needs() -> None:
-    last = banner.render(URL, MODELS, POOLS, None, key_held=True, make_key="bin/slipstream keys create").splitlines()[
-        -1
-    ]
-    assert last.split(maxsplit=1)[1].startswith("KEY=$(bin/slipstream keys create); curl -N ")
-    assert '"temperature":0' in last

@@ -34,6 +34,7 @@ from tests.slipstream.shell import Shell
 
 MODELS = (Model("slipstream-chat", Tier.CHAT, "one", 1_000), Model("slipstream-code", Tier.AUTOCOMPLETE, "one", 1_000))
 ACME = ("--organization", "acme")
+SET = ("customers", "limits", "set")
 WEBHOOKS = WebhooksConfig(allow_private_addresses=True, timeout_s=5, attempts=3)
 
 
@@ -49,39 +50,30 @@ async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     return shell
 
 
-@pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
+async def key_of(connection: asyncpg.Connection[Any]) -> tuple[Any, ...]:
+    """Organization, project and id of the key `ci`."""
+    (row,) = await connection.fetch(
+        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
+    )
+    return tuple(row)
 
 
 async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
-    said = await shell.must(
-        "customers", "limits", "set", *ACME, "--requests-per-minute", "600", "--money-per-month", "12.5"
-    )
+    said = await shell.must(*SET, *ACME, "--requests-per-minute", "600", "--money-per-month", "12.5")
     assert said == "organization acme, all tiers: 600 requests/min, 12.50 USD a month"
-    said = await shell.must(
-        "customers", "limits", "set", *ACME, "--tokens-per-day", "1000000", "--requests-per-minute", "none"
-    )
+    said = await shell.must(*SET, *ACME, "--tokens-per-day", "1000000", "--requests-per-minute", "none")
     assert said == "organization acme, all tiers: 1,000,000 tokens/day, 12.50 USD a month"
-    await shell.must(
-        "customers", "limits", "set", *ACME, "--project", "web", "--tier", "chat", "--tokens-per-minute", "5"
-    )
-    await shell.must("customers", "limits", "set", "--key", "ci", "--max-concurrency", "4")
+    await shell.must(*SET, *ACME, "--project", "web", "--tier", "chat", "--tokens-per-minute", "5")
+    await shell.must(*SET, "--key", "ci", "--max-concurrency", "4")
     assert [line.split(None, 3) for line in (await shell.must("customers", "limits", "list", *ACME)).splitlines()] == [
         ["level", "of", "tier", "limits"],
         ["organization", "acme", "all", "1,000,000 tokens/day, 12.50 USD a month"],
         ["project", "web", "chat", "5 tokens/min"],
         ["key", "ci", "all", "4 at once"],
     ]
-    ids = await connection.fetchrow(
-        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
-    )
-    assert ids is not None
-    rules = (await levels_of_all(connection, [tuple(ids)]))[0].rules  # as a gateway reads them
+    rules = (await levels_of_all(connection, [await key_of(connection)]))[0].rules  # as a gateway reads them
     assert [rule.limits.money_micro_per_month for rule in rules] == [12_500_000, None, None]
     assert (await shell.must("customers", "limits", "remove", "--key", "ci")) == "key ci, all tiers: none"
     await shell.must("customers", "limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
@@ -95,13 +87,11 @@ async def test_class_and_share_are_set_beside_limits_and_told_with_them(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
     given = ("--class", "interactive", "--share", "300", "--max-concurrency", "9")
-    said = await shell.must("customers", "limits", "set", *ACME, *given)
+    said = await shell.must(*SET, *ACME, *given)
     assert said == "organization acme, all tiers: 9 at once, class interactive, share 300"
-    said = await shell.must("customers", "limits", "set", *ACME, "--class", "none")
+    said = await shell.must(*SET, *ACME, "--class", "none")
     assert said == "organization acme, all tiers: share 300"
-    said = await shell.must(
-        "customers", "limits", "set", *ACME, "--project", "web", "--tier", "chat", "--class", "offline"
-    )
+    said = await shell.must(*SET, *ACME, "--project", "web", "--tier", "chat", "--class", "offline")
     assert said == "project web of acme, tier chat: class offline"
     assert [line.split(None, 3) for line in (await shell.must("customers", "limits", "list", *ACME)).splitlines()] == [
         ["level", "of", "tier", "limits"],
@@ -114,17 +104,13 @@ async def test_class_and_share_are_set_beside_limits_and_told_with_them(
         "in force in the tier autocomplete: class standard; share 300 of the organization, 100 of the project in it",
         "in force in the tier chat: class offline; share 300 of the organization, 100 of the project in it",
     ]
-    code, output = await shell.run("customers", "limits", "set", "--key", "ci", "--class", "interactive")
+    code, output = await shell.run(*SET, "--key", "ci", "--class", "interactive")
     assert code != 0
     assert (
         "'interactive' is above the class of the organization in the tier autocomplete, 'standard' and in the" in output
     )
     assert "slipstream customers limits set --organization NAME --class interactive" in output
-    ids = await connection.fetchrow(
-        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
-    )
-    assert ids is not None
-    (priorities,) = await priorities_of_all(connection, [tuple(ids)])  # as a gateway reads them
+    (priorities,) = await priorities_of_all(connection, [await key_of(connection)])  # as a gateway reads them
     assert priorities.chat == Priority(ServiceClass.OFFLINE, 300, 100)
     assert priorities.autocomplete == Priority(ServiceClass.STANDARD, 300, 100)
     await shell.must("customers", "limits", "remove", *ACME)
@@ -140,9 +126,8 @@ async def test_an_empty_list_says_of_which_organization_and_how_another_is_named
         assert await shell.must(*command.split(), "list", "--organization", "empty") == "none in empty"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
+async def test_a_limit_that_cannot_be_is_refused_by_name(shell: Shell) -> None:
+    for given, said in (
         ((), "no limit is given"),
         (("--money-per-month", "0.0000001"), "more than 6 decimal places"),
         (("--money-per-month", "-1"), "not an amount"),
@@ -151,11 +136,9 @@ async def test_an_empty_list_says_of_which_organization_and_how_another_is_named
         (("--max-concurrency", "0"), "not in the range"),
         (("--max-concurrency", "1", "--project", "nope"), "acme has none with this id or name"),
         (("--max-concurrency", "1", "--tier", "batch"), "'chat', 'autocomplete'"),
-    ],
-)
-async def test_a_limit_that_cannot_be_is_refused_by_name(shell: Shell, given: tuple[str, ...], said: str) -> None:
-    code, output = await shell.run("customers", "limits", "set", *ACME, *given)
-    assert (code != 0, said in output) == (True, True), output
+    ):
+        code, output = await shell.run(*SET, *ACME, *given)
+        assert (code != 0, said in output) == (True, True), output
 
 
 def test_money_is_told_to_the_last_millionth() -> None:
@@ -318,13 +301,9 @@ async def test_a_bound_of_prompts_is_tried_before_it_is_set(shell: Shell, connec
     longer = await shell.must("customers", "limits", "preview", *ACME, "--since", "30d", "--json")
     assert msgspec.json.decode(longer)["longest_prompt_tokens"] == 90_000
     bound = ("--project", "web", "--tier", "chat", "--max-prompt-tokens", "32000")
-    done = await shell.must("customers", "limits", "set", *ACME, *bound)
+    done = await shell.must(*SET, *ACME, *bound)
     assert done == "project web of acme, tier chat: 32,000 tokens a prompt"
-    ids = await connection.fetchrow(
-        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
-    )
-    assert ids is not None
-    levels = (await levels_of_all(connection, [tuple(ids)]))[0]  # as a gateway reads them
+    levels = (await levels_of_all(connection, [await key_of(connection)]))[0]  # as a gateway reads them
     cap = levels.cap(Tier.CHAT)
     assert levels.capped
     assert cap is not None
@@ -432,8 +411,7 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
 
 
 async def test_each_list_and_each_change_is_also_json_a_line(shell: Shell) -> None:
-    await shell.must("keys", "create", "--create-missing", "--organization", "acme", "--project", "web", "--name", "ci")
-    await shell.must("customers", "limits", "set", "--organization", "acme", "--max-concurrency", "3")
+    await shell.must(*SET, *ACME, "--max-concurrency", "3")
     for command, field, value in (
         ("customers organizations list", "name", "acme"),
         ("customers projects list --organization acme", "name", "web"),
@@ -442,16 +420,11 @@ async def test_each_list_and_each_change_is_also_json_a_line(shell: Shell) -> No
     ):
         lines = (await shell.must(*command.split(), "--json")).splitlines()
         assert value in [msgspec.json.decode(line)[field] for line in lines], command
-    for command in (
-        "prices",
-        "members --organization acme",
-        "adapters --organization acme",
-        "webhooks --organization acme",
-    ):
-        name, *given = command.split()
-        assert "{" not in await shell.must("customers", name, "list", *given, "--json")
-    for words in (("console", "admin-keys"), ("console", "accounts")):
-        assert await shell.must(*words, "list", "--json") == ""
+    for command in ("prices list", "members list", "adapters list", "webhooks list"):
+        of = () if command == "prices list" else ACME
+        assert "{" not in await shell.must("customers", *command.split(), *of, "--json")
+    for command in ("admin-keys", "accounts"):
+        assert await shell.must("console", command, "list", "--json") == ""
     made = msgspec.json.decode(await shell.must("customers", "organizations", "create", "beta", "--json"))
     after = msgspec.json.decode(await shell.must("customers", "organizations", "disable", "beta", "--json"))
     assert (made["id"], made["disabled_at"], after["disabled_at"] is None) == (after["id"], None, False)

@@ -45,28 +45,24 @@ async def test_an_engine_that_is_as_the_settings_say_passes(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "key", "said"),
-    [
-        ({}, "sk-wrong", "refuses the key (status 401); see the pool's api_key_file and api_key_env"),
+async def test_what_an_engine_lacks_is_said_and_stops_up(engine: FakeEngineProcess, tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    for key, change, said in (
+        ("sk-wrong", {}, "refuses the key (status 401); see the pool's api_key_file and api_key_env"),
         (
-            {"engine_model": "elsewhere"},
             "sk-right",
+            {"engine_model": "elsewhere"},
             "serves 'fake', not 'elsewhere'; set models.elsewhere.engine_model to the name it serves",
         ),
-        ({"context_tokens": 4_096}, "sk-right", "takes 2,048 tokens of 'fake', and its model has 4,096; lower the"),
-    ],
-)
-async def test_what_an_engine_lacks_is_said_and_stops_up(
-    change: dict[str, object], key: str, said: str, engine: FakeEngineProcess, tmp_path: Path
-) -> None:
-    file, data = tmp_path / "s.toml", tmp_path / "data"
-    file.write_text(_settings(engine.url, **change))  # type: ignore[arg-type]
-    environment = {"THE_KEY": key, "SLIPSTREAM_LOCAL__DATA": str(data)}
-    sentence = f"slipstream: pools.elsewhere.replicas.elsewhere-1: {engine.url} {said}"
-    checked = await asyncio.to_thread(run_here, "config", "check", "--probe", "--config", str(file), env=environment)
-    assert (checked.returncode, checked.stdout) == (1, "")
-    assert checked.stderr.startswith(sentence)
+        ("sk-right", {"context_tokens": 4_096}, "takes 2,048 tokens of 'fake', and its model has 4,096; lower the"),
+    ):
+        file.write_text(_settings(engine.url, **change))
+        environment = {"THE_KEY": key, "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
+        sentence = f"slipstream: pools.elsewhere.replicas.elsewhere-1: {engine.url} {said}"
+        check = ("config", "check", "--probe", "--config", str(file))
+        checked = await asyncio.to_thread(run_here, *check, env=environment)
+        assert (checked.returncode, checked.stdout) == (1, "")
+        assert checked.stderr.startswith(sentence)
     port = ("--port", str(free_port()))
     started = await asyncio.to_thread(run, "up", "--probe", "--config", str(file), *port, env=environment)
     assert (started.returncode, started.stdout) == (2, "")
@@ -87,7 +83,7 @@ def test_an_engine_that_does_not_answer_is_named(tmp_path: Path) -> None:
     file, url = tmp_path / "s.toml", f"http://127.0.0.1:{free_port()}"
     file.write_text(_settings(url))
     environment = {"THE_KEY": "sk-right", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
-    checked = run("config", "check", "--probe", "--config", str(file), env=environment)
+    checked = run_here("config", "check", "--probe", "--config", str(file), env=environment)
     assert (checked.returncode, checked.stdout) == (1, "")
     assert checked.stderr.startswith(f"slipstream: pools.elsewhere.replicas.elsewhere-1: {url}: ")
     assert "cannot be reached" in checked.stderr

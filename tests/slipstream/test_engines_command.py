@@ -269,10 +269,6 @@ def test_a_context_that_no_folder_tells_is_taken_and_said_to_be_compared_by_nobo
     assert CONTEXT_NOT_COMPARED in spec.notes
 
 
-def test_the_way_engines_are_started_never_enters_the_desired_state() -> None:
-    assert b"launch" not in msgspec.json.encode(load(EXAMPLE).desired_pools)
-
-
 def paired(decode: Mapping[str, Any], prefill: Mapping[str, Any], port: int = 9_100) -> Settings:
     """The example's SGLang pool as a pair, whose launches differ as given. The prefill engine drafts as the pool's
     does."""

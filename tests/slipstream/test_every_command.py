@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import click
-import pytest
 
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.generation import Tier
 from control.billing.partitions import retire_days
 from gateway.desired.store import DesiredStateStore
 from gateway.metering.ledger.ledger import Ledger
-from infra.local.config import LocalConfig
 from slipstream.__main__ import cli
-from slipstream.first_key import COMMAND, make_first_key
-from slipstream.settings import Settings
 from tests.audited import all_audited, test_every_table_is_in_one_list  # noqa: F401  run here
 from tests.control.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 from tests.control.releases.fleets import put_fleet
@@ -191,13 +187,6 @@ IDS = {
 }
 
 
-@pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
-
-
 def test_every_command_is_known_here() -> None:
     assert set(_commands(cli)) == {name for name, _, _ in STEPS} | READING | PROCESSES
 
@@ -252,19 +241,6 @@ async def test_a_command_that_fails_half_way_leaves_neither_a_change_nor_a_row(
     assert (code, rows) == (1, [])
     assert "'name'" in said
     assert await connection.fetchval("SELECT count(*) FROM gateway.organizations") == 0
-
-
-async def test_a_first_start_is_in_the_log(
-    connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path
-) -> None:
-    settings = Settings(local=LocalConfig(data=str(data_folder), database_url=fresh_postgres_url))
-    settings.data.prepare()
-    async with all_audited(connection) as rows:
-        await make_first_key(settings)
-    assert all(each["actor_name"].endswith(f" ({COMMAND})") for each in rows)
-    async with all_audited(connection) as rows:
-        await make_first_key(settings)
-    assert rows == []
 
 
 async def test_the_models_that_a_gateway_takes_from_its_settings_are_in_the_log(

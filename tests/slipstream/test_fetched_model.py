@@ -105,9 +105,14 @@ async def test_it_is_fetched_by_name_and_hash_without_what_it_requires(index: In
     assert left == {model.path.name, template_file(model.path).name}, "nothing else stays"
 
 
-async def test_its_hash_is_computed_once(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_fetched_and_its_hash_computed_once(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = (await _fetched(tmp_path / "models")).path
-    await _fetched(path.parent)
+    (index.folder / "asked").unlink()
+    said: list[str] = []
+    await fetched(path.parent, said.append)
+    assert (index.was_asked, said) == (False, [])
     hashed: list[Path] = []
     is_whole = fetched_model._is_whole
 
@@ -121,15 +126,6 @@ async def test_its_hash_is_computed_once(index: Index, tmp_path: Path, monkeypat
     path.write_bytes(path.read_bytes())
     await _fetched(path.parent)
     assert hashed == [path]
-
-
-async def test_it_is_fetched_once(index: Index, tmp_path: Path) -> None:
-    await _fetched(tmp_path / "models")
-    (index.folder / "asked").unlink()
-    said: list[str] = []
-    await fetched(tmp_path / "models", said.append)
-    assert not index.was_asked
-    assert said == []
 
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-1], lambda whole: b"x" + whole[1:]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 import pytest
 from click.testing import CliRunner
@@ -29,19 +27,14 @@ def inner(data: str | None, config_file: str | None) -> None:
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ([], "slipstream keys list"),
-        (["--data", "d"], "slipstream keys list --data d"),
-        (["--data", "my folder", "--config", "a.toml"], "slipstream keys list --data 'my folder' --config a.toml"),
+        (["inner"], "slipstream keys list"),
+        (["inner", "--data", "d"], "slipstream keys list --data d"),
+        (["--data", "d", "inner"], "slipstream keys list --data d"),
+        (["inner", "--data", "my dir", "--config", "a.toml"], "slipstream keys list --data 'my dir' --config a.toml"),
     ],
 )
 def test_a_hint_has_the_options_of_the_command_that_prints_it(given: list[str], hint: str) -> None:
-    result = CliRunner().invoke(outer, ["inner", *given])
-    assert result.output == f"{hint}\n"
-    assert shlex.split(result.output)[3:] == given
-
-
-def test_a_group_knows_too() -> None:
-    assert CliRunner().invoke(outer, ["--data", "d", "inner"]).output == "slipstream keys list --data d\n"
+    assert CliRunner().invoke(outer, given).output == f"{hint}\n"
 
 
 def test_without_a_command_the_words_stand_alone() -> None:

@@ -27,7 +27,7 @@ from slipstream.progress import Progress
 from slipstream.settings import Settings
 from tests.deployment import ROOT
 from tests.other_account import listening_as_another_account
-from tests.slipstream.deployment import executes
+from tests.processes import executes
 from tests.waiting import eventually
 from tools.launch.text import script_of
 

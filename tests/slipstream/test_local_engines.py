@@ -106,15 +106,6 @@ def test_engines_of_the_autocomplete_tier_alone_draft_where_nothing_is_said(
     assert engine.config.speculation.method == drafted
 
 
-def test_what_is_said_of_all_engines_holds_for_those_of_both_tiers() -> None:
-    def methods(**engine: Any) -> list[str]:
-        settings = msgspec.convert({"engine": engine}, Settings)
-        return [engine.config.speculation.method for engine in local_engines.planned(settings)[1]]
-
-    assert methods() == ["off", "ngram"]
-    assert methods(speculation={"method": "off"}) == ["off", "off"]
-
-
 def test_several_engines_tell_of_their_caches_at_ports_of_their_own_and_the_router_is_told_where(
     tmp_path: Path,
 ) -> None:

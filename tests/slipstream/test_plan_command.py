@@ -114,12 +114,9 @@ def test_a_fleet_is_told_by_the_error_of_what_decides_and_no_smaller_than_the_ot
     # by the error alone it would be fewer than bandwidth asks for
     assert decides["replicas"] / (1 + decides["error"][1]) < sides["bandwidth"]["replicas"]
     assert low == math.ceil(max(side["replicas"] for side in sides.values())) < needed
-
-
-def test_a_fleet_that_queueing_decides_is_told_by_no_error() -> None:
     few = ("--requests-per-s", "1", "--prompt-tokens", "3000", "--output-tokens", "400")
     told = msgspec.json.decode(run(*few, "--json"))["plans"][0]
-    assert (told["decided_by"], told["replicas_by_error"]) == ("queueing", None)
+    assert (told["decided_by"], told["replicas_by_error"]) == ("queueing", None), "which no error is told of"
     assert "- by the error that decides" not in run(*few, "--errors")
 
 
@@ -175,12 +172,6 @@ def test_the_answer_stands_first_and_errors_only_where_they_are_asked_for() -> N
     assert not re.search(r"(?<!--)error", plain)
 
 
-def test_one_card_is_not_told_in_the_plural() -> None:
-    told = run("--model", "llama-8b", "--requests-per-s", "0.1", "--prompt-tokens", "300", "--output-tokens", "20")
-    assert re.search(r"^fleet +1  1 GPU$", told, re.M)
-    assert not re.search(r"\b1 (GPUs|replicas)\b", told)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -218,8 +209,11 @@ def test_json_holds_the_plan_its_sides_and_its_errors() -> None:
     assert [each["kind"] for each in told["refused"]] == ["A100 nvfp4", "H100 nvfp4", "H200 nvfp4"]
 
 
-def test_hardly_any_load_is_not_shown_as_none() -> None:
-    told = run("--requests-per-s", "0.02", "--prompt-tokens", "300", "--output-tokens", "40", "--tensor-parallel", "8")
+def test_one_gpu_is_not_told_in_the_plural_nor_hardly_any_load_as_none() -> None:
+    little = ("--requests-per-s", "0.02", "--prompt-tokens", "300", "--output-tokens", "20")
+    told = run("--model", "llama-8b", *little)
+    assert re.search(r"^fleet +1  1 GPU$", told, re.M)
+    assert not re.search(r"\b1 (GPUs|replicas)\b", told)
     assert "asked     0.02 requests/s" in told
     assert not re.search(r"\s0\.0(\s|$)", told), told
 

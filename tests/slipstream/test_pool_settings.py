@@ -36,11 +36,6 @@ def test_a_pools_engine_says_what_it_gives_and_the_section_the_rest(
     assert _load(tmp_path, toml.dump(given)).pools == given.pools
 
 
-def test_a_pool_without_one_starts_none(tmp_path: Path) -> None:
-    [pool] = _load(tmp_path, "[engine]\nthreads = 2\n" + MODEL + OWN).pools
-    assert pool.engine is None
-
-
 @pytest.mark.parametrize(
     ("engine", "sentence"),
     [
@@ -59,15 +54,14 @@ def test_what_an_engine_cannot_be_is_refused_by_name(engine: str, sentence: str,
 
 
 def test_the_desired_state_knows_nothing_of_how_engines_are_started(tmp_path: Path) -> None:
-    text = OWN + 'hardware = "H100"\ntensor_parallel = 2\nengine = { model = "x" }\n'
-    [desired] = _load(tmp_path, MODEL + text).desired_pools
-    assert type(desired) is Pool
-    assert desired == Pool("own", "embedded", hardware="H100", tensor_parallel=2)
-
-
-def test_the_default_engine_is_the_sections(tmp_path: Path) -> None:
-    [pool] = _load(tmp_path, MODEL + OWN + "engine = {}\n").pools
-    assert pool.engine == EngineConfig()
+    launched = 'hardware = "H100"\ntensor_parallel = 2\nengine = {}\n'
+    of_all = "[engine]\nthreads = 2\n" + MODEL + OWN
+    for text, engine in ((launched, EngineConfig(threads=2)), ("", None)):
+        given = _load(tmp_path, of_all + text)
+        assert [pool.engine for pool in given.pools] == [engine]
+        [desired] = given.desired_pools
+        assert type(desired) is Pool
+    assert desired == Pool("own", "embedded")
 
 
 def test_names_that_would_be_lines_of_a_rendered_script_are_refused(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import asyncpg
 import msgspec
 import pytest
@@ -26,11 +24,6 @@ GIVEN = {
     "--min-votes": ("0", 0),
 }
 """In the order of the fields of `Margins`, a default by a zero among them."""
-
-
-@pytest.fixture
-def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
-    return Shell(fresh_postgres_url, data_folder)
 
 
 async def test_every_margin_has_an_option(shell: Shell, fresh_postgres_url: str) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -104,26 +104,15 @@ class Runner:
 
 
 @pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
 async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     store = DesiredStateStore(fresh_postgres_url)
     await store.start()
     await seed(store, MODELS, (Pool("one", "sglang"),))
     await store.stop()
     shell = Shell(fresh_postgres_url, data_folder)
-    await shell.must("projects", "create", "web", "--organization", await _made(shell))
+    await shell.must("customers", "organizations", "create", "acme")
+    await shell.must("customers", "projects", "create", "web", "--organization", "acme")
     return shell
-
-
-async def _made(shell: Shell) -> str:
-    await shell.must("organizations", "create", "acme")
-    return "acme"
 
 
 async def test_a_signal_before_the_client_starts_leaves_no_key(
@@ -199,9 +188,8 @@ async def test_a_running_command_moves_the_end_of_its_key_up_to_the_hours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, fresh_postgres_url)
-    monkeypatch.setattr(lent_key, "RENEWAL_S", 0.0)
     monkeypatch.setattr(lent_key, "LOOK_S", 0.0)
-    until = datetime.now(UTC) + timedelta(seconds=lent_key.LIFETIME_S + 0.3)
+    until = datetime.now(UTC) + timedelta(seconds=2 * lent_key.LIFETIME_S)
     payer = lent_key.Payer("acme", "web")
 
     def run() -> None:
@@ -210,6 +198,7 @@ async def test_a_running_command_moves_the_end_of_its_key_up_to_the_hours(
             lent = lent_key._made(deployment, "run aider", payer, NewLimits(), None, {Tier.CHAT}, until)
             assert lent.key.expires_at is not None
             assert lent.key.expires_at < until
+            monkeypatch.setattr(lent_key, "LIFETIME_S", 4 * lent_key.LIFETIME_S)  # so that it is due, and up to the end
             with lent_key._renewed(deployment, lent.key, until):
                 next(each for each in threading.enumerate() if each.name == "renew key").join(60)
 

@@ -37,32 +37,67 @@ class Outer(msgspec.Struct):
     rows: list[Inner]
 
 
-@pytest.mark.parametrize("name", FillInTheMiddle.__struct_fields__)
-def test_the_earlier_names_of_a_models_fim_are_refused_with_the_new_one(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text(f"[[models]]\nname = 'a'\nfim_{name} = false\n")
-    with pytest.raises(ConfigError, match=rf"models\[0\]\.fim_{name}: unknown setting .*; it is fim\.{name} now"):
-        settings.load(file)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "slipstream.toml"
 
 
-def test_an_unknown_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text("[local]\ngatewas = 2\n")
-    with pytest.raises(ConfigError, match=r"local\.gatewas: unknown setting .* did you mean local\.gateways\?"):
-        settings.load(file)
+POOL = """
+[[models]]
+name = "Qwen/Qwen3"
+tier = "chat"
+pool = "{pool}"
+context_tokens = 4096
+[[pools]]
+name = "{pool}"
+driver = "sglang"
+replicas = [{{ id = "{replica}", url = "http://localhost:1" }}]
+"""
+REFUSED = {
+    "an unknown setting": (
+        "[local]\ngatewas = 2\n", r"local\.gatewas: unknown setting .* did you mean local\.gateways\?"
+    ),
+    "a value out of range": ("[gateway]\nport = 70000\n", r"gateway\.port: .*70000"),
+    "a probability of 1": ("[local.fim]\nmin_confidence = 1.0\n", r"local\.fim\.min_confidence"),
+    "a probability below 0": ("[local.fim]\nmin_confidence = -0.1\n", r"local\.fim\.min_confidence"),
+    "pools without models": (
+        '[[pools]]\nname = "chat"\ndriver = "openai"\n', "pools: there are pools but no models"
+    ),
+    "a pool that no path can carry": (
+        POOL.format(pool="gpu/blue", replica="a"), r"pools\.gpu/blue\.name: .* has no '/'.*Write '-' instead"
+    ),
+    "a replica that no path can carry": (
+        POOL.format(pool="gpu", replica="rack/1"),
+        r"pools\.gpu\.replicas\.rack/1\.id: .* has no '/'.*Write '-' instead",
+    ),
+    "the owner of the tables alone": (
+        '[local]\nmigration_database_url = "postgresql://owner@db/slipstream"\n',
+        r"local\.migration_database_url: .*local\.database_url must name the role",
+    ),
+    "a launch's old name": (
+        POOL.format(pool="chat", replica="a") + "launch = { memory = 0.8 }\n", r"launch.*memory.*memory_fraction"
+    ),
+    **{
+        f"a model's earlier fim_{name}": (
+            f"[[models]]\nname = 'a'\nfim_{name} = false\n",
+            rf"models\[0\]\.fim_{name}: unknown setting .*; it is fim\.{name} now",
+        )
+        for name in FillInTheMiddle.__struct_fields__
+    },
+}  # fmt: skip
 
 
-def test_a_value_out_of_range_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text("[gateway]\nport = 70000\n")
-    with pytest.raises(ConfigError, match=r"gateway\.port: .*70000"):
+@pytest.mark.parametrize("fault", REFUSED)
+def test_what_is_wrong_is_named(fault: str, file: Path) -> None:
+    text, said = REFUSED[fault]
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
         settings.load(file)
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "s.toml"
     file.write_text('[local]\ngateways = 2\nchat_replicas = 2\ndata = "here"\n')
     monkeypatch.setenv("SLIPSTREAM_LOCAL__GATEWAYS", "3")
     monkeypatch.setenv("SLIPSTREAM_LOCAL__CHAT_REPLICAS", "3")
@@ -70,33 +105,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert (local.gateways, local.chat_replicas, local.data) == (4, 3, "here")
 
 
-def test_pools_without_models_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text('[[pools]]\nname = "chat"\ndriver = "openai"\n')
-    with pytest.raises(ConfigError, match="pools: there are pools but no models"):
-        settings.load(file)
-
-
-@pytest.mark.parametrize(
-    ("pool", "replica", "field"),
-    [("gpu/blue", "a", r"pools\.gpu/blue\.name"), ("gpu", "rack/1", r"pools\.gpu\.replicas\.rack/1\.id")],
-)
-def test_a_name_that_no_path_can_carry_is_refused(tmp_path: Path, pool: str, replica: str, field: str) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text(
-        f'[[models]]\nname = "Qwen/Qwen3"\ntier = "chat"\npool = "{pool}"\ncontext_tokens = 4096\n'
-        f'[[pools]]\nname = "{pool}"\ndriver = "openai"\n'
-        f'[[pools.replicas]]\nid = "{replica}"\nurl = "http://localhost:1"\n'
-    )
-    with pytest.raises(ConfigError, match=f"{field}: .* has no '/'.*Write '-' instead"):
-        settings.load(file)
-
-
-def test_the_owner_of_the_tables_alone_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text('[local]\nmigration_database_url = "postgresql://owner@db/slipstream"\n')
-    with pytest.raises(ConfigError, match=r"local\.migration_database_url: .*local\.database_url must name the role"):
-        settings.load(file)
+def test_one_role_may_own_the_tables_and_use_them() -> None:
     owned = Settings(local=LocalConfig(database_url="postgresql://one@db/slipstream"))
     assert owned.migration_database_url == owned.database_url
 
@@ -120,7 +129,7 @@ def test_every_setting_of_this_machine_is_in_the_example() -> None:
         assert f"{name.removeprefix('fim.')} = " in text, name
 
 
-def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
+def test_what_is_written_reads_back_the_same(file: Path) -> None:
     before = Settings(
         local=LocalConfig(data='/a b/"quoted" \\ tab\t', database_url="postgresql://x@/y?host=/z", gateways=3),
         models=(Model("chat", Tier.CHAT, "chat", 2048, aliases=("a", "b"), tokenizer="/models/chat"),),
@@ -130,7 +139,6 @@ def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
             ),
         ),
     )
-    file = tmp_path / "written.toml"
     file.write_text(toml.dump(before))
     assert settings.load(file) == before
 
@@ -141,28 +149,12 @@ def test_any_text_survives_toml(text: str, number: float, names: list[str]) -> N
     assert msgspec.convert(tomllib.loads(toml.dump(before)), Outer) == before
 
 
-def test_settings_of_earlier_releases_are_taken_under_their_new_names(tmp_path: Path) -> None:
-    file = tmp_path / "slipstream.toml"
-    file.write_text('[[router.promises]]\ntier = "chat"\nprompt_tokens = 4096\nttft_s = 0.5\n')
-    assert settings.load(file).router.slos == (SloClass(Tier.CHAT, 4_096, 0.5),)
-
-
-def test_the_learnt_limits_upper_bound_is_taken_under_its_new_name(tmp_path: Path) -> None:
-    file = tmp_path / "slipstream.toml"
-    file.write_text("[router.concurrency]\nmost = 90\n")
-    learnt = settings.load(file).router.concurrency
-    assert learnt.max_limit == 90
-
-
-def test_a_launchs_old_name_is_refused_by_its_new_one(tmp_path: Path) -> None:
-    file = tmp_path / "slipstream.toml"
+def test_settings_of_earlier_releases_are_taken_under_their_new_names(file: Path) -> None:
     file.write_text(
-        '[[models]]\nname = "m"\ntier = "chat"\npool = "chat"\ncontext_tokens = 4096\n'
-        '[[pools]]\nname = "chat"\ndriver = "sglang"\nlaunch = { memory = 0.8 }\n'
-        'replicas = [{ id = "a", url = "http://127.0.0.1:1" }]\n'
+        '[[router.promises]]\ntier = "chat"\nprompt_tokens = 4096\nttft_s = 0.5\n[router.concurrency]\nmost = 90\n'
     )
-    with pytest.raises(ConfigError, match=r"launch.*memory.*memory_fraction"):
-        settings.load(file)
+    found = settings.load(file).router
+    assert (found.slos, found.concurrency.max_limit) == ((SloClass(Tier.CHAT, 4_096, 0.5),), 90)
 
 
 def test_every_new_name_is_a_setting_and_no_old_one_is() -> None:
@@ -186,11 +178,3 @@ def test_a_settings_file_leads_to_the_ports_of_the_deployment_that_runs_on_its_d
         lock.release()
     assert running_settings(file, None).router.control_port == 8144, "nothing runs: the file's word counts"
     assert running_settings(None, str(data_folder)).router.control_port == 8155
-
-
-@pytest.mark.parametrize("least", ["1.0", "-0.1"])
-def test_a_models_least_confidence_is_a_probability_below_1(least: str, tmp_path: Path) -> None:
-    file = tmp_path / "slipstream.toml"
-    file.write_text(f"[local.fim]\nmin_confidence = {least}\n")
-    with pytest.raises(ConfigError, match=r"local\.fim\.min_confidence"):
-        settings.load(file)

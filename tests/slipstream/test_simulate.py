@@ -35,20 +35,17 @@ def run(*arguments: str) -> str:
 def test_a_trace_gives_a_table_with_a_line_per_policy_and_load_and_a_picture(trace: Path, tmp_path: Path) -> None:
     picture = tmp_path / "curves.svg"
     given = ["--trace", str(trace), "--replicas", "2", "--load", "1,4", "--plot", str(picture)]
-    lines = run(*given, "--policy", "smg", "--policy", "core:least_load").split("\n\n", 1)[1].splitlines()
+    words = [*given, "--policy", "smg", "--policy", "core:least_load"]
+    result = CliRunner().invoke(simulate, words, catch_exceptions=False)
+    assert "load, goodput: requests/s per replica, not of the fleet" in result.stderr
+    assert "the fleet of 2 replicas: 2 times the load and the goodput of the table" in result.stderr
+    lines = result.stdout.split("\n\n", 1)[1].splitlines()
     assert [line.split()[:2] for line in lines[1:] if line] == [
         ["1", "smg"], ["1", "core:least_load"], ["4", "smg"], ["4", "core:least_load"],
     ]  # fmt: skip
     groups = ElementTree.parse(picture).iterfind(".//{http://www.w3.org/2000/svg}g")
     curves = [group.get("id", "") for group in groups if "/" in group.get("id", "")]
     assert len(curves) == len(set(curves)) == 4 * 2
-
-
-def test_whether_the_figures_are_a_replicas_or_the_fleets_is_said_below_the_table(trace: Path) -> None:
-    given = ["--trace", str(trace), "--replicas", "3", "--load", "1", "--policy", "smg"]
-    result = CliRunner().invoke(simulate, given, catch_exceptions=False)
-    assert "load, goodput: requests/s per replica, not of the fleet" in result.stderr
-    assert "the fleet of 3 replicas: 3 times the load and the goodput of the table" in result.stderr
 
 
 def test_json_holds_every_run(trace: Path) -> None:
@@ -60,25 +57,10 @@ def test_json_holds_every_run(trace: Path) -> None:
 
 
 def test_a_recorded_trace_is_met_once_at_its_own_times(trace: Path) -> None:
-    few, many = (
-        msgspec.json.decode(
-            run(
-                "--trace",
-                str(trace),
-                "--recorded",
-                "--replicas",
-                replicas,
-                "--seeds",
-                "2",
-                "--policy",
-                "ours",
-                "--json",
-            )
-        )[0]
-        for replicas in ("1", "9")
-    )
+    recorded = ("--trace", str(trace), "--recorded", "--seeds", "2", "--policy", "ours", "--json")
     counted = 150 - 30  # behind the warm-up
-    for row, replicas in ((few, 1), (many, 9)):
+    for replicas in (1, 9):
+        [row] = msgspec.json.decode(run(*recorded, "--replicas", str(replicas)))
         assert [one["requests"] for one in row["runs"]] == [counted] * 2
         assert all(one["offered"] * replicas == pytest.approx(2.5, rel=0.01) for one in row["runs"])
     with pytest.raises(ConfigError, match="--trace"):

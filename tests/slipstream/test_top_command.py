@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -57,11 +56,6 @@ def load_of(rows: list[Trace]) -> dict[str, Any]:
         values = [value for row in waited_for if (value := getattr(row, column)) is not None]
         totals[name] = percentile(values, part)
     return {name: totals[name] for name in Load.__struct_fields__}
-
-
-@pytest.fixture
-def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
-    return Shell(fresh_postgres_url, data_folder)
 
 
 async def test_a_deployment_that_has_just_started_says_what_to_do(shell: Shell) -> None:

@@ -23,7 +23,8 @@ from control.audit.chain import OWNED
 from control.audit.heads import FILE
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
-from tests.slipstream.deployment import Deployment, executes, one_line, run
+from tests.processes import executes
+from tests.slipstream.deployment import Deployment, one_line, run
 from tests.waiting import eventually_blocking
 
 pytestmark = pytest.mark.system

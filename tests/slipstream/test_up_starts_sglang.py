@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from tests.deployment import key_in
+from tests.processes import executes
 from tests.sglang.server import UNSET, settings
-from tests.slipstream.deployment import Deployment, executes
+from tests.slipstream.deployment import Deployment
 from tests.waiting import eventually_blocking
 
 GUARD_S = 600.0

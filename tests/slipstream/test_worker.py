@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -54,13 +54,6 @@ VALUES ($1, 0, $2, $3, $4, 'm', 'chat', '/v1/chat/completions', true,
 """
 
 
-@pytest.fixture
-async def database(fresh_postgres_url: str) -> AsyncIterator[tuple[str, asyncpg.Connection[Any]]]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield fresh_postgres_url, connection
-    await connection.close()
-
-
 async def _use(connection: asyncpg.Connection[Any], closed_at: datetime, tokens: int, *, billed: bool = True) -> None:
     await connection.execute("SELECT gateway.ensure_usage_day($1)", closed_at.date())
     await connection.execute(
@@ -75,35 +68,10 @@ async def _hours(connection: asyncpg.Connection[Any]) -> list[tuple[datetime, in
     return [tuple(row) for row in rows]
 
 
-async def test_hours_hold_what_was_billed_in_them(database: tuple[str, asyncpg.Connection[Any]]) -> None:
-    url, connection = database
-    await _use(connection, HOUR, 5)
-    await _use(connection, HOUR + timedelta(minutes=59, seconds=59), 7)
-    await _use(connection, HOUR + timedelta(minutes=30), 1000, billed=False)
-    await _use(connection, HOUR + timedelta(hours=1), 11)
-    assert roll_up(url) == 2
-    assert await _hours(connection) == [(HOUR, 2, 20, 12), (HOUR + timedelta(hours=1), 1, 10, 11)]
-
-
-async def test_running_again_changes_nothing(database: tuple[str, asyncpg.Connection[Any]]) -> None:
-    url, connection = database
-    await _use(connection, HOUR, 5)
-    roll_up(url)
-    await asyncio.gather(*(asyncio.to_thread(roll_up, url) for _ in range(4)))
-    assert await _hours(connection) == [(HOUR, 1, 10, 5)]
-
-
-async def test_rows_that_arrive_late_are_still_counted(database: tuple[str, asyncpg.Connection[Any]]) -> None:
-    url, connection = database
-    await _use(connection, HOUR + timedelta(days=2), 1)
-    roll_up(url)
-    await _use(connection, HOUR, 3)
-    roll_up(url)
-    assert await _hours(connection) == [(HOUR, 1, 10, 3), (HOUR + timedelta(days=2), 1, 10, 1)]
-
-
-async def test_a_run_that_took_long_is_rested_from(database: tuple[str, asyncpg.Connection[Any]]) -> None:
-    url, connection = database
+async def test_a_run_that_took_long_is_rested_from(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    url = fresh_postgres_url
     await _use(connection, HOUR, 3)
     assert roll_up(url, rest=10) == 1, "the first one has nothing to rest from"
     await connection.execute(
@@ -116,8 +84,10 @@ async def test_a_run_that_took_long_is_rested_from(database: tuple[str, asyncpg.
     assert roll_up(url, rest=10) == 1
 
 
-async def test_hours_are_utc_whatever_the_session_thinks(database: tuple[str, asyncpg.Connection[Any]]) -> None:
-    url, connection = database
+async def test_hours_are_utc_whatever_the_session_thinks(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    url = fresh_postgres_url
     owner = await asyncpg.connect(as_owner(url))
     await owner.execute(f"ALTER DATABASE {url.partition('@/')[2].partition('?')[0]} SET timezone = 'Asia/Kolkata'")
     await owner.close()
@@ -156,9 +126,8 @@ def start(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterat
 
 
 async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_behind(
-    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+    start: Callable[..., Any], data_folder: Path, connection: asyncpg.Connection[Any]
 ) -> None:
-    _, connection = database
     metrics_port = free_port()
     worker = start("--metrics-port", str(metrics_port))
     await _use(connection, HOUR, 5)
@@ -185,9 +154,8 @@ async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_be
 
 @pytest.mark.system
 async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
-    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+    start: Callable[..., Any], data_folder: Path, connection: asyncpg.Connection[Any]
 ) -> None:
-    _, connection = database
     async with tar_pits(TAR_PITS) as pits, receiver() as server:
         await _events(connection, data_folder, [pit.url for pit in pits])
         worker = start()
@@ -205,11 +173,10 @@ async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
 
 @pytest.mark.system
 async def test_upkeep_that_does_not_end_holds_up_no_delivery_and_no_release(
-    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+    start: Callable[..., Any], data_folder: Path, connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    url, connection = database
     metrics_port = free_port()
-    owner = await asyncpg.connect(as_owner(url))
+    owner = await asyncpg.connect(as_owner(fresh_postgres_url))
     async with receiver() as server, owner.transaction():
         await owner.execute("LOCK TABLE gateway.usage_hourly IN ACCESS EXCLUSIVE MODE")
         await _use(connection, HOUR, 5)
@@ -243,10 +210,9 @@ def _advanced(metrics_port: int) -> float:
 
 @pytest.mark.system
 async def test_each_queue_has_a_worker_of_its_own(
-    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+    start: Callable[..., Any], data_folder: Path, connection: asyncpg.Connection[Any]
 ) -> None:
     """Two of a kind do the work once; neither kind does the other's."""
-    _, connection = database
     async with receiver() as server:
         await _use(connection, HOUR, 5)
         upkeep = [start("--queue", "upkeep") for _ in range(2)]

@@ -16,15 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from contracts.errors import SlipstreamError
 from engines.drivers import registry as drivers
-from engines.http.engine_connections import EngineConnections
-from engines.http.keys import OneKey
+from tests.real_engine import until_ready
 from tests.sglang.server import MODELS, free_port
 
 FOLDER = MODELS / "slipstream-chat"
-READY_S = 600.0
-"""A guard: ready takes 40 to 90 s on two busy cores, several times as long beside other engines."""
 END_S = 20.0
 MODEL = "tiny"
 TOKEN = "engine-token"
@@ -110,7 +106,7 @@ class VLLMProcess:
                 *self._command, stdout=log, stderr=log, start_new_session=True, cwd=self._elsewhere.name,
                 env=self._environment,
             )  # fmt: skip
-            await _ready(self._process, self.server.url, Path(log.name))
+            await until_ready(self._process, drivers.get("vllm"), self.server.url, TOKEN, Path(log.name))
 
     async def kill(self) -> None:
         """kill -9: its scheduler and its worker are its children, so the whole group."""
@@ -142,18 +138,3 @@ async def vllm_process(
         yield process
     finally:
         await process.end()
-
-
-async def _ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
-    connections = EngineConnections(OneKey(TOKEN))
-    try:
-        async with asyncio.timeout(READY_S):
-            while process.returncode is None:
-                with contextlib.suppress(SlipstreamError):
-                    if (await connections.fetch(url, drivers.get("vllm").health(), 5))[0] == 200:
-                        return
-                await asyncio.sleep(0.5)
-    finally:
-        await connections.close()
-    said = await asyncio.to_thread(log.read_text)
-    raise AssertionError(f"vLLM ended before it was ready:\n{said[-3000:]}")

@@ -67,21 +67,13 @@ def usage_in_stream(at):
 
 
 def error_401(at):
-    try:
+    with at.raises(anthropic.AuthenticationError, lambda error: error.body["error"]["type"] == "authentication_error"):
         client(at, "sk-wrong").messages.create(model=at.model, max_tokens=10, messages=ASKED)
-    except anthropic.AuthenticationError as error:
-        assert error.body["error"]["type"] == "authentication_error"
-    else:
-        raise AssertionError("no error")
 
 
 def error_404(at):
-    try:
+    with at.raises(anthropic.NotFoundError, lambda error: error.body["error"]["type"] == "not_found_error"):
         client(at).messages.create(model="no-such-model", max_tokens=10, messages=ASKED)
-    except anthropic.NotFoundError as error:
-        assert error.body["error"]["type"] == "not_found_error"
-    else:
-        raise AssertionError("no error")
 
 
 def retry_429(at):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ SELECT (SELECT count(*) FROM gateway.organizations), (SELECT count(*) FROM gatew
        (SELECT count(*) FROM gateway.prices), (SELECT count(*) FROM gateway.audit_log),
        (SELECT max(version) FROM gateway.desired_states)
 """
-
-
-@pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,14 @@ def paths(tree: Any, before: str = "") -> set[str]:
 
 
 @pytest.mark.parametrize("version", ["", "1.2.1", "1.3.0", "1.4.0rc1"])
-@pytest.mark.parametrize("role", ["unified", "prefill", "decode"])
-@pytest.mark.parametrize("speculation", [False, True])
-def test_every_key_was_read_in_this_release(version: str, role: str, speculation: bool) -> None:
-    pool = msgspec.structs.replace(OPEN, role=role)
-    spec = rendered(pool, launch_of(version=version, speculation=HEAD), speculation)
-    for path in paths(yaml_of(spec)):
-        since, read = KEYS[path]
-        assert read
-        assert since <= (int((version or "1.2")[0]), int((version or "1.2")[2]))
+def test_every_key_was_read_in_this_release(version: str) -> None:
+    for role, speculation in itertools.product(("unified", "prefill", "decode"), (False, True)):
+        pool = msgspec.structs.replace(OPEN, role=role)
+        spec = rendered(pool, launch_of(version=version, speculation=HEAD), speculation)
+        for path in paths(yaml_of(spec)):
+            since, read = KEYS[path]
+            assert read, path
+            assert since <= (int((version or "1.2")[0]), int((version or "1.2")[2])), path
 
 
 def test_the_levers_of_the_documents_are_keys() -> None:

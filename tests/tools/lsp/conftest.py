@@ -30,13 +30,12 @@ async def _coding_engine() -> AsyncIterator[FakeEngineProcess]:
 
 @pytest.fixture(scope="session")
 async def coding(_coding_engine: FakeEngineProcess) -> AsyncIterator[Deployment]:
-    """A chat model first, then `code` for autocomplete, and `small`, of a short context."""
+    """A chat model first, then `code` for autocomplete."""
     pool = Pool("fake", "sglang", (Replica("fake-0", _coding_engine.url),), 1_000)
     tokenizer, fim = str(ROOT / "models" / "slipstream-code"), FillInTheMiddle(healing=False, min_confidence=0.0)
     models = [
         Model("chat", Tier.CHAT, "fake", 4_096),
         Model("code", Tier.AUTOCOMPLETE, "fake", 200_000, tokenizer=tokenizer, fim=fim),
-        Model("small", Tier.AUTOCOMPLETE, "fake", 2_048, tokenizer=tokenizer, fim=fim),
     ]
     environment = {
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),

@@ -74,19 +74,16 @@ async def test_at_the_end_of_a_file_without_a_name_it_is_a_gap_too(scripted: Scr
     }  # fmt: skip
 
 
-async def test_a_refusal_that_says_when_is_tried_again_then(scripted: ScriptedGateway) -> None:
+async def test_a_refusal_that_says_when_is_tried_again_once(scripted: ScriptedGateway) -> None:
     scripted.will_answer(refusal("rate_limit_exceeded", "slower"), 429, retry_after="0")
     scripted.will_answer(completion("1"))
-    async with client(scripted) as gateway:
-        assert await ask(Completer(LanguageServerConfig(), gateway, "u1")) == "1"
-
-
-async def test_a_second_refusal_is_one(scripted: ScriptedGateway) -> None:
     for _ in range(2):
         scripted.will_answer(refusal("overloaded", "busy"), 503, retry_after="0")
     async with client(scripted) as gateway:
+        completer = Completer(LanguageServerConfig(), gateway, "u1")
+        assert await ask(completer) == "1"
         with pytest.raises(GatewayRefused, match="busy"):
-            await ask(Completer(LanguageServerConfig(), gateway, "u1"))
+            await ask(completer, Gap("x = ", ""))
 
 
 async def test_a_long_wait_is_kept_to_in_silence(scripted: ScriptedGateway) -> None:

@@ -123,7 +123,9 @@ async def test_a_keystroke_within_the_debounce_replaces_the_request_before_it_is
     assert len(await engine.recorded()) == 1
 
 
-async def test_a_keystroke_ends_the_request_that_runs(coding: Deployment, engine: FakeEngineProcess) -> None:
+async def test_a_keystroke_or_a_cancel_ends_the_request_that_runs_and_the_engines_work(
+    coding: Deployment, engine: FakeEngineProcess
+) -> None:
     await engine.control(hang_after_tokens=2)
     async with on(coding) as opened:
         opened.open(TEXT)
@@ -134,14 +136,8 @@ async def test_a_keystroke_ends_the_request_that_runs(coding: Deployment, engine
         await engine.wait(ended=1)
         [record] = await engine.recorded()
         assert record["aborted"] or record["disconnected"]
-
-
-async def test_a_cancelled_request_is_answered_so_and_ends_at_the_engine(
-    coding: Deployment, engine: FakeEngineProcess
-) -> None:
-    await engine.control(hang_after_tokens=2)
-    async with on(coding) as opened:
-        opened.open(TEXT)
+        await engine.control(reset=True)
+        await engine.control(hang_after_tokens=2)
         running = opened.ask(*HERE, request_id="mine")
         await engine.wait(tokens=2)
         opened.cancel("mine")
@@ -190,36 +186,19 @@ async def test_a_document_that_is_closed_or_unknown_has_no_completions(
     assert await engine.recorded() == []
 
 
-async def test_at_the_end_of_a_long_file_a_window_is_shown(coding: Deployment, engine: FakeEngineProcess) -> None:
-    lines = [f"line_{number} = {number}\n" for number in range(4_000)]
-    async with on(coding, model="small") as opened:
-        opened.open("".join(lines))
-        [item] = await opened.complete(len(lines), 0)
-        assert opened.messages.empty()
-    assert item.insert_text == ANSWER
-    [prompt] = await asked(engine)
-    assert lines[-1] in prompt
-    assert lines[0] not in prompt
-    [record] = await engine.recorded()
-    assert record["body"]["model"] == "small"
-
-
-async def test_a_key_of_completions_alone_is_enough(coding: Deployment, engine: FakeEngineProcess) -> None:
-    key = await coding.make_key("--name", "editor")
+async def test_a_key_of_completions_alone_in_a_file_that_the_command_line_names_is_enough(
+    coding: Deployment, engine: FakeEngineProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(await coding.make_key("--name", "editor") + "\n")
     async with coding.database() as database:
         await database.execute("UPDATE gateway.api_keys SET scopes = '{completions}' WHERE name = 'editor'")
-    async with on(coding, key=key) as opened:
+    command = ("--stdio", "--url", coding.url, "--api-key-file", str(file))
+    async with editor(*command, environment={"SLIPSTREAM_API_KEY": "sk-slip-wrong"}) as opened:
         opened.open(TEXT)
         [item] = await opened.complete(*HERE)
         assert opened.messages.empty()
     assert item.insert_text == ANSWER
-
-
-async def test_a_model_that_does_not_serve_is_named(coding: Deployment, engine: FakeEngineProcess) -> None:
-    async with on(coding, model="no-such") as opened:
-        opened.open(TEXT)
-        assert await opened.complete(*HERE) == []
-        assert "no-such" in opened.messages.get_nowait()
 
 
 async def test_a_refusal_is_shown_once_in_the_apis_own_words(coding: Deployment, engine: FakeEngineProcess) -> None:
@@ -299,32 +278,25 @@ async def test_a_refusal_is_shown_again_once_the_gateway_has_answered_in_between
     assert said == ["Slipstream: The engine fell over."] * 2
 
 
-async def test_acceptance_is_told_with_the_time_it_took() -> None:
-    async with scripted_gateway() as gateway, editor(options={"url": gateway.url, "model": "m"}) as opened:
-        opened.open(TEXT)
-        gateway.will_answer('{"id": "cmpl-1", "choices": [{"text": "return a + b"}]}')
-        [item] = await opened.complete(*HERE)
-        gateway.will_answer("{}")
-        await opened.accept(item)
-    told = gateway.asked[1]
-    assert (told.method, told.path) == ("POST", "/v1/completions/cmpl-1/events")
-    elapsed_ms = told.body.pop("elapsed_ms")
-    assert isinstance(elapsed_ms, int)
-    assert elapsed_ms >= 0
-    assert told.body == {"type": "select", "choice_index": 0, "characters": len("return a + b")}
-
-
-async def test_what_the_editor_is_given_is_told_once_as_shown() -> None:
+async def test_what_the_editor_is_given_is_told_once_as_shown_and_what_it_takes_with_the_time() -> None:
     async with scripted_gateway() as gateway, editor(options={"url": gateway.url, "model": "m"}) as opened:
         opened.open(TEXT)
         gateway.will_answer('{"id": "cmpl-1", "choices": [{"text": ""}]}')
         assert await opened.complete(0, 3) == []
         gateway.will_answer('{"id": "cmpl-2", "choices": [{"text": "return a + b"}]}')
         for _ in range(3):  # the second and the third from memory
-            assert len(await opened.complete(*HERE)) == 1
+            [item] = await opened.complete(*HERE)
         gateway.will_answer('{"id": "cmpl-3", "choices": [{"text": "x"}]}')
         assert len(await opened.complete(2, 0)) == 1
         told = [await gateway.viewed.get() for _ in range(2)]
+        gateway.will_answer("{}")
+        await opened.accept(item)
+    accepted = gateway.asked[-1]
+    assert (accepted.method, accepted.path) == ("POST", "/v1/completions/cmpl-2/events")
+    elapsed_ms = accepted.body.pop("elapsed_ms")
+    assert isinstance(elapsed_ms, int)
+    assert elapsed_ms >= 0
+    assert accepted.body == {"type": "select", "choice_index": 0, "characters": len("return a + b")}
     assert {view.path for view in told} == {f"/v1/completions/cmpl-{number}/events" for number in (2, 3)}
     assert [view.body for view in told] == [{"type": "view", "choice_index": 0}] * 2
     assert gateway.viewed.empty()
@@ -354,27 +326,6 @@ async def test_acceptance_of_what_was_left_to_take_is_in_the_gateways_books(
         traced = "SELECT client, language FROM gateway.request_traces WHERE strpos(request_id, $1) > 0"
         told = await eventually(lambda: database.fetchrow(traced, request_id))
     assert tuple(told) == ("slipstream-lsp", "python")
-
-
-async def test_the_key_comes_from_the_editor_and_is_taken_from_the_environment_else(
-    coding: Deployment, engine: FakeEngineProcess
-) -> None:
-    options = {"url": coding.url, "api_key": coding.key}
-    async with editor(options=options, environment={"SLIPSTREAM_API_KEY": "sk-slip-wrong"}) as opened:
-        opened.open(TEXT)
-        [item] = await opened.complete(*HERE)
-    assert item.insert_text == ANSWER
-
-
-async def test_the_key_comes_from_a_file_that_the_command_line_names(
-    coding: Deployment, engine: FakeEngineProcess, tmp_path: Path
-) -> None:
-    file = tmp_path / "key"
-    file.write_text(coding.key + "\n")
-    async with editor("--stdio", "--url", coding.url, "--api-key-file", str(file)) as opened:
-        opened.open(TEXT)
-        [item] = await opened.complete(*HERE)
-    assert item.insert_text == ANSWER
 
 
 def test_without_the_library_its_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

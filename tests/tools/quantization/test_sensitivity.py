@@ -190,17 +190,14 @@ def test_int8_keys_and_values_keep_a_scale_for_each() -> None:
     assert bool((error <= heads.abs().amax(3) / 127 / 2 * 1.004).all())
 
 
-def test_matrices_are_counted_with_their_scales() -> None:
-    assert Rounder(Scheme("int8")).bytes((8, 16)) == 8 * 16 + 4 * 8
-    assert Rounder(Scheme("fp8", weights="tensor")).bytes((8, 16)) == 8 * 16 + 4
-
-
-def test_a_scheme_rounds_what_it_says() -> None:
+def test_a_scheme_rounds_what_it_says_and_counts_scales() -> None:
     assert Scheme("int8").rounds("head")
     assert not Scheme("fp8").rounds("head")
     assert Scheme("fp8", also=("layers.*.kv",)).rounds("layers.3.kv")
     assert not Scheme("fp8", keep=("layers.0.*",)).rounds("layers.0.qkv")
     assert not Scheme("int8").rounds("embedding")
+    assert Rounder(Scheme("int8")).bytes((8, 16)) == 8 * 16 + 4 * 8
+    assert Rounder(Scheme("fp8", weights="tensor")).bytes((8, 16)) == 8 * 16 + 4
 
 
 def test_the_report_puts_the_spoiled_part_first_and_keeps_it(tmp_path: Path) -> None:
@@ -224,15 +221,12 @@ def test_the_report_puts_the_spoiled_part_first_and_keeps_it(tmp_path: Path) -> 
     assert by_channel.rounded.kl_per_token.value < report.rounded.kl_per_token.value
 
 
-def test_what_is_kept_from_the_beginning_is_not_rounded(tiny_model: Path) -> None:
+def test_what_is_kept_is_not_rounded(tiny_model: Path) -> None:
     report = measure(tiny_model, PASSAGES, Scheme("int8", keep=("*",)), 0.0)
     assert report.rounded.kl_per_token == Estimate(0.0, 0.0, 0.0)
     assert report.rounded.same_top.value == 1.0
-
-
-def test_no_budget_keeps_everything(tiny_model: Path) -> None:
     report = measure(tiny_model, PASSAGES, Scheme("int8"), 0.0)
-    assert len(report.keep) == 9
+    assert len(report.keep) == 9, "no budget keeps everything"
     assert report.kept.kl_per_token.value == 0.0
     assert report.extra_bytes == report.plain_bytes - report.rounded_bytes
 
@@ -297,16 +291,18 @@ def test_a_part_that_is_kept_and_rounded_keys_and_values_are_served_too(tiny_mod
     assert not torch.equal(found[2], plain)  # the embedding is left
 
 
-def write_texts(path: Path) -> Path:
-    path.write_text("".join(json.dumps({"text": f"the code of word {n} is {n * 7}"}) + "\n" for n in range(12)))
-    return path
+@pytest.fixture
+def gate(tiny_model: Path, tmp_path: Path) -> tuple[str, ...]:
+    """The command with a model and twelve texts."""
+    texts = tmp_path / "t.jsonl"
+    texts.write_text("".join(json.dumps({"text": f"the code of word {n} is {n * 7}"}) + "\n" for n in range(12)))
+    return "quantization", "gate", "--model", str(tiny_model), "--text", str(texts)
 
 
 @pytest.mark.parametrize(("budget", "code"), [("1000", 0), ("0", 1)])
-def test_the_gates_exit_code_is_its_verdict(tiny_model: Path, tmp_path: Path, budget: str, code: int) -> None:
+def test_the_gates_exit_code_is_its_verdict(gate: tuple[str, ...], tmp_path: Path, budget: str, code: int) -> None:
     export, output = tmp_path / "keep.json", tmp_path / "verdict.json"
-    command = ["quantization", "gate", "--model", str(tiny_model), "--text", str(write_texts(tmp_path / "t.jsonl"))]
-    command += ["--scheme", "fp8", "--slices", "none", "--margin", "0.9", "--kl-budget", budget]
+    command = [*gate, "--scheme", "fp8", "--slices", "none", "--margin", "0.9", "--kl-budget", budget]
     command += ["--keep", "layers.1.down", "--also", "layers.*.kv"]
     done = CliRunner().invoke(cli, [*command, "--export", str(export), "--output", str(output)])
     assert done.exit_code == code, done.output
@@ -319,10 +315,9 @@ def test_the_gates_exit_code_is_its_verdict(tiny_model: Path, tmp_path: Path, bu
     assert json.loads(output.read_text())["report"]["scheme"]["name"] == "fp8"
 
 
-def test_the_gate_keeps_what_a_list_says_that_was_measured_alike(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_gate_keeps_what_a_list_says_that_was_measured_alike(gate: tuple[str, ...], tmp_path: Path) -> None:
     export, output = tmp_path / "keep.json", tmp_path / "gate.json"
-    command = ["quantization", "gate", "--model", str(tiny_model), "--text", str(write_texts(tmp_path / "t.jsonl"))]
-    command += ["--slices", "none", "--kl-budget", "1e-7"]
+    command = [*gate, "--slices", "none", "--kl-budget", "1e-7"]
     CliRunner().invoke(cli, [*command, "--export", str(export)])
     kept = msgspec.json.decode(export.read_bytes(), type=KeepList).parts
     assert kept
@@ -334,9 +329,8 @@ def test_the_gate_keeps_what_a_list_says_that_was_measured_alike(tiny_model: Pat
     assert "--weights channel" in other.output
 
 
-def test_the_gate_asks_both_models_until_it_knows(tiny_model: Path, tmp_path: Path) -> None:
-    command = ["quantization", "gate", "--model", str(tiny_model), "--text", str(write_texts(tmp_path / "t.jsonl"))]
-    command += ["--scheme", "int8", "--slices", "facts", "--items", "8", "--margin", "0.5", "--kl-budget", "1000"]
+def test_the_gate_asks_both_models_until_it_knows(gate: tuple[str, ...]) -> None:
+    command = [*gate, "--scheme", "int8", "--slices", "facts", "--items", "8", "--margin", "0.5", "--kl-budget", "1000"]
     done = CliRunner().invoke(cli, [*command, "--json"])
     found = json.loads(done.stdout)
     (facts,) = found["slices"]["slices"]
@@ -344,9 +338,7 @@ def test_the_gate_asks_both_models_until_it_knows(tiny_model: Path, tmp_path: Pa
     assert done.exit_code == {"pass": 0, "fail": 1, "inconclusive": 2}[found["decision"]]
 
 
-def test_what_cannot_be_asked_is_said(tmp_path: Path, tiny_model: Path) -> None:
-    text = write_texts(tmp_path / "t.jsonl")
-    command = ["quantization", "gate", "--model", str(tiny_model), "--text", str(text), "--slices"]
-    done = CliRunner().invoke(cli, [*command, "nothing"])
+def test_what_cannot_be_asked_is_said(gate: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, [*gate, "--slices", "nothing"])
     assert done.exit_code == 2
     assert "nothing: no such slice" in done.output

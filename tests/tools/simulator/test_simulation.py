@@ -56,7 +56,7 @@ def test_every_request_ends_exactly_once_and_no_token_is_lost(policy: str) -> No
     assert all(engine.used_tokens == 0 for engine in engines)
 
 
-@pytest.mark.parametrize("policy", ["core:least_load", "smg", "dynamo"])
+@pytest.mark.parametrize("policy", ["core:least_load", "smg"])
 def test_a_seed_repeats_and_another_differs(policy: str) -> None:
     first, second = run(policy), run(policy)
     assert first.outcomes == second.outcomes

@@ -44,17 +44,9 @@ def text(tmp_path: Path) -> Path:
 
 
 def train(model: Path, text: Path, run: Path, out: Path, steps: int, **more: object) -> str:
-    given: dict[str, object] = {
-        "--model": model,
-        "--text": text,
-        "--run": run,
-        "--out": out,
-        "--steps": steps,
-        "--warmup": 1,
-    }
-    given |= {"--lengths": 24, "--batch-tokens": 96, "--draft-vocabulary": 256}
-    given |= {f"--{name}": value for name, value in more.items()}
-    words = ["head", *(str(word) for pair in given.items() for word in pair)]
+    given = {"model": model, "text": text, "run": run, "out": out, "steps": steps, "warmup": 1, "lengths": 24, **more}
+    words = ["head", "--batch-tokens", "96", "--draft-vocabulary", "256"]
+    words += [str(word) for name, value in given.items() for word in (f"--{name}", value)]
     result = CliRunner().invoke(main, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
