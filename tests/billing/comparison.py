@@ -12,16 +12,12 @@ from gateway.metering.journal.records import engine_request_id
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """One attempt as its engine counted it."""
-
     engine_id: str
     prompt_tokens: int
     completion_tokens: int
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One attempt as the ledger has it."""
-
     request_id: str
     attempt: int
     replica_id: str | None

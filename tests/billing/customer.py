@@ -11,8 +11,6 @@ from typing import cast
 
 
 class End(StrEnum):
-    """How a request ended for its customer."""
-
     ANSWERED = "answered"
     LEFT = "left"
     """The customer closed the connection."""

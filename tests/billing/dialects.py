@@ -46,8 +46,6 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Dialects:
-    """Use `dialects`."""
-
     def __init__(self, running: Deployment, engines: Mapping[str, FakeEngineProcess], limiter: Limiter) -> None:
         self.running = running
         self.engines = engines
@@ -62,7 +60,6 @@ class Dialects:
             await self.engines[model].control(**{**SCRIPT, **changes})
 
     async def key(self, requests_per_minute: int = A_MINUTES_REQUESTS) -> Key:
-        """A new one."""
         self._keys = number = self._keys + 1
         minted = mint(DataFolder(self.running.data).pepper_file.read_text().strip().encode())
         async with self.running.database() as database:

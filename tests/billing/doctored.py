@@ -17,13 +17,11 @@ def _of_an_engine(rows: list[Row], choose: random.Random) -> int:
 
 
 def dropped(rows: list[Row], choose: random.Random) -> list[Row]:
-    """A row is missing."""
     del rows[_of_an_engine(rows, choose)]
     return rows
 
 
 def doubled(rows: list[Row], choose: random.Random) -> list[Row]:
-    """A row is there twice."""
     return [*rows, rows[_of_an_engine(rows, choose)]]
 
 

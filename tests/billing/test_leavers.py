@@ -32,7 +32,6 @@ class Crowd:
         """Tokens that customers have seen."""
 
     async def pass_by(self) -> None:
-        """All of them."""
         await asyncio.gather(*(self._stand_in_line() for _ in range(AT_ONCE)))
 
     async def _stand_in_line(self) -> None:

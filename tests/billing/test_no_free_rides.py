@@ -80,7 +80,6 @@ async def test_a_prefill_nobody_waits_for_is_billed_and_takes_its_request(
 
 
 async def left(asking: asyncio.Task[Customer]) -> None:
-    """The customer closes the connection."""
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
 

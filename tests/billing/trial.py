@@ -70,11 +70,9 @@ class Work(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> int:
-        """Worked off and not billed."""
         return self.prompt_tokens + self.output_tokens - self.billed_prompt_tokens - self.billed_output_tokens
 
     def table(self) -> str:
-        """For people."""
         return (
             f"{self.model}: {self.attempts:,} attempts; prompt {self.prompt_tokens:,} worked off, "
             f"{self.billed_prompt_tokens:,} billed; output {self.output_tokens:,} worked off, "
@@ -84,8 +82,6 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """What a trial found."""
-
     requests: int
     seconds: float
     ends: Counter[str]
@@ -105,7 +101,6 @@ class Report(msgspec.Struct):
     """By model whose engines give no final count, or none after a crash."""
 
     def table(self) -> str:
-        """For people."""
         lines = [f"{self.requests:,} requests in {self.seconds:.0f} s; killed: {', '.join(self.killed)}"]
         lines += [f"  {end:<34}{count:>10,}" for end, count in sorted(self.ends.items())]
         lines.append(f"  {'attempts counted by an engine':<34}{self.comparison.attempts:>10,}")
@@ -121,7 +116,6 @@ class Report(msgspec.Struct):
         return "\n".join(lines)
 
     def line(self) -> str:
-        """For machines."""
         return msgspec.json.encode(
             {
                 "requests": self.requests,

@@ -72,7 +72,6 @@ OWN: list[dict[str, Any]] = [
 
 
 def lines(rows: list[dict[str, Any]]) -> str:
-    """As JSON lines."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 

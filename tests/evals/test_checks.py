@@ -21,6 +21,12 @@ def item_where(name: str, *needles: str) -> Item:
     raise AssertionError(f"no {name} item with {needles}")
 
 
+def turns_where(needle: str) -> Item:
+    """The first held-out conversation of which a message holds the needle."""
+    items = (find("multi-turn").item(seed, Split.HELD_OUT) for seed in range(400))
+    return next(item for item in items if any(needle in message["content"] for message in item.messages))
+
+
 @pytest.mark.parametrize("one", SLICES, ids=lambda one: one.name)
 @pytest.mark.parametrize("split", Split)
 def test_the_reference_is_right(one: Slice, split: Split) -> None:
@@ -182,10 +188,7 @@ def test_translations_keep_accents_and_article() -> None:
 
 
 def test_a_carried_rule_and_the_answer_must_both_hold() -> None:
-    for seed in range(400):
-        item = find("multi-turn").item(seed, Split.HELD_OUT)
-        if any("end every answer" in message["content"] for message in item.messages):
-            break
+    item = turns_where("end every answer")
     said, _, word = item.reference.rpartition(" ")
     assert item.check(item.reference)
     assert item.check(f"{item.reference}.")
@@ -196,11 +199,7 @@ def test_a_carried_rule_and_the_answer_must_both_hold() -> None:
 
 
 def test_memory_wants_what_was_said_last() -> None:
-    for seed in range(400):
-        item = find("multi-turn").item(seed, Split.HELD_OUT)
-        corrected = [message["content"] for message in item.messages if "I meant" in message["content"]]
-        if corrected:
-            break
+    item = turns_where("I meant")
     told = item.messages[0]["content"]
     assert item.check(item.reference)
     assert not item.check(told)

@@ -14,7 +14,7 @@ import pytest
 from evals.sandbox.calls import filter_for
 from evals.sandbox.isolation import Isolation
 from evals.sandbox.plain import decode, encode
-from evals.sandbox.sandbox import IsolationUnavailable, Limits, Program, Sandbox, Verdict
+from evals.sandbox.sandbox import Limits, Program, Sandbox, Verdict
 from tests.waiting import eventually_blocking
 
 ROOT = Path(__file__).parents[2]
@@ -25,13 +25,8 @@ TEST = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidat
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    found = Sandbox(limits=LIMITS)
-    try:
-        found.require()
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
-    return found
+def sandbox(usual_sandbox: Sandbox) -> Sandbox:
+    return Sandbox(limits=LIMITS)
 
 
 def judged(sandbox: Sandbox, code: str, test: str = TEST, setup: str = "") -> Verdict:

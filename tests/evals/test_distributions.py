@@ -30,7 +30,9 @@ from evals.statistics.distributions import (
 )
 def test_the_beta_distribution_is_a_binomials_tail(x: str, a: int, b: int) -> None:
     share, trials = Fraction(x), a + b - 1
-    exact = sum(math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(a, trials + 1))
+    of, whole = share.numerator, share.denominator
+    ways = sum(math.comb(trials, k) * of**k * (whole - of) ** (trials - k) for k in range(a, trials + 1))
+    exact = Fraction(ways, whole**trials)
     assert beta_cdf(float(share), a, b) == pytest.approx(float(exact), rel=1e-10)
 
 

@@ -19,11 +19,7 @@ from tests.evals import published
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        Sandbox().require()
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
+def folder(usual_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return published.write(tmp_path_factory.mktemp("slices"))
 
 

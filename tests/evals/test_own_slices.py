@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from evals.sandbox.sandbox import IsolationUnavailable, Sandbox
 from evals.slices.catalogue import Catalogue
 from evals.slices.files.error import SliceFileError
 from evals.slices.item import Source
@@ -64,11 +63,8 @@ def test_a_check_takes_right_answers_only(
     assert [answer for answer in wrong if item.score(answer) != 0.0] == []
 
 
+@pytest.mark.usefixtures("usual_sandbox")
 def test_code_is_run(tmp_path: Path) -> None:
-    try:
-        Sandbox().require()
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
     item = slice_of(
         tmp_path,
         row({"kind": "code", "entry_point": "twice", "test": "assert twice(3) == 6\nassert twice('a') == 'aa'"}),
@@ -125,14 +121,11 @@ def test_the_file_names_the_slice(tmp_path: Path) -> None:
         (tmp_path / "own" / f"{name}.jsonl").unlink()
 
 
+@pytest.mark.usefixtures("usual_sandbox")
 def test_the_guides_lines_are_read(tmp_path: Path) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "add-a-slice.md").read_text()
     rows = [line.strip() for line in guide.splitlines() if line.strip().startswith('{"messages"')]
     assert {json.loads(one)["check"]["kind"] for one in rows} == {
         "exact", "numeric", "schema", "regex", "contains", "code", "refusal",
     }  # fmt: skip
-    try:
-        Sandbox().require()
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
     assert slice_of(tmp_path, *map(json.loads, rows)).size == len(rows)

@@ -58,7 +58,7 @@ def _slow_freedom(sizes: list[int], correlated: bool) -> float:
     return sum(matrix[k][k] for k in range(count)) ** 2 / sum(entry**2 for row in matrix for entry in row)
 
 
-@pytest.mark.parametrize(("count", "size"), [(8, 25), (30, 10)])
+@pytest.mark.parametrize(("count", "size"), [(8, 25), pytest.param(30, 10, marks=pytest.mark.nightly)])
 def test_where_clusters_lose_together_the_error_says_so(count: int, size: int) -> None:
     """Students' interval covers the truth as often as it says; one that forgets the clusters does not."""
     draw = random.Random(5)

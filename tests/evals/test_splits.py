@@ -4,6 +4,7 @@ texts show besides is read from the texts: sentences that are the same for every
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def items(one: Slice, split: Split, count: int, *, for_training: bool = False) -
     return [one.item(seed, split, for_training=for_training) for seed in range(count)]
 
 
+@functools.cache
 def words_of(split: Split) -> set[str]:
     """Of all that a model reads of a side: questions, answers between them, references."""
     found: set[str] = set()

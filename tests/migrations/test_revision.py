@@ -10,15 +10,11 @@ import pytest
 from psycopg import sql
 
 from contracts.errors import ConfigError
-from infra.local.folders import APPLICATION_ROLE
 from migrations import revision, run
+from tests.database import as_application
 from tests.migrations.test_migrations import head
 
 VERSION = sql.Identifier(revision.VERSION_TABLE)
-
-
-def application_url(owner_url: str) -> str:
-    return owner_url.replace("//slipstream@", f"//{APPLICATION_ROLE}@")
 
 
 def test_the_newest_file_is_alembics_head() -> None:
@@ -27,47 +23,43 @@ def test_the_newest_file_is_alembics_head() -> None:
 
 async def test_only_a_database_at_the_newest_revision_has_nothing_to_migrate(empty_postgres_url: str) -> None:
     url = empty_postgres_url
-    assert not await revision.is_newest(url, application_url(url))
+    assert not await revision.is_newest(url, as_application(url))
     run.upgrade(url, "0044")
-    assert not await revision.is_newest(url, application_url(url))
+    assert not await revision.is_newest(url, as_application(url))
     run.upgrade(url)
-    assert await revision.is_newest(url, application_url(url))
+    assert await revision.is_newest(url, as_application(url))
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("UPDATE {} SET version_num = '9999'").format(VERSION))  # of a later release
-        assert not await revision.is_newest(url, application_url(url))
+        assert not await revision.is_newest(url, as_application(url))
         connection.execute(sql.SQL("DELETE FROM {}").format(VERSION))
-    assert not await revision.is_newest(url, application_url(url))
+    assert not await revision.is_newest(url, as_application(url))
 
 
-@pytest.mark.parametrize(
-    ("stamps", "said"),
-    [
+def test_a_stamp_that_was_changed_by_hand_is_one_sentence(empty_postgres_url: str) -> None:
+    run.upgrade(empty_postgres_url)
+    for stamps, said in (
         (("0050", "0051"), "must hold one revision, and holds '0050', '0051'"),
         (("",), "must hold one revision, and holds ''"),
         ((), "already exists; the tables are not those of revision none"),
-        (("0043",), "older than release 0.1.0"),
-        (("9999",), "run the release that migrated it"),
-    ],
-)
-def test_a_stamp_that_was_changed_by_hand_is_one_sentence(
-    empty_postgres_url: str, stamps: tuple[str, ...], said: str
-) -> None:
-    run.upgrade(empty_postgres_url)
-    with psycopg.connect(empty_postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DELETE FROM {}").format(VERSION))
-        for stamp in stamps:
-            connection.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(VERSION), (stamp,))
-    with pytest.raises(ConfigError, match=said):
-        run.upgrade(empty_postgres_url)
+        (("0043",), "at revision 0043.*of release 0.1.0 first"),
+        (("9999",), "at revision 9999.*run the release that"),
+    ):
+        with psycopg.connect(empty_postgres_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DELETE FROM {}").format(VERSION))
+            for stamp in stamps:
+                connection.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(VERSION), (stamp,))
+        with pytest.raises(ConfigError, match=said):
+            run.upgrade(empty_postgres_url)
+    assert run.current(empty_postgres_url) == "9999"
 
 
 async def test_it_gives_the_application_what_it_needs(empty_postgres_url: str) -> None:
     url = empty_postgres_url
     run.upgrade(url)
-    with psycopg.connect(application_url(url), autocommit=True) as application:
+    with psycopg.connect(as_application(url), autocommit=True) as application:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             application.execute("SELECT FROM gateway.organizations")
-        assert await revision.is_newest(url, application_url(url))
+        assert await revision.is_newest(url, as_application(url))
         application.execute("SELECT FROM gateway.organizations")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             application.execute("DELETE FROM gateway.audit_log")
@@ -75,6 +67,9 @@ async def test_it_gives_the_application_what_it_needs(empty_postgres_url: str) -
 
 async def test_a_role_of_any_name_is_named_when_it_is_not_there(empty_postgres_url: str) -> None:
     url = empty_postgres_url
+    with pytest.raises(ConfigError, match="CREATE ROLE nobody_yet LOGIN"):
+        run.upgrade(url, application_url=url.replace("slipstream@", "nobody_yet@"))
+    assert run.current(url) is None, "before anything is changed"
     run.upgrade(url)
     for name in ("nobody", "it's", "$$%I"):
         with pytest.raises(ConfigError, match="has no role"):

@@ -39,7 +39,6 @@ class Cell(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> Cell:
-        """The other way round."""
         answered, _, not_found = text.rstrip(")").partition("(")
         return cls(_roles(answered), _roles(not_found))
 
@@ -63,7 +62,6 @@ class Row(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> Row:
-        """The other way round."""
         cells = [cell.strip() for cell in text.split("|")]
         return cls(*(None if cell == NO_SUCH else Cell.read(cell) for cell in cells))
 
@@ -74,7 +72,6 @@ def line_of(operation: Operation, row: Row) -> str:
 
 
 def listed() -> dict[tuple[str, str], Row]:
-    """Rows by method and path, as written."""
     found = {}
     for line in FILE.read_text().splitlines():
         if line.startswith("/"):

@@ -52,7 +52,6 @@ async def other_gateway(
 
 @pytest.fixture(scope="package")
 async def people(admin_gateway: LoneGateway, admin_postgres_url: str) -> AsyncIterator[People]:
-    """Everybody."""
     database = await asyncpg.connect(admin_postgres_url)
     async with aiohttp.ClientSession() as session:
         people = People(session, admin_gateway.url, database, admin_gateway.pepper)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,10 +29,10 @@ from storage.roles import Role
 from tests.control.api.people import People
 from tests.control.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 
+Things = dict[str, object]
 CANDIDATE = "candidate"
 SPARE_PARTS = frozenset({"model_name", "alias", "pool_name", "replica_id", "fleet_version"})
-ALL = frozenset({*SPARE_PARTS, "change_id", "release_id"})
-"""What costs the fleet a version, or the tables rows."""
+"""Names of the fleet's parts: they cost it a version, and are made together."""
 
 BODIES: dict[str, dict[str, Any]] = {
     "update_organization": {"name": "renamed {}"},
@@ -135,109 +135,156 @@ def _filled(value: Any, name: str) -> Any:
 
 
 async def things_of(
-    people: People, organization: str, *, fresh: bool = False, only: Collection[str] = ALL
+    people: People, organization: str, *, fresh: bool = False, only: Collection[str] | None = None
 ) -> dict[str, object]:
-    """Path parameters by name, of things that belong to the organization. fresh: never used by another test; of the
-    deployment's own then those of these names."""
+    """Path parameters by name, of things that belong to the organization. fresh: never used by another test; only those
+    of these names then, and what costs nothing."""
     known = people.things.get(organization)
     if known is not None and not fresh:
         return known
-    fetchval, owner_of = people.database.fetchval, people.organizations[organization]
-    project = await fetchval(
-        "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id", owner_of, uuid4().hex
+    things: Things = {
+        "organization_id": people.organizations[organization],
+        "level": "key", "tier_name": "chat", "month_name": "2026-11", "fleet_version": 1,
+    }  # fmt: skip
+    for name, make in MAKERS.items():
+        if only is None or name in only:
+            things[name] = await make(people, things)
+    if only is None or SPARE_PARTS & set(only):
+        things |= await _spare_parts_of_the_fleet(people)
+    if not fresh:
+        things |= {"subject_id": things["key_id"], "session_name": things["request_id"]}
+        people.things[organization] = things
+    return things
+
+
+async def _project(people: People, things: Things) -> UUID:
+    made: UUID = await people.database.fetchval(
+        "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id",
+        things["organization_id"],
+        uuid4().hex,
     )
-    minted, admin = mint(people.pepper), mint(people.pepper, ADMIN_PREFIX)
-    key = await fetchval(
+    return made
+
+
+async def _key(people: People, things: Things) -> object:
+    minted = mint(people.pepper)
+    return await people.database.fetchval(
         "INSERT INTO gateway.api_keys (project_id, name, hash, display) VALUES ($1, 'k', $2, $3) RETURNING id",
-        project,
+        things.get("project_id") or await _project(people, things),
         minted.hash,
         minted.display,
     )
-    member = await people.principal(organization, Role.VIEWER)
-    account = await fetchval(
+
+
+async def _member(people: People, things: Things) -> object:
+    return await people.database.fetchval(
+        "INSERT INTO gateway.principals (organization_id, kind, email, name, role)"
+        " VALUES ($1, 'member', $2, 'viewer', 'viewer') RETURNING id",
+        things["organization_id"],
+        f"{uuid4()}@example.com",
+    )
+
+
+async def _service_account(people: People, things: Things) -> object:
+    return await people.database.fetchval(
         "INSERT INTO gateway.principals (organization_id, kind, name, role)"
         " VALUES ($1, 'service_account', $2, 'viewer') RETURNING id",
-        owner_of,
+        things["organization_id"],
         uuid4().hex,
     )
-    admin_key = await fetchval(
+
+
+async def _admin_key(people: People, things: Things) -> object:
+    """Of a service account: a member's is rotated by that member alone."""
+    minted = mint(people.pepper, ADMIN_PREFIX)
+    return await people.database.fetchval(
         "INSERT INTO gateway.admin_keys (principal_id, name, hash, display) VALUES ($1, 'k', $2, $3) RETURNING id",
-        account,  # a member's is rotated by that member alone
-        admin.hash,
-        admin.display,
+        things.get("service_account_id") or await _service_account(people, things),
+        minted.hash,
+        minted.display,
     )
-    webhook = uuid4()
+
+
+async def _webhook(people: People, things: Things) -> UUID:
+    made = uuid4()
     await people.database.execute(
         "INSERT INTO gateway.webhooks (id, organization_id, url, description, secret, disabled_at)"
         " VALUES ($1, $2, 'https://example.com', '', $3, now())",
-        webhook,
-        owner_of,
-        seal(people.pepper, use_of(webhook), new_secret().encode()),
+        made,
+        things["organization_id"],
+        seal(people.pepper, use_of(made), new_secret().encode()),
     )
-    event = await fetchval(
+    return made
+
+
+async def _delivery(people: People, things: Things) -> object:
+    event = await people.database.fetchval(
         "INSERT INTO gateway.webhook_events (organization_id, type, data, to_webhook_id)"
         " VALUES ($1, 'webhook.test', '{}', $2) RETURNING id",
-        owner_of,
-        webhook,
+        things["organization_id"],
+        things.get("webhook_id") or await _webhook(people, things),
     )
-    delivery = await fetchval(
+    return await people.database.fetchval(
         "UPDATE gateway.webhook_deliveries SET state = 'failed' WHERE event_id = $1 RETURNING id", event
     )
-    request = f"req_{uuid4().hex}"
+
+
+async def _adapter(people: People, things: Things) -> object:
+    return await people.database.fetchval(
+        "INSERT INTO gateway.adapters (organization_id, model, name, path)"
+        " VALUES ($1, 'm', $2, '/srv/adapters/one') RETURNING id",
+        things["organization_id"],
+        uuid4().hex,
+    )
+
+
+async def _request(people: People, things: Things) -> str:
+    """Of a session with the same name."""
+    made = f"req_{uuid4().hex}"
     await people.database.execute(
         "INSERT INTO gateway.request_traces (request_id, organization_id, project_id, key_id, status, total_ms,"
         " phases_ms, session) VALUES ($1, $2, $3, $4, 200, 1, '{}', $1)",
-        request,
-        owner_of,
-        project,
-        key,
+        made,
+        things["organization_id"],
+        things.get("project_id") or await _project(people, things),
+        things.get("key_id"),
     )
-    things: dict[str, object] = {
-        "organization_id": owner_of,
-        "project_id": project,
-        "key_id": key,
-        "level": "key",
-        "subject_id": key,
-        "member_id": member,
-        "service_account_id": account,
-        "admin_key_id": admin_key,
-        "webhook_id": webhook,
-        "adapter_id": await fetchval(
-            "INSERT INTO gateway.adapters (organization_id, model, name, path)"
-            " VALUES ($1, 'm', $2, '/srv/adapters/one') RETURNING id",
-            owner_of,
-            uuid4().hex,
-        ),
-        "delivery_id": delivery,
-        "request_id": request,
-        "session_name": request,
-        "tier_name": "chat",
-        "month_name": "2026-11",
-        "change_id": await fetchval(
-            f"WITH traced AS ({TRACED_AN_HOUR_AGO})"
-            " INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
-            " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
-        )
-        if "change_id" in only
-        else None,
-        "review_id": await fetchval(
-            "INSERT INTO gateway.reviews (model, release, unit, candidate_left, project_id, prompt, baseline,"
-            " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
-            project,
-        ),
-        "run_id": await evals_store.queue_run(people.database, model="m", slices={"facts": 1}),
-        "comparison_id": await evals_store.queue_comparison(
-            people.database, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
-        ),
-        "price_version": await _planned_price(people),
-    }
-    if only is ALL or SPARE_PARTS & set(only):
-        things |= await _spare_parts_of_the_fleet(people)
-    if "release_id" in only:
-        things["release_id"] = await _running_release(people)
-    if not fresh:
-        people.things[organization] = things
-    return things
+    return made
+
+
+async def _change(people: People, things: Things) -> object:
+    return await people.database.fetchval(
+        f"WITH traced AS ({TRACED_AN_HOUR_AGO})"
+        " INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
+        " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
+    )
+
+
+async def _review(people: People, things: Things) -> object:
+    return await people.database.fetchval(
+        "INSERT INTO gateway.reviews (model, release, unit, candidate_left, project_id, prompt, baseline, candidate)"
+        " VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
+        things.get("project_id") or await _project(people, things),
+    )
+
+
+async def _run(people: People, things: Things) -> object:
+    return await evals_store.queue_run(people.database, model="m", slices={"facts": 1})
+
+
+async def _comparison(people: People, things: Things) -> object:
+    return await evals_store.queue_comparison(
+        people.database, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
+    )
+
+
+async def _planned_price(people: People, things: Things) -> object:
+    """Of a model of its own; it has not begun."""
+    return await people.database.fetchval(
+        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+        " output_micro) VALUES ($1, now() + interval '1 day', 1, 1, 1, 1) RETURNING version",
+        f"model {uuid4()}",
+    )
 
 
 async def _model(people: People) -> str:
@@ -268,8 +315,7 @@ async def _version_before_a_spare_pool(people: People) -> int:
     return version
 
 
-async def _running_release(people: People) -> object:
-    """Of a model of its own."""
+async def _running_release(people: People, things: Things) -> object:
     model = await _model(people)
     async with people.database.transaction():
         made = await releases_store.create(
@@ -314,16 +360,6 @@ async def passed_comparison(people: People, margin: float = 0.02) -> UUID:
     return comparison_id
 
 
-async def _planned_price(people: People) -> int:
-    """Of a model of its own; it has not begun."""
-    version: int = await people.database.fetchval(
-        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
-        " output_micro) VALUES ($1, now() + interval '1 day', 1, 1, 1, 1) RETURNING version",
-        f"model {uuid4()}",
-    )
-    return version
-
-
 async def _spare_parts_of_the_fleet(people: People) -> dict[str, object]:
     """The names of a model, its alias, a pool and its replica, which are there now whatever tests did to them, and that
     nothing else depends upon."""
@@ -340,5 +376,24 @@ async def _spare_parts_of_the_fleet(people: People) -> dict[str, object]:
         "alias": "org/spare",
         "pool_name": "spare-pool",
         "replica_id": "spare-0",
-        "fleet_version": 1,
     }
+
+
+MAKERS: dict[str, Callable[[People, Things], Awaitable[object]]] = {
+    "project_id": _project,
+    "key_id": _key,
+    "member_id": _member,
+    "service_account_id": _service_account,
+    "admin_key_id": _admin_key,
+    "webhook_id": _webhook,
+    "adapter_id": _adapter,
+    "delivery_id": _delivery,
+    "request_id": _request,
+    "change_id": _change,
+    "review_id": _review,
+    "run_id": _run,
+    "comparison_id": _comparison,
+    "price_version": _planned_price,
+    "release_id": _running_release,
+}
+"""By the name of a path's parameter. Each is given what has been made before it, and uses that."""

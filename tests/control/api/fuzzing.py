@@ -38,7 +38,6 @@ def checks() -> list[Any]:
 
 
 def schema_of(document: Mapping[str, Any]) -> Any:
-    """The document with every check on."""
     config = SchemathesisConfig.from_dict({"checks": CHECKS_CONFIG})
     return schemathesis.openapi.from_dict(dict(document), config=config)
 
@@ -88,14 +87,11 @@ def fuzz(
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """Whose key asks."""
-
     organization_id: str
     secret: str
 
     @property
     def headers(self) -> dict[str, str]:
-        """That say so."""
         return {"authorization": f"Bearer {self.secret}"}
 
 

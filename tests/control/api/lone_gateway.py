@@ -25,8 +25,6 @@ POOLS = [Pool("one", "sglang", (Replica("one-0", "http://127.0.0.1:9"),), max_ad
 
 
 class LoneGateway(msgspec.Struct, frozen=True):
-    """Where it is, and its pepper."""
-
     url: str
     pepper: bytes
     data: Path

@@ -19,8 +19,6 @@ from storage.roles import Role
 
 
 class Credential(StrEnum):
-    """By what somebody is known."""
-
     MEMBER_KEY = "a member's key"
     ACCOUNT_KEY = "a service account's key"
     SESSION = "a session of the console"
@@ -67,15 +65,22 @@ class Client:
             yield response
 
     async def get(self, path: str, **headers: str) -> Any:
-        """The body of a successful GET."""
         return await self._body(200, "GET", path, None, **headers)
 
+    async def pages(self, path: str) -> list[dict[str, Any]]:
+        """The items of all pages of a list."""
+        items: list[dict[str, Any]] = []
+        page = await self.get(path)
+        while True:
+            items += page["data"]
+            if not page["has_more"]:
+                return items
+            page = await self.get(f"{path}{'&' if '?' in path else '?'}cursor={page['next_cursor']}")
+
     async def make(self, path: str, body: object, **headers: str) -> Any:
-        """The body of a successful POST."""
         return await self._body(201, "POST", path, body, **headers)
 
     async def change(self, path: str, body: object) -> Any:
-        """The body of a successful PATCH."""
         return await self._body(200, "PATCH", path, body)
 
     async def _body(self, status: int, method: str, path: str, body: object, **headers: str) -> Any:
@@ -100,7 +105,6 @@ class People:
         self._clients: dict[tuple[str, Role, Credential], Client] = {}
 
     async def move_in(self) -> None:
-        """Make all of them."""
         for name in ("operator", "ours", "theirs", "disabled"):
             if name == "operator":
                 found = await self.database.fetchval("SELECT id FROM gateway.organizations WHERE operator")
@@ -115,8 +119,22 @@ class People:
                 name == "disabled",
             )
 
+    async def move_in_as(self, name: str) -> UUID:
+        """A new tenant, known by a name that begins so."""
+        self.organizations[name] = made = await self.database.fetchval(
+            "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"{name} {uuid4()}"
+        )
+        return UUID(str(made))
+
+    async def price(self, model: str, *rates: int) -> None:
+        """Since long ago. rates: of input, cached input, cache writes and output."""
+        await self.database.execute(
+            "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+            " output_micro) VALUES ($1, '2020-01-01Z', $2, $3, $4, $5)",
+            *(model, *rates),
+        )
+
     async def principal(self, organization: str, role: Role, *, member: bool = True) -> UUID:
-        """A new member, or a new service account."""
         principal_id: UUID = await self.database.fetchval(
             "INSERT INTO gateway.principals (organization_id, kind, email, name, role)"
             " VALUES ($1, $2, $3, $4, $5) RETURNING id",
@@ -129,20 +147,11 @@ class People:
         return principal_id
 
     async def key_of(self, principal_id: UUID) -> str:
-        """A new admin key's secret."""
-        minted = mint(self.pepper, ADMIN_PREFIX)
-        await self.database.execute(
-            "INSERT INTO gateway.admin_keys (principal_id, name, hash, display) VALUES ($1, 'test', $2, $3)",
-            principal_id,
-            minted.hash,
-            minted.display,
-        )
-        return minted.secret
+        return await new_admin_key(self.database, self.pepper, principal_id)
 
     async def as_(
         self, role: Role, organization: str = "ours", credential: Credential = Credential.MEMBER_KEY
     ) -> Client:
-        """A client for that role."""
         known = self._clients.get((organization, role, credential))
         if known is None:
             principal_id = await self.principal(organization, role, member=credential != Credential.ACCOUNT_KEY)
@@ -166,13 +175,22 @@ class People:
         return {"cookie": f"{NAME}={minted.secret}", "x-csrf-token": minted.csrf}
 
     async def owner(self) -> Client:
-        """The owner of `ours`."""
         return await self.as_(Role.OWNER)
 
     async def operator(self) -> Client:
-        """An owner of the operating organization."""
         return await self.as_(Role.OWNER, "operator")
 
     def with_secret(self, secret: str) -> Client:
-        """A client with another secret."""
         return Client(self.session, self.url, secret)
+
+
+async def new_admin_key(database: asyncpg.Connection[Any], pepper: bytes, principal_id: UUID) -> str:
+    """Its secret."""
+    minted = mint(pepper, ADMIN_PREFIX)
+    await database.execute(
+        "INSERT INTO gateway.admin_keys (principal_id, name, hash, display) VALUES ($1, 'test', $2, $3)",
+        principal_id,
+        minted.hash,
+        minted.display,
+    )
+    return minted.secret

@@ -14,21 +14,16 @@ from tests.serving import serving
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """One POST."""
-
     headers: dict[str, str]
     body: bytes
 
     @property
     def event(self) -> dict[str, Any]:
-        """The body, decoded."""
         event: dict[str, Any] = msgspec.json.decode(self.body)
         return event
 
 
 class Receiver:
-    """Use `receiver`."""
-
     def __init__(self) -> None:
         self.port = 0
         self.answers: list[int] = []
@@ -38,11 +33,9 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where it takes deliveries."""
         return f"http://127.0.0.1:{self.port}/hook"
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Any path and method."""
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.came.append(Delivered(headers, await request.read()))
         status = self.answers.pop(0) if self.answers else 200
@@ -53,7 +46,6 @@ class Receiver:
 
 @contextlib.asynccontextmanager
 async def receiver() -> AsyncIterator[Receiver]:
-    """Listening on a port of its own."""
     made = Receiver()
     async with serving(made.handle) as url:
         made.port = int(url.rpartition(":")[2])

@@ -34,7 +34,6 @@ async def rewrite(url: str, *, from_row: int) -> None:
 
 
 async def note_now(url: str, folder: Path) -> None:
-    """Note the head as it is."""
     connection = await connect(url)
     head = await current_head(connection)
     assert head is not None

@@ -19,7 +19,7 @@ from control.api.events.topics import Topic
 from control.api.operation import Operation
 from storage.roles import Role
 from tests.control.api.allowed import FILE, LETTERS, Cell, Row, line_of, listed
-from tests.control.api.examples import ALL, SPARE_PARTS, body_for, things_of
+from tests.control.api.examples import SPARE_PARTS, body_for, things_of
 from tests.control.api.people import Client, Credential, People
 from tests.control.api.test_every_endpoint import EACH, ask, ask_wrongly
 
@@ -55,9 +55,8 @@ def owners_of(operation: Operation, organization: str) -> Iterator[str]:
 
 
 async def values_for(people: People, operation: Operation, owner: str, *, fresh: bool = False) -> dict[str, object]:
-    """Its path's parameters."""
     if owner != "nobody":
-        return await things_of(people, owner, fresh=fresh, only=operation.parameters if fresh else ALL)
+        return await things_of(people, owner, fresh=fresh, only=operation.parameters if fresh else None)
     known = await things_of(people, "ours")
     return {
         name: known[name]

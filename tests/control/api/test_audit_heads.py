@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,8 @@ from slipstream.settings import Settings
 from slipstream.worker import create_app
 from slipstream.worker_config import Queue
 from storage.audit_log import Actor, Change, record
-from storage.engine import connect
 from tests.control.api.tampering import note_now, rewrite, tamper
 from tests.database import as_owner
-
-
-@pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
 
 
 async def write(connection: asyncpg.Connection[Any], count: int) -> None:

@@ -6,18 +6,17 @@ from uuid import uuid4
 
 import pytest
 
-from tests.control.api.examples import passed_comparison, things_of
+from tests.control.api.examples import SPARE_PARTS, passed_comparison, things_of
 from tests.control.api.people import Client, People
 
 
 @pytest.fixture
 async def operator(people: People) -> Client:
-    await things_of(people, "operator", fresh=True)
+    await things_of(people, "operator", fresh=True, only=SPARE_PARTS)
     return await people.operator()
 
 
 async def refusal(client: Client, comparison: object, model: str = "spare") -> tuple[int, str]:
-    """Status and message."""
     answer = await client.ask("PUT", f"/cascades/{model}", {"comparison": str(comparison)})
     return answer.status, answer.body["error"]["message"]
 

@@ -32,7 +32,6 @@ async def database(people: People) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def noted(client: Client, **fields: Any) -> dict[str, Any]:
-    """A new change, as it is answered."""
     body = {"name": "slower prefill", "metric": "ttft", "expected_ms": 60, "made_at": MADE_AT.isoformat(), **fields}
     answer = await client.ask("POST", "/changes", {"window_s": 60, "statistic": "p50", **body})
     assert answer.status == 201, answer

@@ -6,9 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from uuid import UUID
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +15,9 @@ from contracts.errors import RateLimited, ServiceError
 from control.api.config import AdminConfig
 from control.api.connection_queue import MOST_CALLERS, OPERATORS, CallerKeys, ConnectionQueue, key_of, stranger
 from control.api.fair_queue import QueueKey
-from control.api.principal import Principal
 from storage.roles import Role
 from tests.control.api.people import People
+from tests.control.api.principals import principal
 from tests.control.api.test_read_places import BY_NAME, gateway, locked
 from tests.examples import examples
 
@@ -80,7 +78,7 @@ async def test_half_each_and_one_for_operators(asking: list[asyncio.Task[None]])
 async def test_a_program_delays_the_others_of_its_organization_by_a_turn(asking: list[asyncio.Task[None]]) -> None:
     """Fault: an owner could not revoke a key, because all requests of the organization were in one line."""
     for operator in (False, True):
-        program, owner = (key_of(principal(id=str(UUID(int=number)), operator=operator)) for number in (1, 2))
+        program, owner = (key_of(principal(number=number, operator=operator)) for number in (1, 2))
         held = Held(4)
         asking += [asyncio.create_task(held.ask(program)) for _ in range(100)]
         await settled()
@@ -142,17 +140,6 @@ def test_known_places_are_bounded_and_the_used_ones_stay() -> None:
         callers.learn(b"%d" % number, someone)
         assert callers.find(b"0", "192.0.2.1") == key_of(someone)
     assert callers.find(b"7", "192.0.2.1") == stranger("192.0.2.1")
-
-
-def principal(**values: object) -> Principal:
-    defaults = {
-        "id": str(UUID(int=1)),
-        "key_id": None,
-        "organization_id": str(UUID(int=2)),
-        "kind": "member",
-        "name": "n",
-    }
-    return msgspec.convert({**defaults, "email": None, "role": "owner", "operator": False, **values}, Principal)
 
 
 async def test_two_hundred_lists_of_one_tenant_delay_no_other(people: People, admin_postgres_url: str) -> None:

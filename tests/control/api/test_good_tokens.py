@@ -10,7 +10,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -49,18 +49,11 @@ class Billed(msgspec.Struct):
 
 @pytest.fixture(scope="module")
 async def billed(people: People, admin_postgres_url: str) -> Billed:
-    name, choose = f"with good tokens {uuid4()}", random.Random(7)
-    organization = await people.database.fetchval(
-        "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", name
-    )
-    people.organizations[name] = organization
+    name, choose = "with good tokens", random.Random(7)
+    organization = await people.move_in_as(name)
     models = [f"{short} {organization}" for short in ("small", "large")]
     for model in models:
-        await people.database.execute(
-            "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
-            " output_micro) VALUES ($1, '2020-01-01Z', $2, $3, $4, $5)",
-            *(model, INPUT, CACHED, WRITTEN, OUTPUT),
-        )
+        await people.price(model, INPUT, CACHED, WRITTEN, OUTPUT)
     await adopt(people.database, OBJECTIVES)
     rows, traces, good = [], [], set()
     for number in range(250):
@@ -92,7 +85,6 @@ async def billed(people: People, admin_postgres_url: str) -> Billed:
 
 
 def expected(billed: Billed) -> dict[tuple[str, str], dict[str, int]]:
-    """By tier and length class."""
     found: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for one in billed.rows:
         usage, kept = one.usage, one.opened.request_id in billed.good

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import openai
@@ -40,29 +40,18 @@ class Books(msgspec.Struct):
 
 @pytest.fixture(scope="module")
 async def books(people: People, admin_postgres_url: str) -> AsyncIterator[Books]:
-    name = f"with costs {uuid4()}"
-    organization = await people.database.fetchval(
-        "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", name
-    )
-    people.organizations[name] = organization
+    name = "with costs"
+    organization = await people.move_in_as(name)
     projects = [
         await people.database.fetchval(
-            "INSERT INTO gateway.projects (organization_id, name, disabled_at) VALUES ($1, $2, $3::timestamptz)"
-            " RETURNING id",
-            organization,
-            project,
-            None,
+            "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id", organization, project
         )
         for project in ("first", "second")
     ]
     models = {short: f"{short} {organization}" for short in ("small", "large", "free")}
     models["free"] = f"vectors-{organization}"
     for model in models.values():
-        await people.database.execute(
-            "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
-            " output_micro) VALUES ($1, '2020-01-01Z', 200001, 20000, 200001, 800000)",
-            model,
-        )
+        await people.price(model, 200_001, 20_000, 200_001, 800_000)
     operator = await people.operator()
     vectors = models["free"]
     definition = {"name": vectors, "tier": "chat", "pool": "one", "context_tokens": 4_096, "task": "embedding"}
@@ -99,7 +88,6 @@ async def books(people: People, admin_postgres_url: str) -> AsyncIterator[Books]
 
 
 async def whole(method: Any, **asked: Any) -> tuple[list[Any], list[Any]]:
-    """All buckets of all pages, and their results."""
     buckets: list[Any] = []
     page: Any = None
     while page is None or page.has_more:

@@ -131,32 +131,21 @@ async def test_the_admin_document_is_what_the_code_decodes_and_answers(people: P
 
 async def test_every_operation_has_examples_that_its_schemas_take(people: People) -> None:
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
-    for operation in OPERATIONS:
-        documented = document["paths"][PREFIX + operation.path][operation.method.lower()]
-        contents = [documented["responses"][str(operation.status)]["content"]]
-        if operation.body is not None:
-            contents.append(documented["requestBody"]["content"])
-        for content in contents:
-            media = content["application/json"]
-            (example,) = media["examples"].values()
-            schema = {**media["schema"], "components": document["components"]}
-            jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(example["value"])
-        if operation.body is not None:  # the decoder takes it too, where a schema cannot say all
-            msgspec.convert(example["value"], operation.body)
-
-
-async def test_the_consoles_own_routes_have_examples_too(people: People) -> None:
-    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
-    for operation in CONSOLE_OPERATIONS:
-        documented = document["paths"][CONSOLE + operation.path][operation.method.lower()]
-        contents = [documented["requestBody"]["content"]] if operation.body is not None else []
-        if not operation.redirects:
-            contents.append(documented["responses"]["200"]["content"])
-        for content in contents:
-            media = content["application/json"]
-            schema = {**media["schema"], "components": document["components"]}
-            value = media["examples"]["example"]["value"]
-            jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(value)
+    for prefix, operations in ((PREFIX, OPERATIONS), (CONSOLE, CONSOLE_OPERATIONS)):
+        for operation in operations:
+            documented = document["paths"][prefix + operation.path][operation.method.lower()]
+            contents = []
+            if not getattr(operation, "redirects", False):
+                contents.append(documented["responses"][str(getattr(operation, "status", 200))]["content"])
+            if operation.body is not None:
+                contents.append(documented["requestBody"]["content"])
+            for content in contents:
+                media = content["application/json"]
+                (example,) = media["examples"].values()
+                schema = {**media["schema"], "components": document["components"]}
+                jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(example["value"])
+            if operation.body is not None:  # the decoder takes it too, where a schema cannot say all
+                msgspec.convert(example["value"], operation.body)
 
 
 async def test_every_operation_says_what_any_request_may_be_answered(people: People) -> None:

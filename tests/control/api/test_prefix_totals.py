@@ -38,25 +38,16 @@ async def test_totals_are_the_sums_of_the_contracts_rows(people: People) -> None
         )  # fmt: skip
     viewer = await people.owner()
     base = f"/organizations/{organization}"
-
-    async def every(path: str) -> list[dict[str, Any]]:
-        found, page = [], await viewer.get(f"{base}/{path}")
-        while True:
-            found += page["data"]
-            if not page["has_more"]:
-                return found
-            page = await viewer.get(f"{base}/{path}&cursor={page['next_cursor']}")
-
     for narrowed in ("", "&model=m", "&template=a", f"&start={hour - timedelta(hours=9):%Y-%m-%dT%H:%M:%SZ}"):
-        rows = await every(f"prefix-contract?limit=100{narrowed}")
+        rows = await viewer.pages(f"{base}/prefix-contract?limit=100{narrowed}")
         assert rows
         for count in (0, 1, 2, 5):
             for by in combinations(GROUPS, count):
                 groups = "".join(f"&group_by={each}" for each in by)
-                whole = await every(f"prefix-totals?bucket=all&limit=7{groups}{narrowed}")
+                whole = await viewer.pages(f"{base}/prefix-totals?bucket=all&limit=7{groups}{narrowed}")
                 assert added(whole, by) == added(rows, by)
                 assert len(whole) == len(added(rows, by))
-        hours = await every(f"prefix-totals?limit=5000&group_by=cause{narrowed}")
+        hours = await viewer.pages(f"{base}/prefix-totals?limit=5000&group_by=cause{narrowed}")
         assert added(hours, ("hour", "cause")) == added(rows, ("hour", "cause"))
         assert [each["hour"] for each in hours] == sorted((each["hour"] for each in hours), reverse=True)
         assert {each["model"] for each in hours} == {None}

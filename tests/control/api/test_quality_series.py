@@ -31,7 +31,7 @@ def verdict(candidate: int, *, itl: bool = True) -> str:
 
 async def test_evidence_is_told_test_by_test_for_every_look(people: People) -> None:
     operator = await people.operator()
-    release = (await things_of(people, "operator", fresh=True))["release_id"]
+    release = (await things_of(people, "operator", fresh=True, only=["release_id"]))["release_id"]
     await people.database.execute(STEP, release, 10, "observe", verdict(3, itl=False))
     await people.database.execute(STEP, release, 11, "observe", verdict(5))
     found = await operator.get(f"/releases/{release}/evidence")
@@ -52,7 +52,7 @@ async def test_evidence_is_told_test_by_test_for_every_look(people: People) -> N
 
 async def test_of_many_looks_some_are_left_out_but_neither_the_last_nor_a_move(people: People) -> None:
     operator = await people.operator()
-    release = (await things_of(people, "operator", fresh=True))["release_id"]
+    release = (await things_of(people, "operator", fresh=True, only=["release_id"]))["release_id"]
     steps = range(10, 1_010)
     await people.database.executemany(
         STEP, [(release, step, "advance" if step == 501 else "observe", verdict(step)) for step in steps]

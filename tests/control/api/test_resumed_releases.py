@@ -10,7 +10,7 @@ VERDICT = '{"decision": "inconclusive", "reason": "the budget of 100 sessions is
 
 async def test_a_spent_budget_is_resumed_by_a_larger_one_alone(people: People) -> None:
     operator = await people.operator()
-    release = (await things_of(people, "operator", fresh=True))["release_id"]
+    release = (await things_of(people, "operator", fresh=True, only=["release_id"]))["release_id"]
     database = people.database
     await database.execute("UPDATE gateway.releases SET state = 'held' WHERE id = $1", release)
     await database.execute("UPDATE gateway.release_steps SET verdict = $2 WHERE release_id = $1", release, VERDICT)

@@ -11,12 +11,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from contracts.dated_request_id import arrived_at_s
+from control.api.moments import month as month_of
 from control.billing.invoice import as_csv, invoice_of
 from control.billing.rollup import roll_up
 from control.billing.usage import whole_spans
@@ -43,29 +44,15 @@ class AttemptRecord:
         self.rows = rows
 
     async def pages(self, path: str) -> list[dict[str, Any]]:
-        """All items, page by page."""
-        items: list[dict[str, Any]] = []
-        page = await self.client.get(self.path + path)
-        while True:
-            items += page["data"]
-            if not page["has_more"]:
-                return items
-            page = await self.client.get(f"{self.path}{path}&cursor={page['next_cursor']}")
+        return await self.client.pages(self.path + path)
 
 
 @pytest.fixture(scope="module")
 async def books(people: People, admin_postgres_url: str) -> AttemptRecord:
-    organization = await people.database.fetchval(
-        "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"with usage {uuid4()}"
-    )
+    organization = await people.move_in_as("with usage")
     names = {"small": f"small {organization}", "large": f"large {organization}", "free": f"free {organization}"}
     for model, rate in (("small", 200_001), ("large", 3_333_333)):
-        await people.database.execute(
-            "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
-            " output_micro) VALUES ($1, '2020-01-01Z', $2::bigint, $2::bigint / 10, $2::bigint, $2::bigint * 4)",
-            names[model],
-            rate,
-        )
+        await people.price(names[model], rate, rate // 10, rate, rate * 4)
     projects = [
         await people.database.fetchval(
             "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id", organization, name
@@ -73,11 +60,7 @@ async def books(people: People, admin_postgres_url: str) -> AttemptRecord:
         for name in ("=first", "second; +1")
     ]
     choose = random.Random(4)
-    rows = []
-    for _ in range(500):
-        one = row(choose, BEGIN, END)
-        opened = _of(one, organization, choose.choice(projects), names)
-        rows.append(opened)
+    rows = [_of(row(choose, BEGIN, END), organization, choose.choice(projects), names) for _ in range(500)]
     async with lazy_pool(admin_postgres_url, size=1, connect_timeout_s=5) as pool:
         await Ledger(pool).insert(rows, "g")
     await asyncio.to_thread(roll_up, admin_postgres_url)
@@ -85,8 +68,6 @@ async def books(people: People, admin_postgres_url: str) -> AttemptRecord:
 
 
 def _of(one: Closed, organization: UUID, project: UUID, names: dict[str, str]) -> Closed:
-    from msgspec.structs import replace
-
     return replace(
         one,
         opened=replace(
@@ -126,7 +107,6 @@ async def test_totals_add_up_to_the_events_however_they_are_cut(books: AttemptRe
 async def test_where_an_attempt_ran_is_told_to_the_operating_organization_alone(
     people: People, books: AttemptRecord
 ) -> None:
-    people.organizations["with usage"] = books.id
     viewer = await people.as_(Role.VIEWER, "with usage")
     path = f"/organizations/{books.id}/usage/events?{SPAN}&limit=100"
     theirs, operators = (await viewer.get(path))["data"], (await books.client.get(path))["data"]
@@ -138,28 +118,30 @@ async def test_where_an_attempt_ran_is_told_to_the_operating_organization_alone(
 
 
 async def test_filters_narrow_totals_and_events_alike(books: AttemptRecord) -> None:
-    counts = Counter((one.opened.project_id, one.opened.tier.value) for one in books.rows if one.billed)
-    for (project, tier), count in counts.items():
+    groups = Counter((one.opened.project_id, one.opened.tier.value) for one in books.rows if one.billed)
+    for (project, tier), count in groups.items():
         narrow = f"{SPAN}&project_id={project}&tier={tier}"
         [total] = await books.pages(f"/usage?{narrow}&bucket=all")
         assert total["requests"] == count
         events = await books.pages(f"/usage/events?{narrow}&billed=true&limit=100")
         assert len(events) == count
+    for kind in ("project", "key"):
+        counts = Counter(getattr(one.opened, f"{kind}_id") for one in books.rows if one.billed)
+        some = sorted(counts)[:2]
+        asked = "".join(f"&{kind}_id={each}" for each in some)
+        totals = await books.pages(f"/usage?{SPAN}{asked}&bucket=all&group_by={kind}")
+        assert {total[f"{kind}_id"]: total["requests"] for total in totals} == {each: counts[each] for each in some}
     assert await books.pages("/usage?start=2026-01-01T00:00:00Z&end=2026-02-01T00:00:00Z&bucket=all") == []
     assert await books.pages("/usage/events?start=2026-03-02T06:00:00Z&end=2026-04-01T00:00:00Z") == []
 
 
-@pytest.mark.parametrize("by", ["", "&group_by=model", "&group_by=project&group_by=model", "&group_by=key"])
+@pytest.mark.parametrize("by", ["", "&group_by=project&group_by=model", "&group_by=key"])
 async def test_one_total_of_any_period_is_that_of_its_hours(books: AttemptRecord, by: str) -> None:
     names = ("requests", "prompt_tokens", "amount_micro")
     for start, end in (
         ("2026-02-27T21:00:00Z", "2026-03-01T19:00:00Z"),
-        ("2026-02-28T00:00:00Z", "2026-03-01T05:00:00Z"),
-        ("2026-02-27T19:00:00Z", "2026-03-01T00:00:00Z"),
         ("2026-02-28T03:00:00Z", "2026-02-28T09:00:00Z"),
-        ("2026-02-28T20:00:00Z", "2026-03-01T04:00:00Z"),
         ("2026-02-20T13:00:00Z", "2026-03-09T00:00:00Z"),
-        ("2026-02-23T00:00:00Z", "2026-03-02T05:00:00Z"),
         ("2026-02-15T00:00:00Z", "2026-03-01T00:00:00Z"),
     ):
         whole = await books.pages(f"/usage?start={start}&end={end}&bucket=all{by}&limit=3")
@@ -193,17 +175,6 @@ def test_a_period_is_cut_into_hours_days_and_closed_weeks_that_leave_nothing_out
     assert longest < timedelta(days=14) or period[1].date() > closed
 
 
-async def test_totals_of_several_projects_and_keys_are_told_at_once(books: AttemptRecord) -> None:
-    for kind in ("project", "key"):
-        counts = Counter(getattr(one.opened, f"{kind}_id") for one in books.rows if one.billed)
-        some = sorted(counts)[:2]
-        asked = "".join(f"&{kind}_id={each}" for each in some)
-        totals = await books.pages(f"/usage?{SPAN}{asked}&bucket=all&group_by={kind}")
-        assert {total[f"{kind}_id"]: total["requests"] for total in totals} == {each: counts[each] for each in some}
-        days = await books.pages(f"/usage?{SPAN}{asked}&limit=5000")
-        assert sum(day["requests"] for day in days) == sum(counts[each] for each in some)
-
-
 async def test_an_adapters_usage_is_told_apart_from_its_models(books: AttemptRecord) -> None:
     wanted = Counter(one.opened.adapter or "" for one in books.rows if one.billed)
     totals = await books.pages(f"/usage?{SPAN}&bucket=all&group_by=adapter")
@@ -233,8 +204,6 @@ async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
             (None, 0, None)
         }
     connection = await asyncpg.connect(admin_postgres_url)
-    from control.api.moments import month as month_of
-
     period = month_of("2026-03")
     assert period is not None
     told = as_csv(await invoice_of(connection, books.id, *period, "USD"))
@@ -311,18 +280,13 @@ async def test_prices_follow_each_other(people: People) -> None:
     answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": "2026-02-01T00:00:00Z"})
     assert answer.status == 400
     assert (await operator.ask("PATCH", "/prices/nothing", {"valid_until": None})).status == 404
-
-
-async def test_a_price_that_gateways_know_by_now_is_not_taken_back(people: People) -> None:
-    operator = await people.operator()
-    version = await people.database.fetchval(
+    known = await people.database.fetchval(
         "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
         " output_micro) VALUES ($1, now() + interval '30 seconds', 1, 1, 1, 1) RETURNING version",
         f"m-{uuid4()}",
     )
-    answer = await operator.ask("DELETE", f"/prices/{version}")
-    assert answer.status == 409
-    assert "begins within a minute" in answer.body["error"]["message"]
+    answer = await operator.ask("DELETE", f"/prices/{known}")
+    assert (answer.status, "begins within a minute" in answer.body["error"]["message"]) == (409, True)
 
 
 async def test_a_price_is_ended_while_the_next_one_is_taken_back(people: People) -> None:
@@ -391,7 +355,7 @@ async def test_listed_requests_have_their_tokens_and_billed_amount(people: Peopl
         per_request[event["request_id"]] += event["amount_micro"] if event["billed"] else 0
     dear = [request_id for request_id, amount_micro in per_request.items() if amount_micro][:5]
     made = [
-        msgspec.structs.replace(
+        replace(
             trace(source, datetime.fromtimestamp(BEGIN, UTC)),
             request_id=request_id,
             organization_id=books.id,

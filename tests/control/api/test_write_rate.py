@@ -22,23 +22,8 @@ from control.tenants.service_accounts import NewServiceAccount
 from control.webhooks.webhooks import NewWebhook
 from storage.roles import Role
 from tests.control.api.people import Client, People
+from tests.control.api.principals import principal
 from tests.control.api.test_read_places import BY_NAME, Gateway, gateway
-
-
-def principal(organization: int, *, number: int = 1, operator: bool = False) -> Principal:
-    return msgspec.convert(
-        {
-            "id": UUID(int=number),
-            "key_id": None,
-            "organization_id": UUID(int=organization),
-            "kind": "member",
-            "name": "n",
-            "email": None,
-            "role": "owner",
-            "operator": operator,
-        },
-        Principal,
-    )
 
 
 class Clock:
@@ -50,7 +35,6 @@ class Clock:
 
 
 def changes(rate: WriteRate, whose: Principal, asked: int) -> int:
-    """The number of changes that are taken."""
     for number in range(asked):
         try:
             rate.take(whose)

@@ -72,7 +72,6 @@ class Gateway:
 
 
 def closed_run(owner: Caller, request_id: str, usage: Usage) -> Closed:
-    """The record of a run."""
     opened = Opened(
         request_id=request_id,
         attempt=0,
@@ -110,7 +109,6 @@ def answer_of(request_id: str, text: str, usage: Usage) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def gateway(owner: Caller, key_hash: bytes, answer: Callable[[int], str]) -> AsyncIterator[Gateway]:
-    """Serving on a free port."""
     served = Gateway(owner, key_hash, answer)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", served.serve)

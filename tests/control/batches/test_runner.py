@@ -4,7 +4,6 @@ result, and exactly the results are billed."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,17 +28,15 @@ from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
 from control.deferred.leases import Claim, LeaseLost
-from control.deferred.runner import LeasedRowWorker
 from gateway.auth.keys import mint
 from gateway.desired import document
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import connect, lazy_pool
 from tests.control.batches.answering import PEPPER, Gateway, Refused, closed_run, gateway
+from tests.control.killable import GUARD_S, Killable, working
 from tests.examples import examples
 from tests.waiting import eventually
 
-GUARD_S = 60.0
-"""Nothing takes this long unless a test fails."""
 LEDGER = """
 SELECT request_id, prompt_tokens, completion_tokens, cached_tokens, amount_micro, price_percent, billed
   FROM gateway.usage_events WHERE gateway_id = 'batches' AND key_id = $1
@@ -74,7 +71,6 @@ class World:
         return Caller(str(organization), str(project), str(key)), minted.hash
 
     async def file(self, owner: Caller, lines: list[dict[str, Any]]) -> str:
-        """A file of these lines."""
         file_id, text = new_id(FILE_ID), b"\n".join(map(msgspec.json.encode, lines))
         async with self.store.draft() as draft:
             draft.write_bytes(text)
@@ -93,8 +89,6 @@ class World:
         return (await batches.create(self.connection, owner, body)).id
 
     async def ended(self, owner: Caller, batch_id: str) -> BatchObject:
-        """The batch, once it has ended."""
-
         async def found() -> BatchObject | None:
             batch = await batches.find(self.connection, owner, batch_id)
             return None if batch.status in UNFINISHED else batch
@@ -131,7 +125,6 @@ class World:
 
 
 def asked(number: int, **more: Any) -> dict[str, Any]:
-    """A line."""
     body = {"model": "chat", "messages": [{"role": "user", "content": str(number)}]}
     return {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": body, **more}
 
@@ -155,53 +148,15 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_runner, "PAUSE_S", 0.0)
 
 
-class Killable(BatchRunner):
-    """Stands still for ever, as a process that was killed, before or after the step of the database that is its
-    last."""
-
-    steps = 0
-    last_step: float = float("inf")
-    before = True
-
-    def __init__(self, *values: Any) -> None:
-        super().__init__(*values)
-        self.dead = asyncio.Event()
-
-    async def _once(self, work: Any, *values: Any) -> Any:
-        if work in (claims.by_status, claims.renew, claims.has_waiting):
-            return await super()._once(work, *values)
-        self.steps += 1
-        dying = self.steps >= self.last_step
-        if dying and (self.before or self.dead.is_set()):
-            await self._die()
-        done = await super()._once(work, *values)
-        if dying:
-            await self._die()
-        return done
-
-    async def _die(self) -> None:
-        self.dead.set()
-        await asyncio.Event().wait()
+class KillableBatches(Killable, BatchRunner):
+    uncounted = (claims.by_status, claims.renew, claims.has_waiting)
 
 
-def runner_of(world: World, served: Gateway) -> Killable:
-    return Killable(world.url, served.url, lambda: PEPPER, lambda: world.store, None)
+def runner_of(world: World, served: Gateway) -> KillableBatches:
+    return KillableBatches(world.url, served.url, lambda: PEPPER, lambda: world.store, None)
 
 
-@contextlib.asynccontextmanager
-async def working(runner: LeasedRowWorker) -> AsyncIterator[asyncio.Event]:
-    """While it works; the event has it look again."""
-    due, stop = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(runner.run(due, stop))
-    try:
-        yield due
-    finally:
-        stop.set()
-        due.set()
-        await asyncio.wait_for(task, GUARD_S)
-
-
-async def killed(world: World, runner: Killable, owner: Caller, batch_id: str) -> None:
+async def killed(world: World, runner: KillableBatches, owner: Caller, batch_id: str) -> None:
     """Work until it is dead or the batch has ended, and leave as a killed process does: giving nothing back."""
     task = asyncio.create_task(runner.run(asyncio.Event(), asyncio.Event()))
     waiting = [asyncio.create_task(runner.dead.wait()), asyncio.create_task(world.ended(owner, batch_id))]

@@ -19,7 +19,7 @@ from control.batches.runner import BatchRunner
 from control.billing.invoice import invoice_of
 from gateway.auth.delegation import BACKGROUND_PREFIX, PREFIX, VALID_S, delegated
 from gateway.auth.keys import hash_of
-from tests.control.batches.test_runner import working
+from tests.control.killable import working
 from tests.gateway.slow_platform import SlowPlatform
 from tests.waiting import eventually
 
@@ -168,18 +168,16 @@ async def test_lists_pages_and_what_other_projects_have(platform: SlowPlatform, 
         assert (await sdk.batches.cancel(batch.id)).status == "cancelling"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
+async def test_uploads_that_are_refused(sdk: openai.AsyncOpenAI) -> None:
+    usual: dict[str, Any] = {"file": ("in.jsonl", b"{}"), "purpose": "batch"}
+    for changes, said in (
         ({"purpose": "fine-tune"}, "files here are for 'batch'"),
         ({"file": ("empty.jsonl", b"")}, "it is empty"),
         ({"expires_after": {"anchor": "created_at", "seconds": 10}}, "'seconds'"),
         ({"extra_body": {"colour": "red"}}, "Unknown field 'colour'"),
-    ],
-)
-async def test_uploads_that_are_refused(sdk: openai.AsyncOpenAI, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(openai.BadRequestError, match=said):
-        await sdk.files.create(**{"file": ("in.jsonl", b"{}"), "purpose": "batch", **given})
+    ):
+        with pytest.raises(openai.BadRequestError, match=said):
+            await sdk.files.create(**{**usual, **changes})
 
 
 async def test_batches_that_are_refused(sdk: openai.AsyncOpenAI) -> None:

@@ -54,8 +54,6 @@ async def shown(sdk: openai.AsyncOpenAI, batch_id: str, done: int) -> Any:
 
 
 async def finished(sdk: openai.AsyncOpenAI, response_id: str) -> Any:
-    """The response, once it has finished."""
-
     async def found() -> Any:
         response = await sdk.responses.retrieve(response_id)
         return None if response.status in ("queued", "in_progress") else response

@@ -115,9 +115,10 @@ class Deployment:
         self.engine = engine
         self.ledger = Ledger(pool)
 
-    async def generate(self, name: str, tokens: int) -> Closed:
+    async def generate(self, tokens: int) -> Closed:
         """Let the engine serve one request; its row, not yet in the ledger."""
         row = opened()
+        name = row.request_id
         body = {
             "model": "m",
             "prompt": "x" * 40,
@@ -142,7 +143,6 @@ class Deployment:
         return await asyncio.to_thread(reconcile, self.url, ask, window_s=0, settle_s=0, clocks_s=0, sampled=sampled)
 
     async def point_at(self, engine: FakeEngineProcess, driver: str = "sglang") -> None:
-        """The desired state names this engine."""
         self.engine = engine
         state = document.encode((), (Pool("p", driver, (Replica("one", engine.url),)),))
         await self.pool.execute(
@@ -152,12 +152,15 @@ class Deployment:
         )
 
 
+@pytest.fixture(scope="module")
+async def engine() -> AsyncIterator[FakeEngineProcess]:
+    async with fake_engine() as running:
+        yield running
+
+
 @pytest.fixture
-async def here(fresh_postgres_url: str) -> AsyncIterator[Deployment]:
-    async with (
-        fake_engine() as engine,
-        lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool,
-    ):
+async def here(fresh_postgres_url: str, engine: FakeEngineProcess) -> AsyncIterator[Deployment]:
+    async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
         made = Deployment(fresh_postgres_url, pool, engine)
         await made.point_at(engine)
         yield made
@@ -165,7 +168,7 @@ async def here(fresh_postgres_url: str) -> AsyncIterator[Deployment]:
 
 async def test_a_ledger_that_agrees_shows_no_drift(here: Deployment) -> None:
     assert await here.reconcile() == []
-    rows = [await here.generate(f"r{number}", number + 1) for number in range(5)]
+    rows = [await here.generate(number + 1) for number in range(5)]
     await here.ledger.insert(rows, "g")
     assert await here.reconcile() == []
     found = await here.pool.fetchrow("SELECT * FROM gateway.reconciliations ORDER BY window_from DESC LIMIT 1")
@@ -175,7 +178,7 @@ async def test_a_ledger_that_agrees_shows_no_drift(here: Deployment) -> None:
 
 async def test_rows_that_are_missing_or_invented_are_drift(here: Deployment) -> None:
     await here.reconcile()
-    rows = [await here.generate(f"r{number}", 10) for number in range(3)]
+    rows = [await here.generate(10) for number in range(3)]
     await here.ledger.insert(rows[:2], "g")
     [found] = await here.reconcile()
     assert (found.replica_id, found.completion_drift) == ("one", 10)
@@ -193,7 +196,7 @@ async def test_what_was_found_is_shown_in_metrics(here: Deployment) -> None:
     registry = CollectorRegistry()
     watch = DriftWatch(here.pool, MeteringMetrics(registry), every_s=0.01)
     await here.reconcile()
-    await here.generate("r1", 10)  # its row is lost
+    await here.generate(10)  # its row is lost
     await here.reconcile()
     watch.start()
     await eventually(lambda: value(registry, "slipstream_ledger_drift_tokens", kind="completion") == 10)
@@ -206,14 +209,14 @@ async def test_what_was_found_is_shown_in_metrics(here: Deployment) -> None:
 
 async def test_an_engine_that_starts_again_is_no_drift(here: Deployment) -> None:
     await here.reconcile()
-    await here.ledger.insert([await here.generate("r1", 100)], "g")
+    await here.ledger.insert([await here.generate(100)], "g")
     await here.reconcile()
-    lost = await here.generate("r2", 50)  # counted after the last sample
+    lost = await here.generate(50)  # counted after the last sample
     await here.ledger.insert([lost], "g")
     async with fake_engine() as next_engine:
         await here.point_at(next_engine)
         assert await here.reconcile() == []
-        await here.ledger.insert([await here.generate("r3", 7)], "g")
+        await here.ledger.insert([await here.generate(7)], "g")
         assert await here.reconcile() == []
         samples = await here.pool.fetch("SELECT continues FROM gateway.engine_counts ORDER BY sampled_at")
         assert [on for (on,) in samples] == [False, True, False, True]
@@ -251,13 +254,14 @@ async def test_a_sample_has_the_stages_that_an_engine_tells(here: Deployment) ->
 
 
 async def test_an_engine_that_does_not_answer_or_has_no_counters_is_left_out(here: Deployment) -> None:
-    await here.point_at(here.engine, driver="openai")
-    assert await here.reconcile() == []
-    assert await here.pool.fetchval("SELECT count(*) FROM gateway.engine_counts") == 0
-    await here.point_at(here.engine)
-    here.engine.kill()
-    await here.engine.process.wait()
-    assert await here.reconcile() == []
+    async with fake_engine() as engine:
+        await here.point_at(engine, driver="openai")
+        assert await here.reconcile() == []
+        assert await here.pool.fetchval("SELECT count(*) FROM gateway.engine_counts") == 0
+        await here.point_at(engine)
+        engine.kill()
+        await engine.process.wait()
+        assert await here.reconcile() == []
     assert await here.pool.fetchval("SELECT count(*) FROM gateway.engine_counts") == 0
 
 

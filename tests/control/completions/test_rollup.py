@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any, cast
@@ -54,13 +53,6 @@ class Asker:
         """Everybody may ask here."""
 
 
-@pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
-
-
 async def rolled_up(url: str, **given: float) -> int:
     return await asyncio.to_thread(
         roll_up, url, **cast(Any, {"trace_retention_days": 30, "clock": lambda: NOW, **given})
@@ -68,7 +60,6 @@ async def rolled_up(url: str, **given: float) -> int:
 
 
 async def everything(connection: asyncpg.Connection[Any]) -> list[list[tuple[object, ...]]]:
-    """All rows of all tables, in order."""
     return [sorted(map(tuple, await connection.fetch(f"SELECT * FROM gateway.{table}"))) for table in TABLES]
 
 
@@ -76,7 +67,6 @@ async def asked(
     connection: asyncpg.Connection[Any], begin: datetime, end: datetime, groups: tuple[AutocompleteGroup, ...] = (),
     **narrowed: Any,
 ) -> list[AutocompleteTotals]:  # fmt: skip
-    """All pages."""
     found: list[AutocompleteTotals] = []
     cursor = None
     while True:

@@ -24,8 +24,8 @@ from control.api.transaction import recorded
 from control.console.console_links import reset_account
 from control.sessions.token import link_hash
 from control.slices.startable import NoSlices
-from gateway.auth.keys import ADMIN_PREFIX, mint
 from storage.roles import PrincipalKind, Role
+from tests.control.api.people import new_admin_key
 from tests.control.console.quick_passwords import QuickPasswords
 from tests.deployment import free_port
 
@@ -69,7 +69,6 @@ class Browser:
 
     @property
     def token(self) -> str:
-        """The session's cookie."""
         return self.cookies[("__Host-" if self.secure else "") + "slipstream-session"]
 
     @property
@@ -140,7 +139,6 @@ class Town:
         self._hash = await self.passwords.hash(PASSWORD, ANYWHERE)
 
     async def found(self) -> None:
-        """Make them."""
         await self.prepare()
         for name in ("operator", "ours", "theirs"):
             self.organizations[name] = await self.database.fetchval(
@@ -171,15 +169,7 @@ class Town:
         return email
 
     async def key_of(self, member_id: UUID) -> str:
-        """A new admin key's secret."""
-        minted = mint(self.pepper, ADMIN_PREFIX)
-        await self.database.execute(
-            "INSERT INTO gateway.admin_keys (principal_id, name, hash, display) VALUES ($1, 'test', $2, $3)",
-            member_id,
-            minted.hash,
-            minted.display,
-        )
-        return minted.secret
+        return await new_admin_key(self.database, self.pepper, member_id)
 
     async def link(self, kind: str, member_id: UUID | None, *, lives: str = "1 hour") -> str:
         """The token of a new one-time link."""
@@ -216,13 +206,11 @@ class Town:
 
     @contextlib.asynccontextmanager
     async def browser(self, *, secure: bool = False) -> AsyncIterator[Browser]:
-        """A new one, where nobody is signed in."""
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
             yield Browser(session, self.url, secure=secure)
 
     @contextlib.asynccontextmanager
     async def signed_in(self, role: Role = Role.OWNER, organization: str = "ours") -> AsyncIterator[Browser]:
-        """A browser of a new account."""
         email = await self.account(role, organization)
         async with self.browser() as browser:
             assert (await browser.sign_in(email)).status == 200

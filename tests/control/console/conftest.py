@@ -23,7 +23,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="package")
 async def console_postgres_url(new_postgres_url: Callable[[], Awaitable[str]]) -> str:
-    """A database of these tests' own."""
     return await new_postgres_url()
 
 

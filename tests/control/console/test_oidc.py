@@ -217,23 +217,10 @@ async def test_who_was_given_anothers_address_is_not_that_other(sso: Town) -> No
         assert (await signed_in_as(browser, "namesake")).headers["location"].endswith("?error=oidc_other_person")
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "https://evil.example/",
-        "//evil.example",
-        "/%5Cevil.example",
-        "/console//evil.example",
-        "/consolevil",
-        "/console/../admin/v1/me",
-        "/console/%252e%252e/x",
-        "javascript:alert(1)",
-        "/console/%0d%0aset-cookie:x=y",
-        "/console/api/oidc/start",
-    ],
-)
+@pytest.mark.parametrize("target", ["https://evil.example/", "/console/%252e%252e/x", "/console/%0d%0aset-cookie:x=y"])
 @with_node
 async def test_nobody_is_led_away_from_here(target: str, sso: Town) -> None:
+    """test_pages.py has the other spellings."""
     async with sso.browser() as browser:
         answer = await signed_in_as(browser, "ada", target)
         location = answer.headers["location"]

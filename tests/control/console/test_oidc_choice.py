@@ -50,8 +50,6 @@ class Known:
 
 
 class Person:
-    """With one browser."""
-
     def __init__(self, console: Console, provider: Known, email: str | None, subject: str = "") -> None:
         self._console = console
         self._provider = provider
@@ -80,7 +78,6 @@ class Person:
         return {each.id for each in (await self.does(get_choices)).data}
 
     async def chooses(self, organization_id: UUID) -> str:
-        """The name of the organization of the session."""
         session: ConsoleSession = await self.does(
             choose_organization, OrganizationChoice(organization_id=organization_id)
         )
@@ -89,7 +86,6 @@ class Person:
         return session.signed_in.organization.name
 
     def take(self, name: str, other: str) -> None:
-        """The value of another cookie."""
         self._cookies[name] = self._cookies[other]
 
 

@@ -142,7 +142,6 @@ class Authenticator:
 
 
 async def enrolled(browser: Browser) -> Authenticator:
-    """A new one."""
     begun = await browser.ask("POST", "/console/api/totp", {"password": PASSWORD})
     found = Authenticator(begun.body["secret"])
     assert f"secret={found.secret}" in begun.body["uri"]

@@ -66,7 +66,6 @@ class Hashes:
             released.wait()
 
     async def let_go(self, count: int = 1) -> None:
-        """So many hashes, one after the other."""
         for _ in range(count):
             before = len(self.done)
             await eventually(lambda: self.begun)
@@ -80,7 +79,6 @@ class Hashes:
         self.let_begun_go()
 
     def let_begun_go(self) -> None:
-        """Release the hashes that have begun."""
         while self.begun:
             self.begun.popleft().set()
 

@@ -22,8 +22,6 @@ DESCRIPTION = {
 
 
 class Asked:
-    """A provider that records its requests."""
-
     def __init__(self) -> None:
         self.status = 200
         self.count = 0

@@ -40,7 +40,6 @@ SELECT {", ".join(SAMPLED)} FROM json_populate_recordset(NULL::gateway.prefix_sa
 
 
 def organization(name: str) -> UUID:
-    """Of a tenant's name."""
     return uuid5(SPACE, name)
 
 
@@ -78,7 +77,6 @@ async def store(database: asyncpg.Connection, kept: list[Row]) -> None:
 
 
 async def forget(database: asyncpg.Connection) -> None:
-    """Take all of it away."""
     ids = [organization(name) for name in TENANTS]
     await database.execute("DELETE FROM gateway.prefix_samples WHERE organization_id = ANY($1)", ids)
     await database.execute("DELETE FROM gateway.request_traces WHERE organization_id = ANY($1)", ids)

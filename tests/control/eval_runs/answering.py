@@ -35,8 +35,6 @@ class Numbers:
 
 
 class Refused(Exception):
-    """Instead of an answer."""
-
     def __init__(self, status: int, code: str, retry_after: str = "") -> None:
         self.status, self.code, self.retry_after = status, code, retry_after
 
@@ -80,7 +78,6 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def gateway(answer: Callable[[str, str, int], str]) -> AsyncIterator[Gateway]:
-    """One that listens."""
     made = Gateway(answer)
     application = web.Application()
     application.router.add_post("/v1/chat/completions", made._serve)

@@ -41,7 +41,7 @@ def test_long_texts_are_slices_where_a_tokenizer_is_named() -> None:
 
 
 def test_a_slice_there_is_not_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no slice 'gsm8k'"):
+    with pytest.raises(ConfigError, match=r"evals\.slices: there is no slice 'gsm8k'; slices: facts, "):
         EvalsConfig(slices=("gsm8k",)).check()
     (tmp_path / "gsm8k.jsonl").write_text(published.lines(published.GSM8K))
     with pytest.raises(ConfigError, match="there is no slice 'gsm9k'"):

@@ -29,7 +29,8 @@ from slipstream.settings import Settings
 from storage.engine import connect
 from storage.tables.evals import Status
 from tests.control.eval_runs.answering import Numbers
-from tests.control.eval_runs.test_runner import ended, working
+from tests.control.eval_runs.test_runner import ended
+from tests.control.killable import working
 from tests.gateway.slow_platform import SlowPlatform, slow_platform
 
 CODE_MODEL = Path(__file__).parents[3] / "models" / "slipstream-code"

@@ -87,7 +87,6 @@ async def asked(
 
 
 async def history(connection: Any, count: int = 6) -> None:
-    """Equal nights before tonight."""
     for back in range(count, 0, -1):
         await asked(connection, TODAY - timedelta(days=back))
 
@@ -104,8 +103,14 @@ async def promoted(connection: Any) -> Release:
     return release
 
 
+async def now(connection: Any, release: Release) -> Release:
+    """The release as it is stored."""
+    found = await releases.locked(connection, release.id)
+    assert found is not None
+    return found
+
+
 async def operator(connection: Any) -> UUID:
-    """The operating organization, with a webhook."""
     made: UUID = await connection.fetchval(
         "INSERT INTO gateway.organizations (name, operator) VALUES ('us', true) RETURNING id"
     )
@@ -153,9 +158,9 @@ async def test_a_worse_night_after_a_promotion_offers_its_rollback_and_tells_the
     assert (data["changed"], data["rolled_back"]) == (["pool: old -> new"], False)
     assert [one["slice"] for one in data["slices"]] == ["facts"]
     async with connection.transaction():
-        before = await releases.locked(connection, release.id)
-        assert before is not None
-        done = await releases.step(connection, before, Event.ROLL_BACK, reason="worse", actor=None)
+        done = await releases.step(
+            connection, await now(connection, release), Event.ROLL_BACK, reason="worse", actor=None
+        )
     assert (done.state, await served_pool(connection)) == (State.ROLLED_BACK, ("old", None))
     [last] = await nights.newest_by_model(connection, ["m"])
     assert last.rollback_release_id is None, "there is nothing to roll back any more"
@@ -167,8 +172,7 @@ async def test_the_rollback_is_automatic_where_it_is_set(connection: Any) -> Non
     release = await promoted(connection)
     await asked(connection, TODAY, pool="new", lost=0.75)
     await Told(automatic_rollback=True).judge.look(connection)
-    after = await releases.locked(connection, release.id)
-    assert after is not None
+    after = await now(connection, release)
     assert (after.state, await served_pool(connection)) == (State.ROLLED_BACK, ("old", None))
     assert after.reason == f"the night of {TODAY} found it worse than the version before: facts"
     data = await connection.fetchval("SELECT data::text FROM gateway.webhook_events")
@@ -183,9 +187,7 @@ async def test_what_is_worse_without_a_promotion_rolls_nothing_back(connection: 
     told = Told(automatic_rollback=True)
     await told.judge.look(connection)
     assert [(one.decision, one.rollback_release_id) for one in told.shown] == [(Decision.FAIL, None)]
-    after = await releases.locked(connection, release.id)
-    assert after is not None
-    assert after.state is State.PROMOTED
+    assert (await now(connection, release)).state is State.PROMOTED
 
 
 async def test_a_change_behind_a_promotion_does_not_undo_the_promotion(connection: Any) -> None:
@@ -201,9 +203,7 @@ async def test_a_change_behind_a_promotion_does_not_undo_the_promotion(connectio
     await told.judge.look(connection)
     assert (told.shown[0].decision, told.shown[0].changed) == (Decision.FAIL, ["quantization: none -> fp8"])
     assert told.shown[0].rollback_release_id is None
-    after = await releases.locked(connection, release.id)
-    assert after is not None
-    assert after.state is State.PROMOTED
+    assert (await now(connection, release)).state is State.PROMOTED
 
 
 async def test_a_rollback_that_the_fleet_does_not_allow_leaves_the_verdict(connection: Any) -> None:

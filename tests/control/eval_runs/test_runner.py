@@ -27,19 +27,16 @@ from gateway.desired import document
 from storage.engine import connect
 from storage.tables.evals import ENDED, Decision, Status
 from tests.control.eval_runs.answering import KEY, Gateway, Numbers, Refused, gateway
+from tests.control.killable import GUARD_S, Killable, working
 from tests.examples import examples
 from tests.waiting import eventually
 
-GUARD_S = 60.0
-"""Nothing takes this long unless a test fails."""
 SLICES: dict[str, Source] = {"one": Numbers("one"), "two": Numbers("two"), "short": Numbers("short", 5)}
 CONFIG = EvalsConfig(at_once=3, lease_s=30, patience_s=20)
 Connection = Any
 
 
 class Read(Numbers):
-    """Reads its answers as JSON."""
-
     def item(self, seed: int, split: Split = Split.HELD_OUT) -> Item:
         """Right where the answer is the seed."""
         return dataclasses.replace(super().item(seed), check=lambda answer: float(json.loads(answer) == seed))
@@ -63,51 +60,17 @@ async def connection(module_postgres_url: str) -> AsyncIterator[Connection]:
     await connection.close()
 
 
-class Killable(Runner):
-    """Stands still for ever, as a process that was killed, before or after the step of the database that is its
-    last."""
-
-    steps = 0
-    last_step: float = float("inf")
-    before = True
-
+class KillableRuns(Killable, Runner):
     def __init__(self, *values: Any) -> None:
         super().__init__(*values)
-        self.dead, self.idle = asyncio.Event(), asyncio.Event()
+        self.idle = asyncio.Event()
 
     async def _until_idle(self, stop: asyncio.Event) -> None:
         await super()._until_idle(stop)
         self.idle.set()
 
-    async def _once(self, work: Any, *values: Any) -> Any:
-        self.steps += 1
-        dying = self.steps >= self.last_step
-        if dying and (self.before or self.dead.is_set()):
-            await self._die()
-        done = await super()._once(work, *values)
-        if dying:
-            await self._die()
-        return done
 
-    async def _die(self) -> None:
-        self.dead.set()
-        await asyncio.Event().wait()
-
-
-@contextlib.asynccontextmanager
-async def working(runner: Runner) -> AsyncIterator[asyncio.Event]:
-    """While it works; the event has it look again."""
-    due, stop = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(runner.run(due, stop))
-    try:
-        yield due
-    finally:
-        stop.set()
-        due.set()
-        await asyncio.wait_for(task, GUARD_S)
-
-
-async def killed(runner: Killable) -> None:
+async def killed(runner: KillableRuns) -> None:
     """Work until it is dead or has nothing to do, and leave as a killed process does: giving nothing back."""
     due, stop = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(runner.run(due, stop))
@@ -119,12 +82,11 @@ async def killed(runner: Killable) -> None:
     await asyncio.wait((task, dead, idle))
 
 
-def runner_of(url: str, asked: Gateway, config: EvalsConfig = CONFIG) -> Killable:
-    return Killable(url, asked.url, config, key_of, find)
+def runner_of(url: str, asked: Gateway, config: EvalsConfig = CONFIG) -> KillableRuns:
+    return KillableRuns(url, asked.url, config, key_of, find)
 
 
 async def ended(connection: Connection, read: Callable[..., Any], which: UUID) -> Any:
-    """Once it has ended."""
     return await seen(lambda: read(connection, which), lambda found: found.status in ENDED)
 
 

@@ -34,12 +34,6 @@ def test_a_schedule_that_is_none_stops_the_start(schedule: str) -> None:
         EvalsConfig(schedule=schedule).check()
 
 
-def test_a_slice_there_is_not_stops_the_start() -> None:
-    EvalsConfig(schedule="0 2 * * 1-5", slices=("facts", "lists")).check()
-    with pytest.raises(ConfigError, match=r"evals\.slices: there is no slice 'fact'; slices: facts, "):
-        EvalsConfig(slices=("fact",)).check()
-
-
 MODELS = (
     Model("one", Tier.CHAT, "a", 4_096),
     Model("two", Tier.CHAT, "b", 4_096, engine_model="two-engine"),

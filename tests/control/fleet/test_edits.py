@@ -51,7 +51,6 @@ Force = st.fixed_dictionaries({}, optional={"force": st.booleans()})
 
 
 def asked(edit: Callable[..., DesiredState], *arguments: st.SearchStrategy[Any], named: Any = None) -> Any:
-    """An edit with drawn arguments."""
     return st.tuples(st.just(edit), st.tuples(*arguments), st.just({}) if named is None else named)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -21,7 +21,6 @@ from control.fleet.seeding import seed
 from gateway.desired import document
 from gateway.desired.store import DesiredStateStore
 from storage.audit_log import Actor, record
-from storage.engine import connect
 
 Start = Callable[..., Awaitable[int]]
 ADA = Actor.command("ada", "slipstream fleet models set")
@@ -32,14 +31,6 @@ SECOND = replace(FIRST, models=(replace(FIRST.models[0], aliases=("chat",)),))
 
 def drained(state: DesiredState) -> DesiredState:
     return edits.set_weight(state, "blue", "b0", 0)
-
-
-@pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """SQL on the test's database."""
-    connection = await connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture
@@ -168,7 +159,6 @@ async def test_an_edited_row_of_an_earlier_release_says_what_was_edited(
 
 
 def divided(state: DesiredState, canary: Canary | None) -> DesiredState:
-    """With the split of a release, or without."""
     models = (msgspec.structs.replace(each, canary=canary) if each.name == "large" else each for each in state.models)
     return msgspec.structs.replace(state, models=tuple(models))
 

@@ -41,7 +41,6 @@ VALUES: dict[str, Any] = {
 
 
 def release(**changed: Any) -> Release:
-    """One that waits."""
     now = datetime.now(UTC)
     values = {
         "id": UUID(int=7), "created_at": now, "policy": None, "thresholds": None, "state": State.WAITING, "stage": 0,
@@ -52,14 +51,12 @@ def release(**changed: Any) -> Release:
 
 
 async def put_fleet(connection: asyncpg.Connection, state: DesiredState = FLEET) -> int:
-    """Write it as another hand would."""
     async with connection.transaction():
         written = await write(connection, lambda _state: state, actor="another hand", action="put")
     return written.after.state.version
 
 
 async def started(connection: asyncpg.Connection, **values: Any) -> Release:
-    """A release that waits, in a fleet that is there."""
     await put_fleet(connection)
     async with connection.transaction():
         return await store.create(connection, "ada", **{**VALUES, **values})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -20,15 +19,7 @@ from tests.control.releases.fleets import FLEET, STAGES, put_fleet, started
 BEGUN = {"policy": "{}", "thresholds": "{}"}
 
 
-@pytest.fixture
-async def database(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
-
-
 async def step(connection: asyncpg.Connection, release: Release, event: Event, **columns: Any) -> Release:
-    """In a transaction of its own."""
     async with connection.transaction():
         current = await store.locked(connection, release.id)
         assert current is not None
@@ -51,41 +42,41 @@ async def salt(connection: asyncpg.Connection) -> str:
     return canary.salt
 
 
-async def test_no_two_releases_draw_the_same_secret(database: asyncpg.Connection) -> None:
+async def test_no_two_releases_draw_the_same_secret(connection: asyncpg.Connection) -> None:
     salts = set()
     for _ in range(2):
-        release = await step(database, await started(database), Event.BEGIN)
-        salts.add(await salt(database))
-        await step(database, release, Event.ROLL_BACK)
+        release = await step(connection, await started(connection), Event.BEGIN)
+        salts.add(await salt(connection))
+        await step(connection, release, Event.ROLL_BACK)
     assert len(salts) == 2
 
 
-async def test_a_release_goes_through_its_stages_each_a_version_of_the_fleet(database: asyncpg.Connection) -> None:
-    release = await started(database)
-    assert (release.state, await split(database)) == (State.WAITING, None)
-    release = await step(database, release, Event.BEGIN)
-    assert await split(database) == 0.0
-    salts = {await salt(database)}
+async def test_a_release_goes_through_its_stages_each_a_version_of_the_fleet(connection: asyncpg.Connection) -> None:
+    release = await started(connection)
+    assert (release.state, await split(connection)) == (State.WAITING, None)
+    release = await step(connection, release, Event.BEGIN)
+    assert await split(connection) == 0.0
+    salts = {await salt(connection)}
     for share in STAGES[1:-1]:
-        release = await step(database, release, Event.ADVANCE)
-        assert await split(database) == share
-        salts.add(await salt(database))
+        release = await step(connection, release, Event.ADVANCE)
+        assert await split(connection) == share
+        salts.add(await salt(connection))
     assert [len(each) for each in salts] == [32], "one secret, drawn when the split was made"
-    release = await step(database, release, Event.ADVANCE)
+    release = await step(connection, release, Event.ADVANCE)
     assert release.state is State.PROMOTED
     assert release.ended_at is not None
-    model = (await store.fleet(database)).model("m")
+    model = (await store.fleet(connection)).model("m")
     assert model is not None
     assert (model.pool, model.engine_model, model.canary) == ("new", "m-2", None)
-    steps = await store.steps_of(database, release.id)
+    steps = await store.steps_of(connection, release.id)
     assert [row["step"] for row in steps] == [1, 2, 3, 4, 5, 6]
     assert [row["to_stage"] for row in steps] == [0, 0, 1, 2, 3, 4]
     assert [row["desired_version"] for row in steps] == [None, 2, 3, 4, 5, 6]
-    actions = await database.fetch("SELECT action FROM gateway.audit_log ORDER BY id")
+    actions = await connection.fetch("SELECT action FROM gateway.audit_log ORDER BY id")
     assert [row["action"] for row in actions] == ["release.begin", *["release.advance"] * 4]
 
 
-@pytest.mark.parametrize("event", [Event.BEGIN, Event.ADVANCE, Event.FAIL, Event.PROMOTE, Event.HOLD])
+@pytest.mark.parametrize("event", [Event.BEGIN, Event.ADVANCE, Event.HOLD])
 async def test_a_step_that_is_cut_off_between_any_two_statements_was_not_begun(
     fresh_postgres_url: str, event: Event
 ) -> None:
@@ -158,38 +149,40 @@ async def test_two_hands_do_not_move_it_twice(fresh_postgres_url: str) -> None:
     await other.close()
 
 
-async def test_a_model_has_one_release_at_a_time(database: asyncpg.Connection) -> None:
-    release = await started(database)
+async def test_a_model_has_one_release_at_a_time(connection: asyncpg.Connection) -> None:
+    release = await started(connection)
     with pytest.raises(asyncpg.UniqueViolationError):
-        await started(database)
-    await step(database, release, Event.ROLL_BACK)
-    await started(database)
+        await started(connection)
+    await step(connection, release, Event.ROLL_BACK)
+    await started(connection)
 
 
-async def test_a_release_does_not_go_on_in_a_fleet_that_another_hand_has_changed(database: asyncpg.Connection) -> None:
-    release = await step(database, await started(database), Event.BEGIN)
-    await put_fleet(database)
+async def test_a_release_does_not_go_on_in_a_fleet_that_another_hand_has_changed(
+    connection: asyncpg.Connection,
+) -> None:
+    release = await step(connection, await started(connection), Event.BEGIN)
+    await put_fleet(connection)
     with pytest.raises(Conflict, match="split was changed outside the release"):
-        await step(database, release, Event.ADVANCE)
-    release = await step(database, release, Event.LOST)
+        await step(connection, release, Event.ADVANCE)
+    release = await step(connection, release, Event.LOST)
     assert release.state is State.ROLLED_BACK
-    assert await split(database) is None
+    assert await split(connection) is None
 
 
-async def test_rolling_back_needs_no_fleet_as_it_was(database: asyncpg.Connection) -> None:
-    release = await step(database, await started(database), Event.BEGIN)
-    await put_fleet(database, msgspec.structs.replace(FLEET, models=FLEET.models[1:]))
-    release = await step(database, release, Event.ROLL_BACK)
+async def test_rolling_back_needs_no_fleet_as_it_was(connection: asyncpg.Connection) -> None:
+    release = await step(connection, await started(connection), Event.BEGIN)
+    await put_fleet(connection, msgspec.structs.replace(FLEET, models=FLEET.models[1:]))
+    release = await step(connection, release, Event.ROLL_BACK)
     assert release.state is State.ROLLED_BACK
-    steps = await store.steps_of(database, release.id, behind=2)
+    steps = await store.steps_of(connection, release.id, behind=2)
     assert [(row["event"], row["desired_version"]) for row in steps] == [("roll_back", None)]
 
 
-async def test_a_split_whose_release_is_gone_is_swept_away(database: asyncpg.Connection) -> None:
-    release = await step(database, await started(database), Event.BEGIN)
-    assert await store.sweep(database, await store.fleet(database)) is None
-    await database.execute("DELETE FROM gateway.releases WHERE id = $1", release.id)
-    async with database.transaction():
-        assert await store.sweep(database, await store.fleet(database)) == 3
-    assert await split(database) is None
-    assert await store.sweep(database, DesiredState(version=9, models=FLEET.models)) is None
+async def test_a_split_whose_release_is_gone_is_swept_away(connection: asyncpg.Connection) -> None:
+    release = await step(connection, await started(connection), Event.BEGIN)
+    assert await store.sweep(connection, await store.fleet(connection)) is None
+    await connection.execute("DELETE FROM gateway.releases WHERE id = $1", release.id)
+    async with connection.transaction():
+        assert await store.sweep(connection, await store.fleet(connection)) == 3
+    assert await split(connection) is None
+    assert await store.sweep(connection, DesiredState(version=9, models=FLEET.models)) is None

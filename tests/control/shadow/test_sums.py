@@ -40,12 +40,6 @@ def sums_of(sessions: Sequence[Sequence[float]]) -> Sums:
     )
 
 
-def test_wilson_is_as_published() -> None:
-    """Newcombe 1998, table I."""
-    for successes, n, lower, upper in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611)):
-        assert wilson(successes / n, n) == pytest.approx((lower, upper), abs=5e-5)
-
-
 def test_sessions_of_one_pair_each_have_wilsons_own_interval() -> None:
     found = share(sums_of([[1.0]] * 30 + [[0.0]] * 70))
     assert found.value == 0.3

@@ -28,12 +28,6 @@ def test_nothing_is_known_without_requests() -> None:
     assert (Count(0, 0).attainment, burn_rate(Count(0, 0), 0.99), budget_left(Count(0, 0), 0.99)) == (None, None, None)
 
 
-def test_a_rate_of_one_spends_the_budget_exactly() -> None:
-    assert burn_rate(Count(1_000, 990), 0.99) == pytest.approx(1)
-    assert budget_left(Count(1_000, 990), 0.99) == pytest.approx(0)
-    assert budget_left(Count(1_000, 980), 0.99) == pytest.approx(-1)
-
-
 @pytest.mark.parametrize(
     ("long", "short", "expected"),
     [

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from contracts.desired_state import Pool, Replica
-from control.slo.cost import MINUTE, GoodTokens, PoolCost, pool_costs, price_micro, rented
+from control.slo.cost import MINUTE, GoodTokens, pool_costs, price_micro, rented
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -93,36 +93,6 @@ def test_prices_are_what_was_written() -> None:
     assert [price_micro(pool("p", 1, price)) for price in (0.1, 2.5, 0.000_001, 1.999_999, 0)] == [
         100_000, 2_500_000, 1, 1_999_999, 0,
     ]  # fmt: skip
-
-
-def test_a_price_change_counts_from_its_version() -> None:
-    hour = timedelta(hours=1)
-    versions = [(NOON, [pool("p", 2, 1.0)]), (NOON + hour, [pool("p", 2, 3.0)])]
-    pools = rented(versions, NOON, NOON + 2 * hour)
-    assert pool_costs(pools, {"p": GoodTokens(500_000, 500_000)}) == [
-        PoolCost(
-            pool="p",
-            replica_hours=4.0,
-            good_tokens=500_000,
-            priced_since=NOON,
-            priced_replica_hours=4.0,
-            priced_good_tokens=500_000,
-            amount_micro=8_000_000,
-            per_million_good_tokens_micro=16_000_000,
-        )
-    ]
-
-
-def test_tokens_from_before_a_price_do_not_make_good_tokens_cheaper() -> None:
-    hour = timedelta(hours=1)
-    versions = [(NOON, [pool("p", 1)]), (NOON + hour + timedelta(seconds=10), [pool("p", 1, 2.0)])]
-    pools = rented(versions, NOON, NOON + 2 * hour)
-    [since] = [span.begin for span in pools["p"].priced]
-    assert since == NOON + hour + MINUTE, "the minute in which it got its price is not of one price"
-    [cost] = pool_costs(pools, {"p": GoodTokens(3_000_000, 1_000_000)})
-    assert (cost.priced_since, cost.replica_hours) == (since, 2.0)
-    assert cost.priced_replica_hours == 59 / 60
-    assert cost.per_million_good_tokens_micro == cost.amount_micro == round(2_000_000 * 59 / 60)
 
 
 def test_requests_that_ran_nowhere_are_no_pool() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,24 +25,16 @@ PROMISED = (
 BY_CLASS = {(each.tier, each.length): each for each in PROMISED}
 
 
-@pytest.fixture
-async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
-
-
 async def rolled_up(url: str, **given: int) -> int:
     return await asyncio.to_thread(roll_up, url, **{"trace_retention_days": 30, **given})
 
 
 def some(seed: int, count: int, minutes: int = 2) -> list[Trace]:
-    """Requests of the last minutes."""
     choose, now = random.Random(seed), datetime.now(UTC)
     return [trace(choose, now - timedelta(seconds=choose.uniform(0, minutes * 60))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 async def test_totals_equal_a_plain_recomputation(
     seed: int, connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
@@ -61,7 +52,7 @@ async def test_totals_equal_a_plain_recomputation(
 
 
 async def test_every_kind_of_request_was_among_them() -> None:
-    totals = [of for seed in range(4) for of in naive(some(seed, 4_000), BY_CLASS).values()]
+    totals = list(naive(some(0, 4_000), BY_CLASS).values())
     assert all(any(of[name] for of in totals) for name in totals[0])
     assert any(0 < of["good"] < of["counted"] < of["requests"] for of in totals)
 

@@ -41,7 +41,6 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connectio
 
 
 def some(choose: random.Random) -> Trace:
-    """A request of the last hours."""
     return trace(choose, datetime.now(UTC) - timedelta(hours=choose.uniform(0, HOURS)))
 
 

@@ -40,8 +40,6 @@ Group = tuple[datetime, UUID, UUID, str, str, str, str, str]
 
 
 class Trace(TraceRow, frozen=True, kw_only=True):
-    """One request, as far as roll-ups look at it."""
-
     request_id: str
     organization_id: UUID
     project_id: UUID | None
@@ -54,7 +52,6 @@ class Trace(TraceRow, frozen=True, kw_only=True):
 
     @property
     def arrived_at(self) -> datetime:
-        """The moment in its id."""
         at_s = arrived_at_s(self.request_id)
         assert at_s is not None
         return datetime.fromtimestamp(at_s, UTC)
@@ -104,7 +101,6 @@ def trace(choose: random.Random, arrived_at: datetime) -> Trace:
 
 
 async def write(connection: asyncpg.Connection[Any], rows: Iterable[Trace]) -> None:
-    """As gateways do."""
     columns = Trace.__struct_fields__
     values = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
     await connection.executemany(
@@ -116,7 +112,6 @@ async def write(connection: asyncpg.Connection[Any], rows: Iterable[Trace]) -> N
 def naive(
     rows: Iterable[Trace], objectives: Mapping[tuple[Tier, LengthClass], Objective]
 ) -> dict[Group, dict[str, int]]:
-    """The totals of each group."""
     totals: dict[Group, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
     for each in rows:
         if each.tier is None:
@@ -147,7 +142,6 @@ def naive(
 
 
 async def stored(connection: asyncpg.Connection[Any]) -> dict[Group, dict[str, int]]:
-    """What the roll-up has written."""
     rows = await connection.fetch("SELECT * FROM gateway.slo_minutes")
     return {
         (

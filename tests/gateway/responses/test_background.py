@@ -32,7 +32,7 @@ from gateway.responses.store import ResponseStore
 from gateway.responses.streaming import streamed
 from gateway.wire.responses.events import event_of
 from storage.engine import close, lazy_pool
-from tests.control.batches.test_runner import working
+from tests.control.killable import working
 from tests.examples import examples
 from tests.gateway.responses.guide import run_example
 from tests.gateway.served import served

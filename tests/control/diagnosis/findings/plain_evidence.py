@@ -66,7 +66,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives: Objectives | None = None) -> Window:
-    """Everything about the rows that arrived in it."""
     by = objectives or Objectives()
     arrived = [row for row in rows if began <= row.at < ended]
     all_rows = [row for row in arrived if row.service_class != "offline"]
@@ -150,7 +149,6 @@ def _failed(row: Row) -> bool:
 
 
 def measures_of(row: Row) -> dict[Measure, float | None]:
-    """A row's values."""
     phases = row.phases_ms
     engine, waited, prefill = phases.get("engine"), row.engine_queue_ms, row.engine_prefill_ms
     split = waited is not None and prefill is not None

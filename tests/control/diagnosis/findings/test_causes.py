@@ -10,13 +10,12 @@ import pytest
 
 from contracts.fair_share import FAIR_SHARE
 from control.diagnosis.findings.evidence import Audit, Evidence, Window
-from control.diagnosis.findings.finding import Cause, Finding
+from control.diagnosis.findings.finding import Cause
 from control.diagnosis.findings.fix import Fix
 from control.diagnosis.findings.measure import Measure
-from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.tree import RULES, Outcome, diagnose
 from tests.control.diagnosis.findings.plain_evidence import window_of
-from tests.control.diagnosis.findings.traffic import BEGAN, CHANGES, WINDOW, evidence, rows
+from tests.control.diagnosis.findings.traffic import BEGAN, CHANGES, WINDOW, evidence, first_of, rows
 
 SEEDS = range(3)
 
@@ -26,10 +25,11 @@ SEEDS = range(3)
 def test_the_cause_is_the_first_finding_and_what_would_not_help_is_not_proposed(cause: Cause, compared: bool) -> None:
     for seed in SEEDS:
         found = diagnose(evidence(seed, cause, compared=compared))
-        assert found.primary is not None, (seed, found)
-        assert found.primary.cause is cause, (seed, found.primary, found.second)
-        assert found.primary.fixes
-        assert not set(found.primary.fixes) & {each.fix for each in found.primary.would_not_help}
+        first = first_of(found)
+        assert first.cause is cause, (seed, first, found.second)
+        assert first.fixes
+        assert any(character.isdigit() for character in first.evidence[0]), first.evidence
+        assert not set(first.fixes) & {each.fix for each in first.would_not_help}
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -53,18 +53,17 @@ def test_a_way_to_the_engine_is_told_from_its_queue_and_prefill() -> None:
         for row in rows(source, BEGAN + WINDOW)
     ]
     found = diagnose(msgspec.structs.replace(healthy, now=window_of(slow, BEGAN + WINDOW, BEGAN + 2 * WINDOW)))
-    assert found.primary is not None
-    assert found.primary.cause is Cause.ENGINE_LINK
+    assert first_of(found).cause is Cause.ENGINE_LINK
 
 
 def test_a_schema_that_compiles_slowly_is_no_way_to_the_engine() -> None:
     """Nor is it one where all is compiled quickly; both are told beside what is known of the other."""
     found = diagnose(evidence(3, Cause.GRAMMAR))
-    assert found.primary is not None
-    assert (found.primary.cause, found.primary.fixes[0]) == (Cause.GRAMMAR, Fix.SAME_SCHEMA)
+    first = first_of(found)
+    assert (first.cause, first.fixes[0]) == (Cause.GRAMMAR, Fix.SAME_SCHEMA)
     assert found.second == ()
     assert Cause.ENGINE_LINK in found.clear
-    assert Fix.REPAIR_ENGINE_LINK in {each.fix for each in found.primary.would_not_help}
+    assert Fix.REPAIR_ENGINE_LINK in {each.fix for each in first.would_not_help}
     assert Cause.GRAMMAR in diagnose(evidence(3, None)).clear
 
 
@@ -88,15 +87,14 @@ def test_without_a_window_before_only_missed_objectives_are_found() -> None:
     bad, well = evidence(4, Cause.QUEUE), evidence(4, None)
     assert diagnose(msgspec.structs.replace(well, before=None)).outcome is Outcome.NOTHING_FOUND
     found = diagnose(msgspec.structs.replace(bad, before=None))
-    assert found.primary is not None
-    assert found.primary.cause is Cause.QUEUE
-    assert not found.primary.new
+    first = first_of(found)
+    assert first.cause is Cause.QUEUE
+    assert not first.new
 
 
 def test_retractions_come_before_whatever_they_make_look_ill() -> None:
     found = diagnose(evidence(5, Cause.RETRACTIONS))
-    assert found.primary is not None
-    assert found.primary.cause is Cause.RETRACTIONS
+    assert first_of(found).cause is Cause.RETRACTIONS
     assert Cause.QUEUE in {each.cause for each in found.explained}
     assert Cause.QUEUE not in {each.cause for each in found.second}
 
@@ -108,8 +106,7 @@ def test_a_structural_cause_does_not_hide_a_costlier_phase_that_it_does_not_expl
         mixed, now=msgspec.structs.replace(mixed.now, tenants=broken.now.tenants, parts=broken.now.parts)
     )
     found = diagnose(both)
-    assert found.primary is not None
-    assert found.primary.cause is Cause.SLOW_ROUTER
+    assert first_of(found).cause is Cause.SLOW_ROUTER
     assert Cause.BROKEN_PREFIX in {each.cause for each in found.second}
 
 
@@ -121,12 +118,10 @@ def test_a_queue_behind_slower_engines_is_theirs_and_one_behind_more_load_is_its
     )
     both = msgspec.structs.replace(slow, now=msgspec.structs.replace(slow.now, classes=classes))
     found = diagnose(both)
-    assert found.primary is not None
-    assert (found.primary.cause, [each.cause for each in found.explained]) == (Cause.SLOW_DECODE, [Cause.QUEUE])
+    assert (first_of(found).cause, [each.cause for each in found.explained]) == (Cause.SLOW_DECODE, [Cause.QUEUE])
     busier = msgspec.structs.replace(both.now, requests=2 * both.now.requests)
     found = diagnose(msgspec.structs.replace(both, now=busier))
-    assert found.primary is not None
-    assert found.primary.cause is Cause.QUEUE
+    assert first_of(found).cause is Cause.QUEUE
     assert not found.second
 
 
@@ -136,8 +131,7 @@ def test_of_one_organization_alone_its_prompts_tell_a_lost_cache_from_a_broken_p
         assert whole.before is not None
         alone = Evidence(now=only("bolt", whole.now), before=only("bolt", whole.before), audit=Audit())
         found = diagnose(alone)
-        assert found.primary is not None
-        assert found.primary.cause is cause
+        assert first_of(found).cause is cause
 
 
 def only(organization: str, window: Window) -> Window:
@@ -149,19 +143,11 @@ def only(organization: str, window: Window) -> Window:
     )
 
 
-def test_every_finding_names_numbers() -> None:
-    for cause in CHANGES:
-        verdict = RULES[cause](evidence(7, cause), Objectives())
-        assert isinstance(verdict, Finding)
-        assert any(character.isdigit() for character in verdict.evidence[0]), verdict.evidence
-
-
 def test_what_limits_refused_names_whose_it_was() -> None:
     source = random.Random(8)
     refused = [CHANGES[Cause.LIMITS](source, row) for row in rows(source, BEGAN)]
     window = window_of(refused, BEGAN, BEGAN + WINDOW)
-    found = diagnose(Evidence(now=window, audit=Audit())).primary
-    assert found is not None
+    found = first_of(diagnose(Evidence(now=window, audit=Audit())))
     most, count = Counter(row.organization for row in refused if row.status == 429).most_common(1)[0]
     assert found.evidence[1].startswith(f"Refused most: {most}: {count:,}")
 
@@ -175,8 +161,7 @@ def test_whose_flood_the_router_shed_is_named_and_not_taken_for_a_queue() -> Non
         for row in rows(source, BEGAN)
     ]
     found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=Audit()))
-    finding = found.primary
-    assert finding is not None
+    finding = first_of(found)
     assert (finding.cause, found.second) == (Cause.LIMITS, ())
     assert Cause.QUEUE in found.clear, "each refusal is judged by one rule"
     count = sum(row.over_share is True for row in shed)

@@ -21,7 +21,7 @@ from control.diagnosis.findings.finding import Cause
 from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.tree import Diagnosis, Outcome, diagnose
 from tests.control.diagnosis.findings.plain_evidence import Row, window_of
-from tests.control.diagnosis.findings.traffic import BEGAN, WINDOW
+from tests.control.diagnosis.findings.traffic import BEGAN, WINDOW, first_of
 from tests.examples import examples
 
 LONG_PROMPT = 20_000
@@ -62,8 +62,7 @@ def test_as_many_may_be_late_as_the_target_allows() -> None:
     rows = requests(1_200.0, 2_600.0, 30, 1_000, prompt_tokens=LONG_PROMPT)
     assert judged(rows).outcome is Outcome.NOTHING_FOUND, "97 % kept, 95 % promised"
     strict = Objective(Tier.CHAT, LengthClass.LONG, 2_000.0, 40.0, target=0.99)
-    found = judged(rows, strict).primary
-    assert found is not None
+    found = first_of(judged(rows, strict))
     assert found.cause is Cause.SLOW_PREFILL
     assert "30 requests beyond the objective of 2,000 ms (1 % may be)" in found.evidence[0]
 
@@ -71,23 +70,20 @@ def test_as_many_may_be_late_as_the_target_allows() -> None:
 def test_a_strict_target_is_missed_by_fewer_than_a_hundredth() -> None:
     rows = requests(300.0, 750.0, 8, 1_000)
     assert judged(rows).outcome is Outcome.NOTHING_FOUND
-    found = judged(rows, Objective(Tier.CHAT, LengthClass.SHORT, 700.0, 40.0, target=0.999)).primary
-    assert found is not None
+    found = first_of(judged(rows, Objective(Tier.CHAT, LengthClass.SHORT, 700.0, 40.0, target=0.999)))
     assert found.cause is Cause.SLOW_PREFILL
 
 
 def test_what_is_not_promised_is_not_missed() -> None:
     rows = [request(number, 300.0, tpot_ms=90.0) for number in range(600)]
-    found = judged(rows).primary
-    assert found is not None
+    found = first_of(judged(rows))
     assert found.cause is Cause.SLOW_DECODE
     assert judged(rows, Objective(Tier.CHAT, LengthClass.SHORT, 700.0)).outcome is Outcome.NOTHING_FOUND
 
 
 def test_a_promised_gap_that_was_always_broken_is_found() -> None:
     rows = [request(number, 300.0, gap_ms=400.0) for number in range(600)]
-    found = judged(rows, Objective(Tier.CHAT, LengthClass.SHORT, 700.0, 40.0, 100.0)).primary
-    assert found is not None
+    found = first_of(judged(rows, Objective(Tier.CHAT, LengthClass.SHORT, 700.0, 40.0, 100.0)))
     assert (found.cause, found.new) == (Cause.CHOPPY_DECODE, False)
     assert Cause.CHOPPY_DECODE in judged(rows).clear, "it did not grow, and none is promised"
 
@@ -101,8 +97,7 @@ def test_what_only_growth_shows_is_unknown_without_a_window_before() -> None:
 
 def test_few_requests_that_clearly_miss_are_found_with_the_phase_of_those_that_do() -> None:
     rows = requests(120.0, 4_983.0, 9, 38)
-    found = judged(rows, Objective(Tier.CHAT, LengthClass.SHORT, 200.0, 40.0), compared=False).primary
-    assert found is not None
+    found = first_of(judged(rows, Objective(Tier.CHAT, LengthClass.SHORT, 200.0, 40.0), compared=False))
     assert found.cause is Cause.SLOW_PREFILL
     assert "4,979 ms on average of the 9 requests beyond the objective of 200 ms" in found.evidence[0]
 

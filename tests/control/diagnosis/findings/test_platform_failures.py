@@ -14,7 +14,7 @@ from control.diagnosis.findings.rules.platform_failures import DEFECT, OTHERS, P
 from control.diagnosis.findings.tree import Diagnosis, Outcome, diagnose
 from gateway.wire.errors import STATUS_AND_TYPE
 from tests.control.diagnosis.findings.plain_evidence import window_of
-from tests.control.diagnosis.findings.traffic import BEGAN, WINDOW, evidence, rows
+from tests.control.diagnosis.findings.traffic import BEGAN, WINDOW, evidence, first_of, rows
 
 OURS = sorted(code for code, (status, _) in STATUS_AND_TYPE.items() if status >= 500 and code not in OTHERS)
 DEFECTS = {"internal_error", "invalid_config", "service_unavailable", "handed_over", "transfer_coding_unsupported"}
@@ -39,8 +39,7 @@ def test_every_code_of_ours_is_judged_by_some_rule() -> None:
 
 @pytest.mark.parametrize("code", OURS)
 def test_half_of_all_requests_failing_is_found_whatever_the_code(code: str) -> None:
-    found = failing(2, code).primary
-    assert found is not None
+    found = first_of(failing(2, code))
     part = PARTS.get(code, DEFECT)
     assert (found.cause, found.phase, found.fixes) == (Cause.PLATFORM_FAILURES, part.phase, (part.fix,))
     assert f"{code} ({part.name})" in found.evidence[0]
@@ -48,14 +47,12 @@ def test_half_of_all_requests_failing_is_found_whatever_the_code(code: str) -> N
 
 
 def test_of_several_parts_that_which_fails_most_is_first() -> None:
-    found = failing(2, "router_unavailable", "internal_error", "router_unavailable").primary
-    assert found is not None
+    found = first_of(failing(2, "router_unavailable", "internal_error", "router_unavailable"))
     assert (found.phase, found.fixes) == (Phase.ROUTE, (Fix.RESTORE_ROUTER, Fix.REPORT_DEFECT))
 
 
 def test_streams_that_break_off_behind_their_status_have_failed() -> None:
-    found = failing(4, "journal_unavailable", status=200).primary
-    assert found is not None
+    found = first_of(failing(4, "journal_unavailable", status=200))
     assert (found.cause, found.fixes) == (Cause.PLATFORM_FAILURES, (Fix.RESTORE_JOURNAL,))
     assert failing(4, "client_gone", status=200).outcome is Outcome.NOTHING_FOUND
 
@@ -71,8 +68,7 @@ def test_it_stands_before_what_it_makes_slow() -> None:
     slow = evidence(4, Cause.SLOW_ROUTER)
     both = msgspec.structs.replace(slow.now, failures=(Failure("router_unavailable", slow.now.requests // 4),))
     found = diagnose(msgspec.structs.replace(slow, now=both))
-    assert found.primary is not None
-    assert found.primary.cause is Cause.PLATFORM_FAILURES
+    assert first_of(found).cause is Cause.PLATFORM_FAILURES
     assert [each.cause for each in found.explained] == [Cause.SLOW_ROUTER]
 
 

@@ -14,7 +14,7 @@ from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.rules import queue_or_prefill, retractions
 from control.diagnosis.findings.tree import BOTH_QUESTION, diagnose
 from tests.control.diagnosis.findings.plain_evidence import window_of
-from tests.control.diagnosis.findings.traffic import BEGAN, CHANGES, REPLICAS, WINDOW, rows
+from tests.control.diagnosis.findings.traffic import BEGAN, CHANGES, REPLICAS, WINDOW, first_of, rows
 
 POOL = "pool"
 
@@ -60,8 +60,7 @@ def slow_engines(*told: EnginePage) -> Evidence:
     ],
 )
 def test_the_page_says_which_of_the_two_it_is(queue_s: float, prefill_s: float, phase: Phase, first: Fix) -> None:
-    found = diagnose(slow_engines(*pages(queue_s, prefill_s))).primary
-    assert found is not None
+    found = first_of(diagnose(slow_engines(*pages(queue_s, prefill_s))))
     assert (found.cause, found.phase, found.fixes[0]) == (Cause.QUEUE_OR_PREFILL, phase, first)
     assert f"waited {queue_s * 1e3:,.0f} ms" in found.evidence[1]
     assert f"prefilled in {prefill_s * 1e3:,.0f} ms (means of 300 requests" in found.evidence[1]
@@ -71,8 +70,7 @@ def test_the_page_says_which_of_the_two_it_is(queue_s: float, prefill_s: float, 
 
 @pytest.mark.parametrize("told", [(), pages(0.8, 0.1, requests=9), pages(0.8, 0.1, requests=0)])
 def test_without_enough_of_a_page_it_is_asked_for(told: tuple[EnginePage, ...]) -> None:
-    found = diagnose(slow_engines(*told)).primary
-    assert found is not None
+    found = first_of(diagnose(slow_engines(*told)))
     assert found.phase is Phase.QUEUE_OR_PREFILL
     assert queue_or_prefill.WHICH in found.questions
 
@@ -81,17 +79,16 @@ def test_pages_of_other_replicas_say_nothing() -> None:
     elsewhere = [
         msgspec.structs.replace(page, replica_id=f"far-{page.replica_id}") for page in pages(0.8, 0.1, again=9)
     ]
-    found = diagnose(slow_engines(*elsewhere)).primary
-    assert found is not None
+    found = first_of(diagnose(slow_engines(*elsewhere)))
     assert (found.cause, found.phase) == (Cause.QUEUE_OR_PREFILL, Phase.QUEUE_OR_PREFILL)
 
 
 def test_retractions_of_a_page_come_before_everything() -> None:
     found = diagnose(slow_engines(*pages(0.8, 0.1, again=5)))
-    assert found.primary is not None
-    assert found.primary.cause is Cause.RETRACTIONS
-    assert "30 times while 300 ended" in found.primary.evidence[0]
-    assert found.primary.evidence[1] == "Most on pool, replica-2: 15."
+    first = first_of(found)
+    assert first.cause is Cause.RETRACTIONS
+    assert "30 times while 300 ended" in first.evidence[0]
+    assert first.evidence[1] == "Most on pool, replica-2: 15."
     assert BOTH_QUESTION not in found.questions
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from control.diagnosis.findings.evidence import Audit, AuditFinding, Evidence
-from control.diagnosis.findings.finding import Cause
+from control.diagnosis.findings.finding import Cause, Finding
+from control.diagnosis.findings.tree import Diagnosis
 from tests.control.diagnosis.findings.plain_evidence import Row, window_of
 
 BEGAN = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -30,8 +31,6 @@ def rows(source: random.Random, began: datetime) -> Iterator[Row]:
 
 
 def a_row(source: random.Random, at: datetime, organization: str, prompt_tokens: int, cached_tokens: int) -> Row:
-    """One healthy request."""
-
     def noisy(value: float, spread: float = 0.25) -> float:
         return value * source.lognormvariate(0, spread)
 
@@ -217,3 +216,9 @@ def evidence(seed: int, cause: Cause | None, *, compared: bool = True) -> Eviden
         now=window_of(now, BEGAN + WINDOW, BEGAN + 2 * WINDOW),
         audit=Audit(findings=(BUFFERED,) if cause is Cause.NETWORK else ()),
     )
+
+
+def first_of(found: Diagnosis) -> Finding:
+    """The primary finding of a diagnosis that has one."""
+    assert found.primary is not None, found
+    return found.primary

@@ -50,6 +50,7 @@ def test_an_unchanged_model_with_failures_of_its_own_is_seldom_stopped() -> None
     assert sum(stopped(seed, session) for seed in range(RELEASES)) <= most(ALPHA)
 
 
+@pytest.mark.nightly
 def test_what_gives_way_has_to_be_counted_where_the_customers_engine_failed() -> None:
     """The same releases without it, so that the test above is known to be one that can fail."""
 

@@ -129,12 +129,3 @@ def test_a_candidate_that_is_clearly_better_or_worse_is_decided() -> None:
     worse = [released(seed, shifted(4.0), policy) for seed in range(20)]
     assert sum(Decision.PROMOTE in one and Decision.ROLL_BACK not in one for one in better) >= 16
     assert sum(Decision.ROLL_BACK in one and Decision.PROMOTE not in one for one in worse) >= 16
-
-
-@pytest.mark.parametrize(("share", "bound"), [(0.5, 65), (0.05, 12)])
-def test_the_bound_of_these_tests_is_the_binomials(share: float, bound: int) -> None:
-    beyond = sum(
-        math.comb(RELEASES, k) * share**k * (1 - share) ** (RELEASES - k) for k in range(most(share) + 1, RELEASES + 1)
-    )
-    assert beyond <= 0.001
-    assert abs(most(share) - bound) <= 2

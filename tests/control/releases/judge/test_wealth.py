@@ -30,7 +30,7 @@ def test_it_is_the_product_of_every_single_bet(gains: list[str]) -> None:
     assert float(wealth(counted)) == pytest.approx(float(by_steps([Fraction(gain) for gain in gains])), rel=1e-12)
 
 
-@pytest.mark.parametrize("coins", [1, 5, 12])
+@pytest.mark.parametrize("coins", [1, 8])
 @pytest.mark.parametrize("gain", ["1", "0.5"])
 def test_over_all_fair_coins_its_mean_is_one(coins: int, gain: str) -> None:
     """What makes it an e-value, by all 2^n sequences."""
@@ -47,15 +47,6 @@ def beta_mixture(candidate: int, control: int) -> float:
     coins = candidate + control
     tail = sum(math.comb(coins + 1, j) for j in range(candidate + 1))
     return float(Fraction(tail, (coins + 1) * math.comb(coins, candidate)))
-
-
-def test_the_closed_form_of_the_twin_is_its_integral() -> None:
-    """By the midpoint rule: the reference's own reference."""
-    for candidate, control in ((0, 0), (3, 0), (10, 2), (30, 25)):
-        steps = 20_000
-        at = [0.5 + 0.5 * (step + 0.5) / steps for step in range(steps)]
-        integral = sum((2 * p) ** candidate * (2 * (1 - p)) ** control for p in at) / steps
-        assert beta_mixture(candidate, control) == pytest.approx(integral, rel=1e-4)
 
 
 @pytest.mark.parametrize(("candidate", "control"), [(10, 0), (20, 5), (40, 15), (120, 70), (600, 480), (1200, 1000)])

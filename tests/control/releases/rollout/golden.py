@@ -44,7 +44,6 @@ class Kept(msgspec.Struct, kw_only=True):
     steps: list[dict[str, Any]]
 
     def release(self) -> Release:
-        """As its row has it."""
         return release(
             stages=self.stages,
             slices=self.slices,
@@ -55,7 +54,6 @@ class Kept(msgspec.Struct, kw_only=True):
 
 
 def kept() -> dict[str, Kept]:
-    """What was written."""
     return msgspec.msgpack.decode(zlib.decompress(KEPT.read_bytes()), type=dict[str, Kept])
 
 
@@ -116,7 +114,6 @@ def _moved(kept: Kept, at: Release, event: Event, batch: Batch | None = None, ve
 
 
 def main() -> None:
-    """Write them."""
     found = {"promoted": played(1), "failing": played(2, worse=0.5), "in_shadow": played(3, copies_worse=0.9)}
     KEPT.write_bytes(zlib.compress(msgspec.msgpack.encode(found), 9))
     for name, kept in found.items():

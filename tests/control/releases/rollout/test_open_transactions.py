@@ -15,10 +15,8 @@ from control.releases.rollout import evidence
 from control.releases.rollout.config import ReleasesConfig
 from control.releases.rollout.controller import Controller
 from control.releases.rollout.metrics import ReleaseMetrics, Standing
-from tests.control.releases.rollout.test_controller import Timer, begun, database, require_replayed, split, standing
+from tests.control.releases.rollout.test_controller import Timer, begun, require_replayed, split, standing
 from tests.control.releases.rollout.traffic import Load
-
-__all__ = ["database"]
 
 
 @pytest.fixture
@@ -38,51 +36,51 @@ async def blinded(connection: asyncpg.Connection, controller: Controller, open_o
 
 
 async def test_harm_is_seen_behind_an_open_transaction(
-    database: asyncpg.Connection, forgotten: asyncpg.Connection
+    connection: asyncpg.Connection, forgotten: asyncpg.Connection
 ) -> None:
     timer = Timer()
     controller = Controller(ReleasesConfig(), timer)
-    release = await blinded(database, controller, forgotten)
+    release = await blinded(connection, controller, forgotten)
     for _ in range(3):
-        await Load(failing=1.0).serve(database, release, 40)
-        await controller.tick(database)
-    assert (await standing(database, release)).state is State.RUNNING, "as long as it may end in the next moment"
+        await Load(failing=1.0).serve(connection, release, 40)
+        await controller.tick(connection)
+    assert (await standing(connection, release)).state is State.RUNNING, "as long as it may end in the next moment"
     timer.now_s += 31
-    assert await controller.tick(database) == 1
-    release = await standing(database, release)
-    assert (release.state, await split(database)) == (State.ROLLED_BACK, None)
+    assert await controller.tick(connection) == 1
+    release = await standing(connection, release)
+    assert (release.state, await split(connection)) == (State.ROLLED_BACK, None)
     assert "worse than tolerated" in release.reason
-    assert await require_replayed(database, release) > 0
+    assert await require_replayed(connection, release) > 0
 
 
 async def test_a_good_candidate_waits_for_it_and_is_counted_once(
-    database: asyncpg.Connection, forgotten: asyncpg.Connection
+    connection: asyncpg.Connection, forgotten: asyncpg.Connection
 ) -> None:
     timer = Timer()
     controller = Controller(ReleasesConfig(), timer)
-    release = await blinded(database, controller, forgotten)
-    served = await Load().serve(database, release, 150)
-    await controller.tick(database)
+    release = await blinded(connection, controller, forgotten)
+    served = await Load().serve(connection, release, 150)
+    await controller.tick(connection)
     timer.now_s += 31
-    assert await controller.tick(database) == 0
-    blind = await standing(database, release)
+    assert await controller.tick(connection) == 0
+    blind = await standing(connection, release)
     assert (blind.state, blind.stage) == (State.RUNNING, 1)
     pid = forgotten.get_server_pid()
     assert f"because the transaction of process {pid} (forgotten, database" in blind.told
     assert "open since 2" in blind.told
     assert controller.blind_s == {release.id: 31}
     await forgotten.execute("COMMIT")
-    assert await controller.tick(database) == 1
-    assert (await standing(database, release)).stage == 2
+    assert await controller.tick(connection) == 1
+    assert (await standing(connection, release)).stage == 2
     assert controller.blind_s == {}
-    steps = await store.steps_of(database, release.id)
+    steps = await store.steps_of(connection, release.id)
     units = [each.unit for row in steps for each in evidence.unpacked(row["evidence"]).observations]
     assert (len(units), len(set(units))) == (served, served)
-    assert await require_replayed(database, release) > 0
+    assert await require_replayed(connection, release) > 0
 
 
-async def test_how_long_it_stands_is_told(database: asyncpg.Connection) -> None:
-    release, registry = await begun(database, Controller(ReleasesConfig())), CollectorRegistry()
+async def test_how_long_it_stands_is_told(connection: asyncpg.Connection) -> None:
+    release, registry = await begun(connection, Controller(ReleasesConfig())), CollectorRegistry()
     shown = Standing("m", State.RUNNING, 0.05, release.stage_began_at, None, 31.0)
     ReleaseMetrics(registry).tell([shown], 0.0)
     assert b'slipstream_release_blind_seconds{model="m"} 31.0' in generate_latest(registry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
@@ -25,53 +24,46 @@ SELECT $1, 'facts', number, 'c', 'an answer', number % 2, 1 FROM generate_series
 CONFIG = EvidenceConfig(item_retention_days=30, step_retention_days=30)
 
 
-@pytest.fixture
-async def database(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(fresh_postgres_url)
-    yield connection
-    await connection.close()
-
-
 async def test_items_of_what_has_ended_long_ago_are_deleted_and_their_sums_stay(
-    database: asyncpg.Connection, fresh_postgres_url: str
+    connection: asyncpg.Connection, fresh_postgres_url: str
 ) -> None:
-    alone = [await evals_store.queue_run(database, model="m", slices={"facts": 10}) for _ in range(3)]
+    alone = [await evals_store.queue_run(connection, model="m", slices={"facts": 10}) for _ in range(3)]
     for run in alone:
-        await database.execute(ITEMS, run)
+        await connection.execute(ITEMS, run)
     ended = "UPDATE evals.{} SET status = $2, ended_at = now() - make_interval(days => $3) WHERE id = $1"
     for run, days in zip(alone, (31, 29), strict=False):
-        await database.execute(ended.format("runs"), run, "done", days)
+        await connection.execute(ended.format("runs"), run, "done", days)
     compared = [
         await evals_store.queue_comparison(
-            database, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
+            connection, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
         )
         for _ in range(2)
     ]
-    found = [await evals_store.comparison(database, each) for each in compared]
+    found = [await evals_store.comparison(connection, each) for each in compared]
     for each in found:
-        await database.execute(ITEMS, each.baseline_run)
-    await database.execute(ended.format("comparisons"), compared[0], "cancelled", 31)
+        await connection.execute(ITEMS, each.baseline_run)
+    await connection.execute(ended.format("comparisons"), compared[0], "cancelled", 31)
     assert await asyncio.to_thread(forget, fresh_postgres_url, CONFIG) == (20, 0)
     assert await asyncio.to_thread(forget, fresh_postgres_url, CONFIG) == (0, 0)
-    left = {row[0] for row in await database.fetch("SELECT DISTINCT run_id FROM evals.items")}
+    left = {row[0] for row in await connection.fetch("SELECT DISTINCT run_id FROM evals.items")}
     assert left == {alone[1], alone[2], found[1].baseline_run}
     for run in (*alone, found[0].baseline_run, found[1].baseline_run):
         assert run is not None
-        (kept,) = await evals_store.slices_of(database, run)
-        assert (kept.answered, kept.score_sum, (await evals_store.run(database, run)).answered) == (10, 5.0, 10)
+        (kept,) = await evals_store.slices_of(connection, run)
+        assert (kept.answered, kept.score_sum, (await evals_store.run(connection, run)).answered) == (10, 5.0, 10)
 
 
 async def test_what_an_old_releases_steps_consumed_is_deleted_and_its_verdicts_stay(
-    database: asyncpg.Connection, fresh_postgres_url: str
+    connection: asyncpg.Connection, fresh_postgres_url: str
 ) -> None:
-    release = await begun(database, Controller(ReleasesConfig()))
-    release = await rolled_out(database, release, Load(failing=0.5))
+    release = await begun(connection, Controller(ReleasesConfig()))
+    release = await rolled_out(connection, release, Load(failing=0.5))
     assert release.state.ended
     assert await asyncio.to_thread(forget, fresh_postgres_url, CONFIG) == (0, 0)
-    verdicts = [row["verdict"] for row in await store.steps_of(database, release.id)]
-    await database.execute("UPDATE gateway.releases SET ended_at = ended_at - interval '31 days'")
+    verdicts = [row["verdict"] for row in await store.steps_of(connection, release.id)]
+    await connection.execute("UPDATE gateway.releases SET ended_at = ended_at - interval '31 days'")
     _, steps = await asyncio.to_thread(forget, fresh_postgres_url, CONFIG)
-    rows = await store.steps_of(database, release.id)
+    rows = await store.steps_of(connection, release.id)
     assert steps == sum(each is not None for each in verdicts) > 0
     assert [row["verdict"] for row in rows] == verdicts
     assert [row["evidence"] for row in rows] == [None] * len(rows)

@@ -11,14 +11,11 @@ from control.releases import store
 from control.releases.rollout.config import ReleasesConfig
 from control.releases.rollout.controller import Controller
 from tests.control.releases.fleets import FLEET, put_fleet
-from tests.control.releases.rollout.test_controller import database
-
-__all__ = ["database"]
 
 
-async def test_a_sweep_is_limited_like_a_step(database: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sweep_is_limited_like_a_step(connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     model = msgspec.structs.replace(FLEET.models[0], canary=Canary("new", 0.1, release="gone"))
-    await put_fleet(database, msgspec.structs.replace(FLEET, models=(model, *FLEET.models[1:])))
+    await put_fleet(connection, msgspec.structs.replace(FLEET, models=(model, *FLEET.models[1:])))
     limits = []
     write_fleet = store.write_fleet
 
@@ -27,5 +24,5 @@ async def test_a_sweep_is_limited_like_a_step(database: asyncpg.Connection, monk
         return await write_fleet(connection, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(store, "write_fleet", seen)
-    await Controller(ReleasesConfig()).tick(database)
+    await Controller(ReleasesConfig()).tick(connection)
     assert limits == ["10s"]

@@ -49,7 +49,6 @@ def row(choose: random.Random, *, slower: float = 1.0, failing: float = 0.0, **f
 
 
 async def write(connection: asyncpg.Connection, rows: list[dict[str, Any]]) -> None:
-    """One batch, as a gateway writes it."""
     await connection.execute(INSERT, msgspec.json.encode(rows).decode())
 
 
