@@ -37,6 +37,7 @@ class Server:
         self.url = ""
         self.connections = 0
         self.requests: list[bytes] = []
+        self.asked = asyncio.Event()
         self.gone = asyncio.Event()
         self.handle: Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] = answer_sized
 
@@ -58,6 +59,22 @@ async def answer_sized(server: Server, reader: asyncio.StreamReader, writer: asy
     while True:
         await server.request(reader)
         writer.write(SIZED)
+
+
+async def stay_silent(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read one request and answer nothing."""
+    await server.request(reader)
+    server.asked.set()
+    await reader.read()
+    server.gone.set()
+
+
+async def begin_only(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer with the beginning of a stream that never ends."""
+    await server.request(reader)
+    writer.write(CHUNKED[:60])
+    assert await reader.read() == b""
+    server.gone.set()
 
 
 @pytest.fixture
@@ -152,13 +169,7 @@ async def test_an_answer_that_began_is_not_tried_again(server: Server, engines: 
 
 
 async def test_an_engine_notices_that_the_reader_left(server: Server, engines: EngineConnections) -> None:
-    async def stream_for_ever(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await server.request(reader)
-        writer.write(CHUNKED[:60])
-        assert await reader.read() == b""
-        server.gone.set()
-
-    server.handle = stream_for_ever
+    server.handle = begin_only
     stream = await engines.open(server.url, POST)
     await stream.read()
     stream.close()
@@ -166,17 +177,9 @@ async def test_an_engine_notices_that_the_reader_left(server: Server, engines: E
 
 
 async def test_cancelling_before_the_answer_closes_the_connection(server: Server, engines: EngineConnections) -> None:
-    asked = asyncio.Event()
-
-    async def stay_silent(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await server.request(reader)
-        asked.set()
-        await reader.read()
-        server.gone.set()
-
     server.handle = stay_silent
     opening = asyncio.ensure_future(engines.open(server.url, POST))
-    await asyncio.wait_for(asked.wait(), 30)
+    await asyncio.wait_for(server.asked.wait(), 30)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
@@ -184,11 +187,6 @@ async def test_cancelling_before_the_answer_closes_the_connection(server: Server
 
 
 async def test_silence_is_a_timeout_and_closes_the_connection(server: Server, engines: EngineConnections) -> None:
-    async def stay_silent(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await server.request(reader)
-        await reader.read()
-        server.gone.set()
-
     server.handle = stay_silent
     with pytest.raises(EngineTimeout, match=r"The engine did not answer within 0\.05 s"):
         await engines.open(server.url, POST, response_timeout_s=0.05)
@@ -271,12 +269,7 @@ async def test_https_checks_the_certificate(certificate: tuple[Path, Path]) -> N
 
 
 async def test_close_cuts_running_streams(server: Server) -> None:
-    async def stream_for_ever(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await server.request(reader)
-        writer.write(CHUNKED[:60])
-        await reader.read()
-
-    server.handle = stream_for_ever
+    server.handle = begin_only
     engines = EngineConnections(OneKey("secret"))
     stream = await engines.open(server.url, POST)
     await engines.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -15,12 +15,6 @@ from engines.embedded.server import listen, run
 from engines.embedded.service import Service
 from tests.engines.embedded.engine_process import TOKEN
 from tests.waiting import eventually
-
-
-class HasUrl(Protocol):
-    """An engine that listens, in this process or in one of its own."""
-
-    url: str
 
 
 class Served:

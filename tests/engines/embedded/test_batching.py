@@ -34,14 +34,21 @@ def greedy(count: int) -> list[Request]:
     return [request(f"r{at}", prompt, logprobs=0, max_tokens=5 + at) for at, prompt in enumerate(prompts(count))]
 
 
+@pytest.fixture(scope="module")
+def expected(tiny_model: Path) -> dict[str, list[int]]:
+    """What each of `greedy(12)` is answered when it is the only one."""
+    return {one.rid: alone(tiny_model, one) for one in greedy(12)}
+
+
 @pytest.mark.parametrize("budget", [512, 16, 7])
-def test_batched_equals_alone_whole_and_in_chunks(tiny_model: Path, budget: int) -> None:
+def test_batched_equals_alone_whole_and_in_chunks(
+    tiny_model: Path, expected: dict[str, list[int]], budget: int
+) -> None:
     together = finish(make_engine(tiny_model, max_batch_tokens=budget), *greedy(12))
-    for one in greedy(12):
-        assert ids(together[one.rid, 0]) == alone(tiny_model, one)
+    assert {rid: ids(deltas) for (rid, _), deltas in together.items()} == expected
 
 
-def test_joining_and_leaving_at_any_step_changes_nothing(tiny_model: Path) -> None:
+def test_joining_and_leaving_at_any_step_changes_nothing(tiny_model: Path, expected: dict[str, list[int]]) -> None:
     engine = make_engine(tiny_model, max_batch_tokens=24)
     source = random.Random(3)
     waiting = greedy(10)
@@ -57,9 +64,8 @@ def test_joining_and_leaving_at_any_step_changes_nothing(tiny_model: Path) -> No
         for delta in engine.step():
             results.setdefault(delta.rid, []).append(delta)
     for one in greedy(10):
-        expected = alone(tiny_model, one)
-        got = ids(results.get(one.rid, []))
-        assert got == (expected[: len(got)] if one.rid in aborted else expected)
+        got, whole = ids(results.get(one.rid, [])), expected[one.rid]
+        assert got == (whole[: len(got)] if one.rid in aborted else whole)
 
 
 def test_a_prompt_that_nobody_waits_for_gets_what_newcomers_leave(tiny_model: Path) -> None:
@@ -72,7 +78,9 @@ def test_a_prompt_that_nobody_waits_for_gets_what_newcomers_leave(tiny_model: Pa
     assert {rid for rid, _ in drain(engine)} == {"background"}
 
 
-def test_what_comes_later_does_not_change_a_prompt_in_the_background(tiny_model: Path) -> None:
+def test_what_comes_later_does_not_change_a_prompt_in_the_background(
+    tiny_model: Path, expected: dict[str, list[int]]
+) -> None:
     engine = make_engine(tiny_model, max_batch_tokens=24)
     first = request("background", [7, *range(5, 150)], logprobs=0, max_tokens=8, priority=BACKGROUND_PRIORITY)
     engine.submit(first)
@@ -84,8 +92,8 @@ def test_what_comes_later_does_not_change_a_prompt_in_the_background(tiny_model:
             deltas.setdefault(delta.rid, []).append(delta)
     for (rid, _), rest in drain(engine).items():
         deltas.setdefault(rid, []).extend(rest)
-    for one in [first, *greedy(6)]:
-        assert ids(deltas[one.rid]) == alone(tiny_model, one)
+    assert ids(deltas.pop("background")) == alone(tiny_model, first)
+    assert {rid: ids(told) for rid, told in deltas.items()} == {one.rid: expected[one.rid] for one in greedy(6)}
 
 
 def test_preempted_sequences_are_recomputed_to_the_same_text(tiny_model: Path) -> None:
@@ -96,6 +104,8 @@ def test_preempted_sequences_are_recomputed_to_the_same_text(tiny_model: Path) -
     assert engine.scheduler.preemptions > 0
     for one in wanted:
         assert ids(together[one.rid, 0]) == alone(tiny_model, one)
+    told = [together[one.rid, 0][-1].timing for one in wanted]
+    assert sum(timing.retractions for timing in told if timing) == engine.scheduler.preemptions
     assert engine.pages.pinned == 0
 
 
@@ -129,14 +139,6 @@ def test_each_request_is_told_where_its_time_went(tiny_model: Path) -> None:
         }  # fmt: skip
     assert ended["second"].queue_s > ended["first"].queue_s + ended["first"].prefill_s, "it waited for the whole first"
     assert ended["first"].prefill_s > ended["second"].prefill_s, "three pieces take longer than one"
-
-
-def test_what_was_preempted_is_told(tiny_model: Path) -> None:
-    engine = make_engine(tiny_model, pages=40, output_reserve=0.0, max_batch_tokens=64)
-    wanted = [request(f"r{at}", prompt[:20], max_tokens=60) for at, prompt in enumerate(prompts(6))]
-    news = finish(engine, *wanted)
-    told = [news[one.rid, 0][-1].timing for one in wanted]
-    assert sum(timing.retractions for timing in told if timing) == engine.scheduler.preemptions > 0
 
 
 def test_a_full_reserve_never_preempts(tiny_model: Path) -> None:

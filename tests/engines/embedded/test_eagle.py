@@ -169,8 +169,7 @@ def test_any_mixture_is_the_same(target: Path, trained_head: Path, shape: Shape)
     check_tree(drafting.cache)
 
 
-@pytest.mark.parametrize("kv_dtype", ["fp8", "int8"])
-@every_shape
+@pytest.mark.parametrize(("kv_dtype", "shape"), [("fp8", "chain"), ("int8", "tree")])
 def test_a_head_changes_nothing_where_keys_and_values_have_8_bits(
     target: Path, trained_head: Path, shape: Shape, kv_dtype: Literal["fp8", "int8"]
 ) -> None:
@@ -244,28 +243,21 @@ def take_any_branch(drafts: list[int], parents: list[int], picked: list[int]) ->
     return [node for node, parent in enumerate(parents) if parent == node - 1]
 
 
-def test_branches_leave_the_distribution_and_accepting_everything_does_not(
-    target: Path, trained_head: Path, monkeypatch: pytest.MonkeyPatch
+@every_shape
+def test_guesses_leave_the_distribution_and_accepting_everything_does_not(
+    target: Path, trained_head: Path, monkeypatch: pytest.MonkeyPatch, shape: Shape
 ) -> None:
+    """Those of a chain are drawn; those of a tree are the likeliest, and the sampled token follows a branch or none."""
+    seeded = shape == "tree"
     law = law_of_three(load_model(target, "float32"))
-    engine = make_engine(target, speculation=always(trained_head, "tree"))
-    assert sigmas(frequencies(engine, 4, seeded=True), law) < 7
-    assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
-    monkeypatch.setattr(tree_checker, "accepted_path", take_any_branch)
-    monkeypatch.setattr(engine_module, "accepted_prefix", lambda drafts, picked: len(drafts))
-    greedy = make_engine(target, speculation=always(trained_head, "tree"))
-    assert sigmas(frequencies(greedy, 4, seeded=True), law) > 7
-
-
-def test_drawn_guesses_leave_the_distribution_and_accepting_everything_does_not(
-    target: Path, trained_head: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    law = law_of_three(load_model(target, "float32"))
-    engine = make_engine(target, speculation=always(trained_head))
-    assert sigmas(frequencies(engine, 4), law) < 7
+    engine = make_engine(target, speculation=always(trained_head, shape))
+    assert sigmas(frequencies(engine, 4, seeded=seeded), law) < 7
     assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
     monkeypatch.setattr(sampler, "verify", accept_everything)
-    assert sigmas(frequencies(make_engine(target, speculation=always(trained_head)), 4), law) > 7
+    monkeypatch.setattr(tree_checker, "accepted_path", take_any_branch)
+    monkeypatch.setattr(engine_module, "accepted_prefix", lambda drafts, picked: len(drafts))
+    greedy = make_engine(target, speculation=always(trained_head, shape))
+    assert sigmas(frequencies(greedy, 4, seeded=seeded), law) > 7
 
 
 def test_a_head_in_the_models_folder_is_found_and_its_memory_counted(target: Path, trained_head: Path) -> None:
@@ -341,11 +333,13 @@ def test_branches_are_kept_off_our_own_kernels() -> None:
     assert build_engine(branching, 64, engine_tokenizer())._runner._model.native is None
 
 
-def test_n_grams_that_should_branch_stop_the_start(target: Path) -> None:
-    with pytest.raises(ConfigError, match=r"speculation\.shape: tree needs method eagle"):
-        make_source(SpeculationConfig(method="ngram", shape="tree"), load_model(target, "float32"))
-
-
-def test_a_head_that_is_not_named_stops_the_start(target: Path) -> None:
-    with pytest.raises(ConfigError, match=r"speculation\.head: method eagle needs"):
-        make_source(SpeculationConfig(method="eagle"), load_model(target, "float32"))
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (SpeculationConfig(method="ngram", shape="tree"), r"speculation\.shape: tree needs method eagle"),
+        (SpeculationConfig(method="eagle"), r"speculation\.head: method eagle needs"),
+    ],
+)
+def test_settings_that_no_head_can_follow_stop_the_start(target: Path, config: SpeculationConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_source(config, load_model(target, "float32"))

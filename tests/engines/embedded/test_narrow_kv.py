@@ -209,11 +209,6 @@ def test_our_own_kernels_compute_no_codes() -> None:
     assert load_model(folder, "bfloat16", lambda dtype: linears_of(config, dtype)).native is None
 
 
-def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(msgspec.ValidationError, match=r"dtype"):
-        msgspec.convert({"dtype": "int4"}, KVConfig)
-
-
 def test_a_budget_too_small_is_refused_by_the_bytes_of_its_format() -> None:
     shape = ModelConfig.read(SHIPPED / "slipstream-chat")
     with pytest.raises(ConfigError, match=rf"Give at least {512 * 2 * 4 * 4 * 66}"):

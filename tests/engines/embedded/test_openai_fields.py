@@ -98,10 +98,9 @@ async def chat(client: openai.AsyncOpenAI, **body: Any) -> Any:
     return await client.chat.completions.create(**settings)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-async def test_json_by_schema(client: openai.AsyncOpenAI, temperature: float) -> None:
+async def test_json_by_schema(client: openai.AsyncOpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "capital", "schema": SCHEMA, "strict": True}}
-    answer = await chat(client, response_format=form, temperature=temperature, n=3)
+    answer = await chat(client, response_format=form, temperature=1.0, n=3)
     for choice in answer.choices:
         value = json.loads(choice.message.content)
         assert set(value) == {"town", "sure"}
@@ -175,25 +174,6 @@ async def test_tools_leave_a_model_free_to_talk(client: openai.AsyncOpenAI) -> N
         assert answer.choices[0].message.tool_calls is None
     plain = await chat(client, temperature=0, max_tokens=20)
     assert plain.choices[0].message.content == answer.choices[0].message.content
-
-
-async def test_a_conversation_with_calls_and_their_answers_goes_on(client: openai.AsyncOpenAI) -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
-    messages = [
-        *ASK,
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
-    ]
-    answer = await chat(client, messages=messages, tools=[CLOCK], temperature=0)
-    assert answer.choices[0].message.content
-
-
-async def test_what_must_be_called_strictly_or_alone_is_held_to_it(client: openai.AsyncOpenAI) -> None:
-    strict = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}  # type: ignore[dict-item]
-    for body in ({"tools": [strict]}, {"tools": [WEATHER], "parallel_tool_calls": False}):
-        for seed in range(3):
-            message = (await chat(client, seed=seed, **body)).choices[0].message
-            assert len(message.tool_calls or ()) <= 1
 
 
 async def test_stop_strings_up_to_thirty_two(client: openai.AsyncOpenAI) -> None:
@@ -327,22 +307,19 @@ def none() -> Any:
     return type("None_", (), {"content": []})
 
 
+async def of_tiny(tiny: openai.AsyncOpenAI, **asked: Any) -> Any:
+    return await tiny.completions.create(model="tiny", **asked)
+
+
 async def test_the_prompts_own_log_probabilities(tiny: openai.AsyncOpenAI) -> None:
     ids = [5, 17, 400, 33, 2000, 9, 9, 1, 77, 310, 12]
     own = torch.log_softmax(naive_llama.logits(CONFIG, random_weights(CONFIG), ids), -1)
     expected = [float(own[at, id_]) for at, id_ in enumerate(ids[1:])]
     tokenizer = Tokenizer.load(SHIPPED / "slipstream-chat")
     for max_tokens in (0, 3, 0):  # the second and third find the prompt in the prefix cache
-        answer = await tiny.completions.create(
-            model="tiny", prompt=ids, echo=True, logprobs=2, max_tokens=max_tokens, temperature=0
-        )
+        answer = await of_tiny(tiny, prompt=ids, echo=True, logprobs=2, max_tokens=max_tokens, temperature=0)
         (choice,) = answer.choices
         logprobs = choice.logprobs
-        assert logprobs is not None
-        assert logprobs.token_logprobs is not None
-        assert logprobs.top_logprobs is not None
-        assert logprobs.text_offset is not None
-        assert logprobs.tokens is not None
         assert logprobs.token_logprobs[0] is None
         assert logprobs.top_logprobs[0] is None
         assert logprobs.token_logprobs[1 : len(ids)] == pytest.approx(expected, abs=1e-3)
@@ -350,66 +327,58 @@ async def test_the_prompts_own_log_probabilities(tiny: openai.AsyncOpenAI) -> No
         best = max(logprobs.top_logprobs[1].values())
         assert best == pytest.approx(float(own[0].max()), abs=1e-3)
         assert choice.text.startswith(tokenizer.decode(ids))
-        assert answer.usage is not None
         assert answer.usage.completion_tokens == max_tokens
         assert choice.finish_reason == "length"
 
 
 async def test_prompt_log_probabilities_streamed_and_of_several_choices(tiny: openai.AsyncOpenAI) -> None:
-    ids = list(range(5, 45))
-    body: dict[str, Any] = {"model": "tiny", "prompt": ids, "echo": True, "logprobs": 0, "max_tokens": 2}
-    whole = await tiny.completions.create(n=3, seed=1, **body)
-    first = whole.choices[0].logprobs
-    assert first is not None
-    assert first.token_logprobs is not None
+    body: dict[str, Any] = {"prompt": list(range(5, 45)), "echo": True, "logprobs": 0, "max_tokens": 2, "seed": 1}
+    whole = await of_tiny(tiny, n=3, **body)
+    first = whole.choices[0].logprobs.token_logprobs
     for choice in whole.choices:
-        assert choice.logprobs is not None
-        assert choice.logprobs.token_logprobs is not None
-        assert choice.logprobs.token_logprobs[:40] == first.token_logprobs[:40]
+        assert choice.logprobs.token_logprobs[:40] == first[:40]
         assert len(choice.logprobs.token_logprobs) == 42
-    chunks = [chunk async for chunk in await tiny.completions.create(stream=True, seed=1, **body)]
+    chunks = [chunk async for chunk in await of_tiny(tiny, stream=True, **body)]
     values = [
         value for c in chunks for value in (c.choices[0].logprobs.token_logprobs if c.choices[0].logprobs else [])
     ]
-    assert values == pytest.approx(first.token_logprobs)
+    assert values == pytest.approx(first)
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
 
 
 async def test_best_of_keeps_the_likeliest_and_counts_all(tiny: openai.AsyncOpenAI) -> None:
-    body: dict[str, Any] = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 6, "seed": 3}
-    every = await tiny.completions.create(n=6, logprobs=0, **body)
-    likelihoods = {}
-    for choice in every.choices:
-        assert choice.logprobs is not None
-        assert choice.logprobs.token_logprobs is not None
-        likelihoods[choice.text] = sum(v for v in choice.logprobs.token_logprobs if v is not None)
-    best = await tiny.completions.create(n=2, best_of=6, **body)
+    body: dict[str, Any] = {"prompt": [5, 6, 7], "max_tokens": 6, "seed": 3}
+    every = await of_tiny(tiny, n=6, logprobs=0, **body)
+    likelihoods = {
+        choice.text: sum(value for value in choice.logprobs.token_logprobs if value is not None)
+        for choice in every.choices
+    }
+    best = await of_tiny(tiny, n=2, best_of=6, **body)
     ranked = sorted(likelihoods, key=lambda text: likelihoods[text], reverse=True)
     assert [choice.text for choice in best.choices] == ranked[:2]
     assert [choice.index for choice in best.choices] == [0, 1]
     assert best.choices[0].logprobs is None
-    assert best.usage is not None
     assert best.usage.completion_tokens == 36
 
 
-async def test_a_form_that_becomes_too_much_ends_with_an_error_and_not_as_if_it_were_done(engine: Served) -> None:
+async def test_a_form_that_becomes_too_much_ends_with_an_error_and_not_as_if_it_were_done(
+    engine: Served, session: aiohttp.ClientSession
+) -> None:
     # a long easy part, so that the stream has begun when the grammar becomes too wide
     wide = " | ".join(f'"{number}" root' for number in range(4000))
     ebnf = f'root ::= {"easy " * 200}({wide})\neasy ::= "x" | "y"'
     body = {"model": "talker", "messages": ASK, "ebnf": ebnf, "max_tokens": 900}
-    headers = {"authorization": f"Bearer {TOKEN}"}
     url = f"{engine.url}/v1/chat/completions"
-    async with aiohttp.ClientSession(headers=headers) as session:
-        async with session.post(url, json=body) as answer:
-            assert answer.status == 400
-            assert "can no longer follow its format" in (await answer.json())["message"]
-        async with session.post(url, json={**body, "stream": True}) as answer:
-            assert answer.status == 200
-            lines = [line for line in (await answer.text()).split("\n\n") if line]
-        assert len(lines) > 10
-        assert "can no longer follow its format" in json.loads(lines[-1][6:])["error"]["message"]
-        async with session.post(url, json={**body, "ebnf": 'root ::= "x"'}) as answer:
-            assert (await answer.json())["choices"][0]["message"]["content"] == "x"
+    async with session.post(url, json=body) as answer:
+        assert answer.status == 400
+        assert "can no longer follow its format" in (await answer.json())["message"]
+    async with session.post(url, json={**body, "stream": True}) as answer:
+        assert answer.status == 200
+        lines = [line for line in (await answer.text()).split("\n\n") if line]
+    assert len(lines) > 10
+    assert "can no longer follow its format" in json.loads(lines[-1][6:])["error"]["message"]
+    async with session.post(url, json={**body, "ebnf": 'root ::= "x"'}) as answer:
+        assert (await answer.json())["choices"][0]["message"]["content"] == "x"
 
 
 CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222", "k")
@@ -428,19 +397,17 @@ CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222
         TextPrompt(((5, 6, 7),), echo=True),
     ],
 )
-async def test_what_the_driver_writes_is_what_the_engine_takes(engine: Served, prompt: ChatPrompt | TextPrompt) -> None:
+async def test_what_the_driver_writes_is_what_the_engine_takes(
+    engine: Served, session: aiohttp.ClientSession, prompt: ChatPrompt | TextPrompt
+) -> None:
     sampling = GenerationSampling(
         200, seed=1, stop=("#",), logit_bias={"7": -1.0}, logprobs=2, frequency_penalty=0.1, presence_penalty=0.1,
         engine_parameters={"top_k": 500, "min_p": 0.0001, "repetition_penalty": 1.01, "stop_token_ids": [2_000]},
     )  # fmt: skip
     generation = Generation(f"req_{id(prompt):032x}", CALLER, Tier.CHAT, "m", prompt, sampling, cache_salt="s")
     asked = EmbeddedDriver().generate(generation, "talker")
-    headers = {"authorization": f"Bearer {TOKEN}"}
     collector = Collector("id", "m", 1)
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.request(asked.method, engine.url + asked.path, data=asked.body) as answer,
-    ):
+    async with session.request(asked.method, engine.url + asked.path, data=asked.body) as answer:
         assert answer.status == 200, await answer.text()
         collector.feed(await answer.read())
     assert collector.complete
@@ -456,75 +423,71 @@ async def test_what_the_driver_writes_is_what_the_engine_takes(engine: Served, p
         assert set(json.loads(choice["message"]["content"])) == {"town", "sure"}
 
 
+def schema(value: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": value}}}
+
+
+CHATS: list[tuple[dict[str, Any], str]] = [
+    ({"foo": 1}, "foo"),
+    ({"model": "other"}, "model"),
+    ({"temperature": -1}, "temperature"),
+    ({"max_tokens": "x"}, "max_tokens"),
+    ({"max_tokens": 5000}, "max_tokens"),
+    ({"logit_bias": {"99999": 1}}, "logit_bias"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+    ({"response_format": {"type": "structural_tag"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    (schema({"not": {}}), "response_format.json_schema"),
+    (schema({"const": "x" * 3000}), "response_format.json_schema"),
+    ({"response_format": {"type": "json_object"}, "regex": "a"}, "regex"),
+    ({"response_format": {"type": "json_object"}, "tools": [CLOCK]}, "response_format"),
+    ({"json_schema": "[1]"}, "json_schema"),
+    ({"regex": "("}, "regex"),
+    ({"ebnf": "root ::= ("}, "ebnf"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": "sometimes"}, "tool_choice"),
+    ({"tools": [CLOCK], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{**CLOCK, "x": 1}]}, "tools[0].x"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+    ({"frequency_penalty": 3}, "frequency_penalty"),
+    ({"reasoning_effort": "low"}, "reasoning_effort"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"repetition_penalty": 1e-45}, "repetition_penalty"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"silent": True}}, "messages"),  # without a token the model cannot begin
+    ({"store": True}, "store"),
+    ({"max_completion_tokens": 3, "max_tokens": 3}, "max_completion_tokens"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"best_of": 2}, "best_of"),
+    ({"structural_tag": "{}"}, "structural_tag"),
+]
+COMPLETIONS: list[tuple[dict[str, Any], str]] = [
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"best_of": 1, "n": 2}, "best_of"),
+    ({"best_of": 3, "stream": True}, "best_of"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"echo": True, "suffix": "x"}, "echo"),
+    ({"tools": [CLOCK]}, "tools"),
+]
+
+
 @pytest.mark.parametrize(
-    ("change", "param"),
+    ("path", "change", "param"),
     [
-        ({"response_format": {"type": "structural_tag"}}, "response_format.type"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}}},
-            "response_format.json_schema",
-        ),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": "x" * 3000}}}},
-            "response_format.json_schema",
-        ),
-        ({"response_format": {"type": "json_object"}, "regex": "a"}, "regex"),
-        ({"response_format": {"type": "json_object"}, "tools": [CLOCK]}, "response_format"),
-        ({"json_schema": "[1]"}, "json_schema"),
-        ({"regex": "("}, "regex"),
-        ({"ebnf": "root ::= ("}, "ebnf"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": "sometimes"}, "tool_choice"),
-        ({"tools": [CLOCK], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"tools": [{**CLOCK, "x": 1}]}, "tools[0].x"),
-        ({"top_logprobs": 2}, "top_logprobs"),
-        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
-        ({"frequency_penalty": 3}, "frequency_penalty"),
-        ({"reasoning_effort": "low"}, "reasoning_effort"),
-        ({"repetition_penalty": 0}, "repetition_penalty"),
-        ({"repetition_penalty": 1e-45}, "repetition_penalty"),
-        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
-        ({"chat_template_kwargs": {"silent": True}}, "messages"),  # without a token the model cannot begin
-        ({"store": True}, "store"),
-        ({"max_completion_tokens": 3, "max_tokens": 3}, "max_completion_tokens"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"best_of": 2}, "best_of"),
-        ({"structural_tag": "{}"}, "structural_tag"),
+        *(("chat/completions", {"messages": ASK, **change}, param) for change, param in CHATS),
+        *(("completions", {"prompt": "x", **change}, param) for change, param in COMPLETIONS),
     ],
 )
-async def test_what_cannot_be_served_is_refused_by_name(engine: Served, change: dict[str, Any], param: str) -> None:
-    body = {"model": "talker", "messages": ASK, **change}
-    headers = {"authorization": f"Bearer {TOKEN}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{engine.url}/v1/chat/completions", json=body) as answer,
-    ):
+async def test_what_cannot_be_served_is_refused_by_name(
+    engine: Served, session: aiohttp.ClientSession, path: str, change: dict[str, Any], param: str
+) -> None:
+    async with session.post(f"{engine.url}/v1/{path}", json={"model": "talker", **change}) as answer:
         error = await answer.json()
-        assert (answer.status, error["param"]) == (400, param), error
-        assert param.rpartition(".")[2] in error["message"]
-
-
-@pytest.mark.parametrize(
-    ("change", "param"),
-    [
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"best_of": 1, "n": 2}, "best_of"),
-        ({"best_of": 3, "stream": True}, "best_of"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"echo": True, "suffix": "x"}, "echo"),
-        ({"tools": [CLOCK]}, "tools"),
-    ],
-)
-async def test_completions_refuse_by_name_too(engine: Served, change: dict[str, Any], param: str) -> None:
-    body = {"model": "talker", "prompt": "x", **change}
-    headers = {"authorization": f"Bearer {TOKEN}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{engine.url}/v1/completions", json=body) as answer,
-    ):
-        assert (answer.status, (await answer.json())["param"]) == (400, param)
+    assert answer.status == error["code"] == (404 if param == "model" else 400)
+    assert (error["object"], error["param"]) == ("error", param)
+    assert (change["model"] if param == "model" else param.rpartition(".")[2]) in error["message"]
 
 
 async def test_requests_without_a_temperature_are_sampled_as_the_settings_say(tiny_model: Path) -> None:

@@ -66,7 +66,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def engine() -> AsyncIterator[Served]:
     async with served(model=CHAT, drain_s=60, grammar=PATIENT) as engine:
         yield engine
@@ -136,15 +136,14 @@ async def test_a_request_is_aborted_by_id_during_a_compile(
     assert await usage_of(session, engine.url, "req_aborted") == (200, {"rid": "req_aborted", "usage": UNUSED})
 
 
-async def test_draining_ends_a_compile_under_way(
-    engine: Served, session: aiohttp.ClientSession, compiles: Compiles
-) -> None:
+async def test_draining_ends_a_compile_under_way(session: aiohttp.ClientSession, compiles: Compiles) -> None:
     """Otherwise it would last as long as the compile, which no one has seen end."""
-    refused = ask(session, engine, "a", ENDLESS)
-    child = await compiles.of(ENDLESS_TEXT)
-    engine.service.stop()  # as SIGTERM does
-    assert (await refused)[0] == 503
-    await engine.serving
+    async with served(model=CHAT, drain_s=60, grammar=PATIENT) as engine:
+        refused = ask(session, engine, "a", ENDLESS)
+        child = await compiles.of(ENDLESS_TEXT)
+        engine.service.stop()  # as SIGTERM does
+        assert (await refused)[0] == 503
+        await engine.serving
     assert engine.service.failure is None
     await eventually(lambda: child.poll() is not None)
 

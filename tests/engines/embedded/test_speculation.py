@@ -138,16 +138,10 @@ def test_no_id_ends_a_text_too_early_inside_a_run_of_guesses(tiny_model: Path, s
         assert ends.isdisjoint(ids[:-1])
 
 
-def test_a_request_can_refuse(tiny_model: Path) -> None:
-    engine = make_engine(tiny_model, speculation=ALWAYS)
-    finish(engine, request("r", PROMPT, max_tokens=40, speculate=False))
-    assert engine.stats.drafts == 0
-
-
-def test_off_is_off(tiny_model: Path) -> None:
-    engine = make_engine(tiny_model)
-    finish(engine, request("r", PROMPT, max_tokens=40))
-    assert engine.stats.drafts == 0
+def test_a_request_or_the_engine_can_refuse(tiny_model: Path) -> None:
+    for engine, speculate in ((make_engine(tiny_model, speculation=ALWAYS), False), (make_engine(tiny_model), True)):
+        finish(engine, request("r", PROMPT, max_tokens=40, speculate=speculate))
+        assert engine.stats.drafts == 0
 
 
 def test_each_request_is_told_its_own_guesses_in_sglangs_words(tiny_model: Path) -> None:

@@ -37,7 +37,6 @@ OURS = Tokenizer.load(FOLDER)
 CONTEXT_TOKENS = 4_608
 DRIVERS = ("embedded", "sglang", "vllm", "tensorrt_llm", "openai")
 LETTERS = "abcdefgh XYZ 0123 \n\t{}[]\"'\\/.,:;éßñжλ日本語한국🙂\u00a0\u0301"
-SPACING = " \n\t\u00a0"
 CONFIG = RequestConfig()
 Json = dict[str, Any]
 

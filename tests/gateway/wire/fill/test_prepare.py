@@ -183,80 +183,45 @@ async def test_the_model_says_whether_the_cursors_place_counts(lines: str, rules
     assert filled_of(prepared).rules == rules
 
 
-async def test_probabilities_are_asked_for_only_to_judge_by_them() -> None:
-    assert (await fill(target(CODE), "x")).generation.sampling.logprobs is None
-    assert (await fill(target(CODE), "x", min_confidence=0.5)).generation.sampling.logprobs == 1
-    warm = await fill(target(CODE), "x", min_confidence=0.5, warm_up=True)
-    assert (warm.generation.sampling.logprobs, filled_of(warm).min_confidence) == (None, 0.0)
+BY_CLIENT = {"min_confidence": 0.4, "min_confidence_by_client": {"zed": 0.3, "tabby-agent": 0.0}}
+JUDGING = {"min_confidence": "auto"}
+"""By the weights."""
 
 
 @pytest.mark.parametrize(
-    ("fields", "logprobs", "least"),
+    ("fim", "client", "fields", "least"),
     [
-        ({}, 1, 0.4),
-        ({"min_confidence": 0.7}, 1, 0.7),
-        ({"min_confidence": 0.0}, None, 0.0),
-        ({"warm_up": True}, None, 0.0),
+        ({}, "other", {}, 0.0),
+        ({}, "other", {"min_confidence": 0.5}, 0.5),
+        ({}, "other", {"min_confidence": 0.5, "warm_up": True}, 0.0),
+        (BY_CLIENT, "other", {}, 0.4),
+        (BY_CLIENT, "zed", {}, 0.3),
+        (BY_CLIENT, "tabby-agent", {}, 0.0),
+        (BY_CLIENT, "zed", {"min_confidence": 0.7}, 0.7),
+        (BY_CLIENT, "zed", {"min_confidence": 0.0}, 0.0),
+        (BY_CLIENT, "zed", {"warm_up": True}, 0.0),
+        (JUDGING, "other", {}, 0.75),
+        (JUDGING, "other", {"min_confidence": 0.6}, 0.6),
+        (JUDGING, "other", {"min_confidence": 0.0}, 0.0),
+        ({**JUDGING, "min_confidence_by_client": {"other": 0.1}}, "other", {}, 0.1),
     ],
 )
-async def test_the_models_least_confidence_holds_where_the_request_does_not_say(
-    fields: dict[str, Any], logprobs: int | None, least: float
+async def test_the_least_confidence_is_the_requests_or_the_clients_or_the_models_or_the_weights(
+    fim: dict[str, Any], client: Any, fields: dict[str, Any], least: float
 ) -> None:
-    prepared = await fill(target(CODE, fim={"min_confidence": 0.4}), "x", **fields)
-    assert (prepared.generation.sampling.logprobs, filled_of(prepared).min_confidence) == (logprobs, least)
+    """Probabilities are requested only to judge by them."""
+    where = msgspec.structs.replace(target(CODE, fim=fim), client=client)
+    prepared = await fill(where, "x", **fields)
+    assert (filled_of(prepared).min_confidence, prepared.generation.sampling.logprobs) == (least, 1 if least else None)
 
 
-@pytest.mark.parametrize(
-    ("fim", "fields", "least"),
-    [
-        ({}, {}, 0.45),
-        ({"min_confidence": 0.2}, {}, 0.2),
-        ({"min_confidence": 0.0}, {}, 0.0),
-        ({"min_confidence_by_client": {"other": 0.1}}, {}, 0.1),
-        ({}, {"min_confidence": 0.6}, 0.6),
-        ({}, {"min_confidence": 0.0}, 0.0),
-    ],
-)
-async def test_weights_bring_a_least_confidence_which_model_and_request_go_before(
-    fim: Any, fields: Any, least: float, tmp_path: Path
-) -> None:
+async def test_weights_say_how_sure_a_completion_must_be_or_nothing(tmp_path: Path) -> None:
     folder = shutil.copytree(MODELS / "slipstream-code", tmp_path / "code")
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "fim_min_confidence": 0.45}))
-    where = target(Tokenizer.load(folder), fim={"min_confidence": "auto", **fim})
-    assert filled_of(await fill(where, "x", **fields)).min_confidence == least
-
-
-async def test_the_shipped_weights_hold_back_what_they_are_not_sure_of() -> None:
-    judged = filled_of(await fill(target(CODE, fim={"min_confidence": "auto"}), "x"))
-    assert judged.min_confidence == 0.75
-
-
-async def test_weights_that_say_nothing_judge_nothing(tmp_path: Path) -> None:
     psm = Tokenizer.load(write_psm_model(tmp_path / "psm"))
-    assert filled_of(await fill(target(psm, fim={"min_confidence": "auto"}), "x")).min_confidence == 0.0
-    assert filled_of(await fill(target(None, fim={"min_confidence": "auto"}), "x")).min_confidence == 0.0
-
-
-@pytest.mark.parametrize(
-    ("client", "fields", "least"),
-    [
-        ("zed", {}, 0.3),
-        ("tabby-agent", {}, 0.0),
-        ("other", {}, 0.4),
-        ("zed", {"min_confidence": 0.7}, 0.7),
-        ("zed", {"min_confidence": 0.0}, 0.0),
-        ("zed", {"warm_up": True}, 0.0),
-    ],
-)
-async def test_a_kind_of_client_can_have_a_least_confidence_of_its_own(
-    client: Any, fields: dict[str, Any], least: float
-) -> None:
-    by_client = {"min_confidence": 0.4, "min_confidence_by_client": {"zed": 0.3, "tabby-agent": 0.0}}
-    where = msgspec.structs.replace(target(CODE, fim=by_client), client=client)
-    prepared = await fill(where, "x", **fields)
-    assert filled_of(prepared).min_confidence == least
-    assert (prepared.generation.sampling.logprobs is not None) == bool(least)
+    for tokenizer, least in ((Tokenizer.load(folder), 0.45), (psm, 0.0), (None, 0.0)):
+        assert filled_of(await fill(target(tokenizer, fim=JUDGING), "x")).min_confidence == least
 
 
 async def test_a_warm_up_generates_one_token() -> None:

@@ -37,18 +37,13 @@ async def prepare(
 
 def answer(prepared: Prepared, *texts: str) -> tuple[Transcoder, bytes]:
     transcoder = FORMAT.transcoder("req_1", prepared, UsageTracker(1), engine_error)
+    event = {"id": "e", "object": "text_completion", "created": 5, "model": "x"}
     sent = b""
     for number, text in enumerate(texts):
         reason = "stop" if number == len(texts) - 1 else None
-        chunk = {
-            "id": "e",
-            "object": "text_completion",
-            "created": 5,
-            "model": "x",
-            "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": reason}],
-        }
-        sent += transcoder.feed(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
-    last = {"id": "e", "object": "text_completion", "created": 5, "model": "x", "choices": [], "usage": USAGE}
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+        sent += transcoder.feed(b"data: " + msgspec.json.encode({**event, "choices": [choice]}) + b"\n\n")
+    last = {**event, "choices": [], "usage": USAGE}
     sent += transcoder.feed(b"data: " + msgspec.json.encode(last) + b"\n\ndata: [DONE]\n\n")
     return transcoder, sent + transcoder.finish()
 

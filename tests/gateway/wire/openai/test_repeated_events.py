@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -21,20 +22,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def event(choice: dict[str, Any], **more: Any) -> bytes:
-    return (
-        b"data: "
-        + msgspec.json.encode(
-            {
-                "id": "theirs",
-                "object": "chat.completion.chunk",
-                "created": 7,
-                "model": "theirs",
-                "choices": [choice],
-                **more,
-            }
-        )
-        + b"\n\n"
-    )
+    one = {"id": "theirs", "object": "chat.completion.chunk", "created": 7, "model": "theirs", "choices": [choice]}
+    return b"data: " + msgspec.json.encode(one | more) + b"\n\n"
 
 
 @st.composite
@@ -51,13 +40,8 @@ def streams(draw: st.DrawFn) -> list[bytes]:
             st.sampled_from([{}] * 6 + [{"usage": None}, {"usage": {"prompt_tokens": 3, "completion_tokens": 9}}])
         )
         if counted:
-            more = {
-                "usage": {
-                    "prompt_tokens": 3,
-                    "completion_tokens": number,
-                    "prompt_tokens_details": {"cached_tokens": 1},
-                }
-            }
+            details = {"cached_tokens": 1}
+            more = {"usage": {"prompt_tokens": 3, "completion_tokens": number, "prompt_tokens_details": details}}
             more |= draw(st.sampled_from([{}] * 6 + [{"metadata": number % 2}]))
         events.append(event({"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}, **more))
     usual = event({"index": 0, "delta": {"content": "after"}, "logprobs": None, "finish_reason": None})
@@ -66,12 +50,9 @@ def streams(draw: st.DrawFn) -> list[bytes]:
         events.append(event({"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}))
         events += draw(st.sampled_from([[], [usual, usual]]))
     events.append(b"data: [DONE]\n\n")
-    stream, reads = b"".join(events), []
-    while stream:
-        size = draw(st.integers(1, len(stream)) | st.just(len(stream)))
-        reads.append(stream[:size])
-        stream = stream[size:]
-    return reads
+    stream = b"".join(events)
+    cuts = sorted(draw(st.sets(st.integers(1, len(stream) - 1), max_size=12)))
+    return [stream[start:end] for start, end in itertools.pairwise([0, *cuts, len(stream)])]
 
 
 def outcome(kind: type[Relay] | type[Collector], reads: list[bytes], **options: Any) -> tuple[object, ...]:
@@ -112,22 +93,8 @@ def test_a_whole_answer(reads: list[bytes]) -> None:
         assert outcome(Collector, reads) == fast
 
 
-def test_usual_events_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[bytes] = []
-
-    def counted(payload: bytes) -> Event:
-        decoded.append(payload)
-        return decode_event(payload)
-
-    monkeypatch.setattr(relaying, "decode_event", counted)
-    usual = [event({"index": 0, "delta": {"content": f"w{n}"}, "finish_reason": None}) for n in range(100)]
-    made = Relay("ours", "model", 1, include_usage=False)
-    sent = b"".join(map(made.feed, usual))
-    assert sent.count(b'"id":"ours"') == made.events == 100
-    assert len(decoded) < 3
-
-
-def test_counted_events_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("counted", [False, True])
+def test_usual_events_are_not_decoded(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
 
     def noted(payload: bytes) -> Event:
@@ -136,16 +103,12 @@ def test_counted_events_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(relaying, "decode_event", noted)
     made = Relay("ours", "model", 1, include_usage=False)
-    usual = [
-        event(
-            {"index": 0, "delta": {"content": f"w{n}"}, "finish_reason": None},
-            usage={"prompt_tokens": 1, "completion_tokens": n},
-        )
-        for n in range(100)
-    ]
-    sent = b"".join(map(made.feed, usual))
-    assert made.usage is not None
-    assert (made.usage.completion_tokens, made.events, sent.count(b"usage")) == (99, 100, 0)
+    sent = b""
+    for n in range(100):
+        usage: Any = {"usage": {"prompt_tokens": 1, "completion_tokens": n}} if counted else {}
+        sent += made.feed(event({"index": 0, "delta": {"content": f"w{n}"}, "finish_reason": None}, **usage))
+    assert (sent.count(b'"id":"ours"'), made.events, sent.count(b"usage")) == (100, 100, 0)
+    assert (made.usage.completion_tokens if made.usage else None) == (99 if counted else None)
     assert len(decoded) < 3
 
 
