@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.prefix import BLOCK_TOKENS
+from gateway.prefixes import parts
 from gateway.prefixes import sketch as sketch_module
 from gateway.prefixes.observer import FORGOTTEN_AT_ONCE_BYTES, Observed, PrefixObserver
 from gateway.prefixes.parts import MAX_MESSAGES, Parts, Systems
@@ -126,8 +127,9 @@ def word(number: int) -> str:
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
-def test_known_system_prompts_are_bounded_and_those_in_use_stay() -> None:
-    systems = Systems(most=2)
+def test_known_system_prompts_are_bounded_and_those_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SYSTEMS_KNOWN", 2)
+    systems = Systems()
     first = systems.of("one")
     for text in ("two", "one", "three"):
         systems.of(text)
