@@ -18,8 +18,9 @@ PARTIAL = "\ufffd"
 class OpeningCut:
     """One response's bytes without the opening at the start of each choice. Events stay, and so does their usage.
 
-    Log probabilities begin with the token in which the opening ends. A choice that ends within it has no text. A token
-    of part of a character is counted as none, so behind such tokens the log probability of a short one may be missing.
+    Log probabilities begin with the token in which the opening ends. A choice that ends within it has no text. Names of
+    parts of characters do not say how many they are: in an event with such parts, a short token's log probability may
+    be missing.
     """
 
     def __init__(self, opening: str) -> None:
@@ -51,18 +52,32 @@ class OpeningCut:
     def _shortened(self, choice: dict[str, Any]) -> bool:
         """Cut one choice's part of an event; whether anything was."""
         text, told, index = choice.get("text"), choice.get("logprobs"), choice.get("index")
-        index, shortened = index if isinstance(index, int) else 0, False
-        if isinstance(text, str) and (left := self._left.get(index, self._opening)):
-            choice["text"] = self._rest(text, left, index, ended=choice.get("finish_reason") is not None)
-            shortened = choice["text"] != text
+        index = index if isinstance(index, int) else 0
+        moved = isinstance(told, dict) and self._moved(told)
+        if not (left := self._left.get(index, self._opening)):
+            return moved
+        rest = ""
+        if isinstance(text, str):
+            rest = choice["text"] = self._rest(text, left, index, ended=bool(choice.get("finish_reason")))
+        shortened = moved or rest != (text or "")
         if isinstance(told, dict) and isinstance(told.get("tokens"), list):
             tokens = told["tokens"]
-            if untold := self._untold([str(token) for token in tokens], index):
+            if untold := self._untold([str(token) for token in tokens], index, len(rest)):
                 for name in PER_TOKEN:
                     if isinstance(told.get(name), list) and len(told[name]) == len(tokens):
                         told[name] = told[name][untold:]
                 shortened = True
         return shortened
+
+    def _moved(self, told: dict[str, Any]) -> bool:
+        """Count vLLM's places in the text from the opening's end on; SGLang sends none, but -1. Whether any changed."""
+        places, size = told.get("text_offset"), len(self._opening)
+        if not isinstance(places, list) or not any(isinstance(place, int) and place > 0 for place in places):
+            return False
+        told["text_offset"] = [
+            max(place - size, 0) if isinstance(place, int) and place > 0 else place for place in places
+        ]
+        return True
 
     def _rest(self, text: str, left: str, index: int, *, ended: bool) -> str:
         if ended and len(text) <= len(left):
@@ -72,11 +87,12 @@ class OpeningCut:
                 "The engine's output does not begin with the text that it was given.",
                 detail="healing needs structured outputs; else set models[].fim.healing = false",
             )
-        self._left[index] = left[len(text) :]
+        self._left[index] = "" if ended else left[len(text) :]
         return text[len(left) :]
 
-    def _untold(self, tokens: list[str], index: int) -> int:
-        """Number of tokens at the start that name nothing beyond the opening."""
+    def _untold(self, tokens: list[str], index: int, beyond: int) -> int:
+        """Number of tokens at the start that name nothing beyond the opening. beyond: characters of the event's text
+        behind it, which no earlier event's tokens spell."""
         named, untold, whole = self._named.get(index, 0), 0, len(self._opening)
         for token in tokens:
             size = 0 if token.startswith("bytes:") else len(token.replace(PARTIAL, ""))
@@ -86,4 +102,13 @@ class OpeningCut:
             named += size
             untold += 1
         self._named[index] = named
+        # parts of characters count as none above, and as one each here
+        told = sum(map(_most_characters, tokens[untold:]))
+        while untold and told < beyond:
+            untold -= 1
+            told += _most_characters(tokens[untold])
         return untold
+
+
+def _most_characters(token: str) -> int:
+    return 1 if token.startswith("bytes:") else len(token)

@@ -174,7 +174,7 @@ class Attempt:
             return True
         if self.finish is Finish.CLIENT_GONE or isinstance(self._error, RequestError):
             return self.usage.total_tokens > 0
-        broken_off = self.finish is Finish.ENGINE_ERROR and self.first_event_seen
+        broken_off = self.finish is Finish.ENGINE_ERROR and self.first_event_seen and self.transcoder.text_seen
         return broken_off and self.opened.stream and self.usage.completion_tokens > 0
 
     @property

@@ -134,6 +134,33 @@ def test_a_character_that_the_limit_has_cut_is_no_other_text() -> None:
     assert text_of(cut(" é", data, random.Random(1))) == ""
 
 
+@pytest.mark.parametrize("parts", [["\ufffd", "\ufffd"], ["bytes:\\xc3", "bytes:\\xa9"]])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_short_completion_behind_parts_of_characters_keeps_its_log_probability(
+    parts: list[str], joined: bool
+) -> None:
+    if joined:
+        data = event(0, "é)", named([*parts, ")"]))
+    else:
+        data = event(0, "", named(parts[:1])) + event(0, "é", named(parts[1:])) + event(0, ")", named([")"]))
+    events = cut("é", data + event(0, "", named([]), finish="stop"), random.Random(1))
+    assert text_of(events) == ")"
+    assert [name for one in events for name in one["choices"][0]["logprobs"]["tokens"]] == [")"]
+
+
+def test_places_in_the_text_are_those_of_the_text_that_is_left() -> None:
+    first = {**named([" off", "set(", "1"]), "text_offset": [0, 4, 8]}
+    later = {**named([")", ";"]), "text_offset": [9, 10]}
+    events = cut(" offse", event(0, " offset(1", first) + event(0, ");", later), random.Random(1))
+    assert [one["choices"][0]["text"] for one in events] == ["t(1", ");"]
+    assert [one["choices"][0]["logprobs"]["text_offset"] for one in events] == [[0, 2], [3, 4]]
+
+
+def test_text_behind_the_end_of_a_choice_is_for_its_reader_to_drop() -> None:
+    data = event(0, " of", finish="length") + event(0, "ten")
+    assert [one["choices"][0]["text"] for one in cut(" offse", data, random.Random(1))] == ["", "ten"]
+
+
 def test_an_engine_that_was_not_forced_is_found_out() -> None:
     with pytest.raises(EngineFailed, match="does not begin with") as caught:
         OpeningCut(" offse").feed(event(0, " of") + event(0, "ten"))

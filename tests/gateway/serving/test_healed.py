@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from contracts.fill_in_the_middle import FillInTheMiddle
-from contracts.usage import Usage
+from contracts.usage import Finish, Usage
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.config import RequestConfig
 from gateway.wire.llama_cpp.format import InfillFormat
@@ -86,6 +86,29 @@ async def test_an_engine_that_ignores_it_is_reported() -> None:
         await platform.serve(client, asked(), FIM)
         assert client.answer.status == 502
         assert "does not begin with" in client.answer.body.decode()
+        platform.require_balanced()
+
+
+@pytest.mark.parametrize(("tokens", "billed"), [(1, False), (2, True)])
+async def test_an_engine_that_breaks_off_is_billed_if_it_wrote_more_than_the_opening(tokens: int, billed: bool) -> None:
+    async with harness(engines=1, driver="sglang", tokenizer=CODE) as platform:
+        platform.script(texts=TEXTS, tokens=len(TEXTS), die_after_tokens=tokens)
+        client = Client()
+        await platform.serve(client, asked(stream=True), FIM)
+        assert b"The engine failed" in client.sent
+        [record] = platform.journal.records
+        assert (record.usage.completion_tokens, record.billed) == (tokens, billed)
+        platform.require_balanced()
+
+
+async def test_a_client_that_leaves_while_the_opening_is_written_stops_the_engine() -> None:
+    async with harness(engines=1, driver="sglang", tokenizer=CODE) as platform:
+        platform.script(texts=TEXTS, tokens=len(TEXTS), hang_after_tokens=1)
+        client = Client(leave_at_write=1)
+        await platform.serve(client, asked(stream=True), COMPLETION, agent=b"python")
+        [record] = platform.journal.records
+        assert record.finish is Finish.CLIENT_GONE
+        assert record.usage.completion_tokens == 1
         platform.require_balanced()
 
 

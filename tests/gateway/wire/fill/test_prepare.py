@@ -367,6 +367,17 @@ async def test_an_opening_in_which_an_engine_may_find_a_stop_string_stays_in_the
     assert prompt_of(await fill(target(CODE, **HEALING), "self.getUserNam", "", stop=stop)).begins_with != ""
 
 
+@pytest.mark.parametrize(("end", "healed"), [("a", True), ("\t", True), ("é", True), ("\0", False), ("\x1b", False)])
+async def test_a_character_that_a_grammar_may_fail_on_stays_in_the_prompt(
+    end: str, healed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Larger vocabularies have tokens of several NULs."""
+    monkeypatch.setattr(Tokenizer, "healed_tokens", lambda _, prefix: len(prefix) - 1)
+    for driver in ("sglang", "vllm"):
+        asked = await fill(target(CODE, driver, **HEALING), f"x{end}", "")
+        assert prompt_of(asked).begins_with == (end if healed else "")
+
+
 @pytest.mark.parametrize("fields", [{"stop": "Name"}, {"top_k": 3}])
 async def test_openais_endpoint_heals_by_the_same_rules(fields: dict[str, Any]) -> None:
     where = target(CODE, "sglang", **HEALING)
