@@ -105,7 +105,7 @@ async def shown_all(engines: list[FakeEngineProcess]) -> AsyncIterator[Deploymen
     chat = Model("fake-chat", Tier.CHAT, "fake", 20_000, tokenizer=CHAT_TOKENIZER, engine_model="fake")
     code = Model(
         "fake-code", Tier.AUTOCOMPLETE, "fake", 4_096, engine_model="fake", tokenizer=CODE_TOKENIZER,
-        fim=FillInTheMiddle(min_confidence=0),
+        fim=FillInTheMiddle(healing=False, min_confidence=0),  # the fake engine acts on no grammar
     )  # fmt: skip
     async with serving(fleet_of([chat, code], [pool])) as running:
         yield running
