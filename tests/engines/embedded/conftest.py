@@ -7,10 +7,19 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
+import torch
 
 from tests.engines.embedded.engine_process import TOKEN, Process
 from tests.engines.embedded.served import Served, served
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights, write_model
+
+
+@pytest.fixture(autouse=True)
+def _as_many_threads_as_before() -> Iterator[None]:
+    """PyTorch's setting lasts: two threads on busy cores make the later files of a worker twenty times slower."""
+    before = torch.get_num_threads()
+    yield
+    assert torch.get_num_threads() == before, "give an engine built in the tests' process threads=1"
 
 
 @pytest.fixture(scope="session")

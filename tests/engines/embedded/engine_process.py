@@ -27,7 +27,8 @@ class Process:
     """One engine process on a port of its own."""
 
     def __init__(self, start: str = START, **config: Any) -> None:
-        arguments = json.dumps({"port": 0, **config})
+        # by itself an engine takes a thread for each core, whatever OMP_NUM_THREADS says
+        arguments = json.dumps({"port": 0, "threads": 1, **config})
         self.child = subprocess.Popen(
             [sys.executable, "-c", start, arguments, TOKEN],
             stderr=subprocess.PIPE,

@@ -30,7 +30,7 @@ class Served:
 @contextlib.asynccontextmanager
 async def served(**config: Any) -> AsyncIterator[Served]:
     """Ready to generate; ended at once at the end."""
-    service = Service(msgspec.convert(config, EngineConfig))
+    service = Service(msgspec.convert({"threads": 1, **config}, EngineConfig))
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         engine = Served(service, url, asyncio.create_task(run(service, App(service, TOKEN, "metrics"), listener)))

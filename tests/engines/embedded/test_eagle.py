@@ -264,7 +264,7 @@ def test_a_head_in_the_models_folder_is_found_and_its_memory_counted(target: Pat
     speculation = SpeculationConfig(method="eagle", governed=False)
     shutil.copytree(trained_head, target / "draft")
     try:
-        config = EngineConfig(model=str(target), speculation=speculation, kv=KVConfig(budget_bytes=1 << 20))
+        config = EngineConfig(model=str(target), speculation=speculation, kv=KVConfig(budget_bytes=1 << 20), threads=1)
         engine = build_engine(config, 100, Tokenizer.load(target))
         plain = build_engine(msgspec.structs.replace(config, speculation=SpeculationConfig()), 100, engine_tokenizer())
     finally:
@@ -323,7 +323,7 @@ def test_a_head_for_another_model_stops_the_start(
 def test_branches_are_kept_off_our_own_kernels() -> None:
     """Which lay pages out in an order that PyTorch's operations do not know."""
     branching = EngineConfig(
-        model=str(SHIPPED / "slipstream-chat"), speculation=SpeculationConfig(method="eagle", shape="tree")
+        model=str(SHIPPED / "slipstream-chat"), threads=1, speculation=SpeculationConfig(method="eagle", shape="tree")
     )
     own = load_model(Path(branching.model), "bfloat16", lambda dtype: linears_of(EngineConfig(), dtype))
     if own.native is None:

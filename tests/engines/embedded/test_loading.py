@@ -112,7 +112,7 @@ def test_lists_in_too_many_lists_are_no_config(tmp_path: Path) -> None:
 def test_a_context_beyond_all_memory_is_refused_and_the_model_served_with_a_shorter_one(tmp_path: Path) -> None:
     shape = {**CONFIG, "max_position_embeddings": 9_000_000_000_000}
     folder = write_model(tmp_path, shape, random_weights(CONFIG))
-    config = EngineConfig(model=str(folder), context_tokens=8_000_000_000_000, device="cpu")
+    config = EngineConfig(model=str(folder), context_tokens=8_000_000_000_000, device="cpu", threads=1)
     tokenizer = Tokenizer.load(folder)
     most = memory_bytes() // (64 * 2 + 8 * 4 * 2)  # keys and values, and a rotary table while it is made
     with pytest.raises(

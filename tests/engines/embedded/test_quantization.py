@@ -99,7 +99,8 @@ def test_int8_loses_little_beside_the_weights_rounding(rows: int, columns: int, 
 
 
 def engine_of(folder: Path, **config: Any) -> Engine:
-    settings = EngineConfig(model=str(folder), kv=KVConfig(budget_bytes=1 << 21, page_tokens=4), **config)
+    kv = KVConfig(budget_bytes=1 << 21, page_tokens=4)
+    settings = EngineConfig(model=str(folder), kv=kv, threads=1, **config)
     return build_engine(settings, 512, Tokenizer.load(folder))
 
 

@@ -41,7 +41,7 @@ def test_a_gpu_and_a_folder_keep_what_they_have(tmp_path: Path) -> None:
 
 def test_an_engine_serves_the_file_under_its_name(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "some-model.gguf", kind="Q8_0")
-    config = EngineConfig(model=str(path), kernels="torch", kv=KVConfig(budget_bytes=1 << 20))
+    config = EngineConfig(model=str(path), kernels="torch", kv=KVConfig(budget_bytes=1 << 20), threads=1)
     service = Service(config)
     assert (service.name, service.context_tokens, service.config.quantization) == ("some-model", 512, "int8")
     engine = build_engine(service.config, 512, Tokenizer.load(path))
