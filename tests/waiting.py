@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 Value = TypeVar("Value")
 
-GUARD_S = 60.0
+GUARD_S = 150.0
 """A guard, not a measure: a condition that still does not hold is a failure. Generous, for a busy machine."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.002, 0.05, 1.5
 
