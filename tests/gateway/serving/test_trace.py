@@ -55,11 +55,11 @@ async def test_what_was_measured_is_in_the_row_as_it_was(traces: Traces, owner: 
     traces.refused(refused, Caller(ID, ID, ID), 401, JournalUnavailable("no room"))
     await traces.stop()
     sessions = await owner.fetch(
-        "SELECT session, session_agent, session_parent FROM gateway.request_traces ORDER BY request_id"
+        "SELECT session, session_agent, session_parent FROM gateway.request_traces ORDER BY session"
     )
     assert [tuple(row) for row in sessions] == [("s-1", "a-1", None), ("s-2", None, "s-1")]
     columns = ", ".join(Measurement.__struct_fields__)
-    rows = await owner.fetch(f"SELECT {columns} FROM gateway.request_traces ORDER BY request_id")
+    rows = await owner.fetch(f"SELECT {columns} FROM gateway.request_traces ORDER BY session")
     assert [msgspec.convert(dict(row), Measurement) for row in rows] == [found, Measurement()]
 
 
