@@ -25,6 +25,7 @@ from types import MappingProxyType
 import msgspec
 import uvloop
 
+from benchmarks.ample_limits import AMPLE_LIMITS
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
 from benchmarks.needs import missing
 from benchmarks.paired_ratio import compared
@@ -32,7 +33,6 @@ from tests.deployment import START_S, fake_fleet, free_port, key_in, plain_envir
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 PROMPT = "Write a short poem about the sea and the wind, please."
-LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
 WARM_UP = 800
 HERE = Path(__file__).parents[1]
 
@@ -111,7 +111,7 @@ async def side(checkout: Path, settings: Mapping[str, str] = MappingProxyType({}
                     if not line:
                         raise RuntimeError(f"{checkout}: slipstream up ended: {said}")
                     said += line
-            key = key_in(await output("keys", "create", *LIMITS))
+            key = key_in(await output("keys", "create", *AMPLE_LIMITS))
             processes = msgspec.json.decode(await output("status", "--json"))["processes"]
             pid = next(int(each["pid"]) for each in processes if each["name"] == "gateway-1")
             client = Client(f"http://127.0.0.1:{port}", key, "fake", [PROMPT])

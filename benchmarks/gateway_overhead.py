@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from benchmarks.ample_limits import AMPLE_LIMITS
 from benchmarks.processes import cpu_s
 from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
@@ -155,9 +156,7 @@ async def closed_loop(client: Client, requests: int, workers: int, tokens: int =
 
 async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: argparse.Namespace) -> dict[str, object]:
     """All figures."""
-    key = await platform.make_key(
-        "--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000"
-    )
+    key = await platform.make_key(*AMPLE_LIMITS)
     lengths = sorted(int(tokens) for tokens in arguments.prompt_tokens.split(","))
     tokenizer = Tokenizer.load(TOKENIZER)
     prompts = {tokens: prompts_of(tokenizer, tokens) for tokens in lengths}

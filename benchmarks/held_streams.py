@@ -22,6 +22,7 @@ import msgspec
 import psutil
 import uvloop
 
+from benchmarks.ample_limits import AMPLE_LIMITS
 from benchmarks.processes import cpu_s
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.fakes.process import FakeEngineProcess, fake_engine
@@ -32,7 +33,6 @@ ADDED_MS = 10.0
 """The most that `--check` lets the 99th percentile grow."""
 GROWTH = 1.1
 """The most that `--check` lets memory grow, as a factor, from a quarter of the time to its end."""
-LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
 
 
 class Stream(asyncio.Protocol):
@@ -144,7 +144,7 @@ async def measure(
 ) -> dict[str, float | int]:
     """Both ways."""
     spacing_s = options.spacing_ms / 1e3
-    key = await platform.make_key(*LIMITS)
+    key = await platform.make_key(*AMPLE_LIMITS)
     gateway = await platform.pid("gateway-1")
     port = int(platform.url.rpartition(":")[2])
 

@@ -25,13 +25,13 @@ import aiohttp
 import msgspec
 import uvloop
 
+from benchmarks.ample_limits import AMPLE_LIMITS
 from tests.deployment import Deployment, deployment
 from tests.hostile.corpus import MEGABYTE, Hostile, crooked, long, texts
 
 CONNECTIONS = 32
 MODEL, CODE_MODEL = "slipstream-chat", "slipstream-code"
 TOKENS = 48
-LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
 QUIET, CONTROL, HOSTILE = "alone", "beside refusals", "beside the corpus"
 
 
@@ -138,8 +138,8 @@ async def flooding(url: str, key: str, statuses: dict[int, int]) -> AsyncIterato
 
 async def measure(platform: Deployment, arguments: argparse.Namespace) -> dict[str, object]:
     """All rounds."""
-    key = await platform.make_key(*LIMITS)
-    noisy = await platform.make_key("--organization", "noisy", *LIMITS)
+    key = await platform.make_key(*AMPLE_LIMITS)
+    noisy = await platform.make_key("--organization", "noisy", *AMPLE_LIMITS)
     keys = {CONTROL: noisy[:-1] + ("a" if noisy[-1] != "a" else "b"), HOSTILE: noisy}
     felt = {state: Felt() for state in (QUIET, CONTROL, HOSTILE)}
     statuses: dict[str, dict[int, int]] = {CONTROL: {}, HOSTILE: {}}

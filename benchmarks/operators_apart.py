@@ -29,6 +29,7 @@ import asyncpg
 import uvloop
 
 from benchmarks.admin_ledger import TRACES_SHARE, fill
+from benchmarks.ample_limits import AMPLE_LIMITS
 from tests.control.api.people import People
 from tests.deployment import Deployment, deployment, fake_fleet, free_port, plain_environment
 from tests.fakes.process import fake_engine
@@ -39,7 +40,6 @@ INTERVAL_S = 0.02
 TOKENS = 100
 PROJECTS = 200
 NONE, MOUNTED, APART = "no operator", "on the gateway's port", "apart"
-LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
 HEAVY = (
     "/diagnosis?start={day}&end={to}",
     "/requests?limit=100&error_code=none_has_it&start={month}",
@@ -142,7 +142,7 @@ async def operating(url: str, secret: str, pages: int, answered: Counter[str]) -
 
 async def measure(platform: Deployment, apart: str, secret: str, options: argparse.Namespace) -> dict[str, object]:
     """All rounds."""
-    key = await platform.make_key(*LIMITS)
+    key = await platform.make_key(*AMPLE_LIMITS)
     at = {MOUNTED: platform.url, APART: apart}
     gaps_s: dict[str, list[float]] = {state: [] for state in (NONE, MOUNTED, APART)}
     answered: dict[str, Counter[str]] = {state: Counter() for state in gaps_s}

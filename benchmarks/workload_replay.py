@@ -29,6 +29,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
+from benchmarks.ample_limits import AMPLE_LIMITS
 from benchmarks.bounds import add_check, tell
 from benchmarks.placement_live import BLOCK_TOKENS, MockEngine, serve
 from contracts.prefix import block_hashes, chain_tokens, root
@@ -49,7 +50,6 @@ IDS = range(300, 2_000)
 CONTEXT_TOKENS = 65_536
 CRITERION = 0.15
 MORE_REPLICAS = 8
-LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
 SHAPE = SessionsConfig(
     tenants=6, system_tokens=(1_024, 4_096), turns=(2, 6), user_tokens=600, answer_tokens=120, longest_answer=400,
     pause_s=8.0, block_tokens=BLOCK_TOKENS,
@@ -162,7 +162,7 @@ async def all_written(platform: Deployment, requests: int) -> None:
 
 async def measure(platform: Deployment, arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
     replicas, trace = arguments.replicas, folder / "trace.jsonl"
-    key = await platform.make_key(*LIMITS)
+    key = await platform.make_key(*AMPLE_LIMITS)
     load = sessions(arguments.rate * replicas, arguments.seconds, arguments.seed, SHAPE)
     print(f"{len(load)} requests in {arguments.seconds:g} s on {replicas} engines", flush=True)
     since = datetime.now(UTC)

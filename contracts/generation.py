@@ -62,6 +62,11 @@ class TextPrompt(msgspec.Struct, frozen=True):
     begins_with: str = ""
 
 
+def opening_of(prompt: ChatPrompt | TextPrompt) -> str:
+    """The text that the output must begin with; empty: it may begin with any."""
+    return prompt.begins_with if isinstance(prompt, TextPrompt) else ""
+
+
 class Sampling(msgspec.Struct, frozen=True):
     """The choice of tokens. `max_tokens` is always set: it is both the reservation and the engine's limit. None:
     neither client nor gateway sets the field, and the engines' own defaults apply."""

@@ -6,6 +6,7 @@ counts them.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import logging
 from collections import deque
@@ -104,7 +105,7 @@ class WriteBehind(Generic[RowT]):
             self._on_dropped()
 
 
-class WrittenBehind:
+class WrittenBehind(abc.ABC):
     """A store that writes its queues every few seconds, and at its stop."""
 
     def __init__(self, flush_s: float, name: str) -> None:
@@ -120,6 +121,6 @@ class WrittenBehind:
         await self._task.stop()
         await self.flush()
 
+    @abc.abstractmethod
     async def flush(self) -> None:
         """Write the queues. Raises no database error: the next call retries."""
-        raise NotImplementedError

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
-from contracts.generation import Generation, TextPrompt
+from contracts.generation import Generation, TextPrompt, opening_of
 from contracts.pooling import EmbeddingWork, PoolingWork
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
@@ -100,7 +100,7 @@ class SGLangDriver(Driver):
         # reported once, at the end, if tokens were drafted
         body["return_spec_tokens_details"] = True
         body["rid"] = generation.request_id
-        opening = prompt.begins_with if isinstance(prompt, TextPrompt) else ""
+        opening = opening_of(prompt)
         if opening:
             body |= self._forced(opening)
         if generation.priority:

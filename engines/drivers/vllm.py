@@ -11,7 +11,7 @@ import msgspec
 
 from contracts.adapter import ENGINE_NAME
 from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
-from contracts.generation import Generation, TextPrompt
+from contracts.generation import Generation, TextPrompt, opening_of
 from contracts.pooling import EmbeddingWork, PoolingWork
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
@@ -84,7 +84,7 @@ class VLLMDriver(Driver):
         if generation.priority:
             # there the lowest number goes first, with `--scheduling-policy priority`; otherwise it is passed over
             body["priority"] = -generation.priority
-        opening = prompt.begins_with if isinstance(prompt, TextPrompt) else ""
+        opening = opening_of(prompt)
         if opening:
             body["structured_outputs"] = {"regex": opening_pattern(opening)}
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body), opening)

@@ -51,33 +51,32 @@ class OpeningCut:
 
     def _shortened(self, choice: dict[str, Any]) -> bool:
         """Cut one choice's part of an event; whether anything was."""
-        text, told, index = choice.get("text"), choice.get("logprobs"), choice.get("index")
+        text, logprobs, index = choice.get("text"), choice.get("logprobs"), choice.get("index")
         index = index if isinstance(index, int) else 0
-        moved = isinstance(told, dict) and self._moved(told)
+        moved = isinstance(logprobs, dict) and self._moved(logprobs)
         if not (left := self._left.get(index, self._opening)):
             return moved
         rest = ""
         if isinstance(text, str):
             rest = choice["text"] = self._rest(text, left, index, ended=bool(choice.get("finish_reason")))
         shortened = moved or rest != (text or "")
-        if isinstance(told, dict) and isinstance(told.get("tokens"), list):
-            tokens = told["tokens"]
-            if untold := self._untold([str(token) for token in tokens], index, len(rest)):
+        if isinstance(logprobs, dict) and isinstance(logprobs.get("tokens"), list):
+            tokens = logprobs["tokens"]
+            if within := self._within([str(token) for token in tokens], index, len(rest)):
                 for name in PER_TOKEN:
-                    if isinstance(told.get(name), list) and len(told[name]) == len(tokens):
-                        told[name] = told[name][untold:]
+                    if isinstance(logprobs.get(name), list) and len(logprobs[name]) == len(tokens):
+                        logprobs[name] = logprobs[name][within:]
                 shortened = True
         return shortened
 
-    def _moved(self, told: dict[str, Any]) -> bool:
+    def _moved(self, logprobs: dict[str, Any]) -> bool:
         """Count vLLM's places in the text from the opening's end on; SGLang sends none, but -1. Whether any changed."""
-        places, size = told.get("text_offset"), len(self._opening)
-        if not isinstance(places, list) or not any(isinstance(place, int) and place > 0 for place in places):
+        places, size = logprobs.get("text_offset"), len(self._opening)
+        if not isinstance(places, list):
             return False
-        told["text_offset"] = [
-            max(place - size, 0) if isinstance(place, int) and place > 0 else place for place in places
-        ]
-        return True
+        moved = [max(place - size, 0) if isinstance(place, int) and place > 0 else place for place in places]
+        logprobs["text_offset"] = moved
+        return moved != places
 
     def _rest(self, text: str, left: str, index: int, *, ended: bool) -> str:
         if ended and len(text) <= len(left):
@@ -90,24 +89,24 @@ class OpeningCut:
         self._left[index] = "" if ended else left[len(text) :]
         return text[len(left) :]
 
-    def _untold(self, tokens: list[str], index: int, beyond: int) -> int:
+    def _within(self, tokens: list[str], index: int, beyond: int) -> int:
         """Number of tokens at the start that name nothing beyond the opening. beyond: characters of the event's text
         behind it, which no earlier event's tokens spell."""
-        named, untold, whole = self._named.get(index, 0), 0, len(self._opening)
+        named, within, whole = self._named.get(index, 0), 0, len(self._opening)
         for token in tokens:
             size = 0 if token.startswith("bytes:") else len(token.replace(PARTIAL, ""))
             if named == whole or named + size > whole:
                 named = whole
                 break
             named += size
-            untold += 1
+            within += 1
         self._named[index] = named
         # parts of characters count as none above, and as one each here
-        told = sum(map(_most_characters, tokens[untold:]))
-        while untold and told < beyond:
-            untold -= 1
-            told += _most_characters(tokens[untold])
-        return untold
+        characters = sum(map(_most_characters, tokens[within:]))
+        while within and characters < beyond:
+            within -= 1
+            characters += _most_characters(tokens[within])
+        return within
 
 
 def _most_characters(token: str) -> int:

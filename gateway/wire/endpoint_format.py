@@ -61,8 +61,14 @@ class BodyFormat(EndpointFormat, Generic[BodyT]):
 
     def decode(self, body: bytes) -> BodyT:
         """Raises a RequestError that names the field."""
-        told = self.unsupported, self.not_part
-        return decode(self._body_decoder, body, self.body_type, *told, without_effect=self.without_effect)
+        return decode(
+            self._body_decoder,
+            body,
+            self.body_type,
+            self.unsupported,
+            self.not_part,
+            without_effect=self.without_effect,
+        )
 
 
 class FillFormat(EndpointFormat):

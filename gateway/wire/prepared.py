@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -169,6 +170,11 @@ def resampled(prepared: Prepared, **options: Any) -> Prepared:
     sampling = msgspec.structs.replace(prepared.generation.sampling, **options)
     generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
     return msgspec.structs.replace(prepared, generation=generation)
+
+
+def stop_texts(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    """A request's `stop`, which may be one text, several or none."""
+    return () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
 
 
 def output_limit(

@@ -116,7 +116,7 @@ def test_a_fleet_is_told_by_the_error_of_what_decides_and_no_smaller_than_the_ot
     assert low == math.ceil(max(side["replicas"] for side in sides.values())) < needed
     few = ("--requests-per-s", "1", "--prompt-tokens", "3000", "--output-tokens", "400")
     told = msgspec.json.decode(run(*few, "--json"))["plans"][0]
-    assert (told["decided_by"], told["replicas_by_error"]) == ("queueing", None), "which no error is told of"
+    assert (told["decided_by"], told["replicas_by_error"]) == ("queueing", None), "no error changes this decision"
     assert "- by the error that decides" not in run(*few, "--errors")
 
 

@@ -25,8 +25,10 @@ def healed_from(
         return len(prefix)
     if able.own_openings:
         cut = tokenizer.healed(prefix)
+    elif own:
+        return len(prefix)
     else:
-        cut = len(prefix) if own else tokenizer.healed_tokens(prefix)
+        cut = tokenizer.healed_tokens(prefix)
         opening = prefix[cut:]
         # XGrammar refuses NUL, and before 0.2.7 ends its process for a pattern that begins with it
         if not opening.replace("\t", " ").isprintable() or tokenizer.may_begin_control(opening):

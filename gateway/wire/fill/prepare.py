@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
+from contracts.generation import Caller, Sampling, opening_of
 from gateway.wire.fill.context import by_context
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.request import Filled, FillRequest
@@ -56,7 +56,7 @@ async def prepare_fill(
         suffix=laid_out.suffix,
         newline=newline,
         truncated=laid_out.truncated,
-        opening=_opening(laid_out.counted.prompt),
+        opening=opening_of(laid_out.counted.prompt),
         min_confidence=min_confidence,
         warm_up=asked.warm_up,
         details=details,
@@ -88,10 +88,6 @@ def _least(asked: FillRequest, target: Target) -> float:
         return asked.min_confidence
     template = None if target.tokenizer is None else target.tokenizer.tokenizer.fill
     return target.model.fim.min_confidence_of(target.client, 0.0 if template is None else template.min_confidence)
-
-
-def _opening(prompt: ChatPrompt | TextPrompt) -> str:
-    return prompt.begins_with if isinstance(prompt, TextPrompt) else ""
 
 
 def _plain(text: str) -> str:

@@ -15,7 +15,7 @@ from gateway.wire.format import Transcoder
 from gateway.wire.least_tokens import require_least
 from gateway.wire.mistral.answer import FimFraming
 from gateway.wire.mistral.schema import FimRequest
-from gateway.wire.prepared import Prepared, Target, resampled
+from gateway.wire.prepared import Prepared, Target, resampled, stop_texts
 from gateway.wire.usage_tracker import UsageTracker
 
 
@@ -27,7 +27,6 @@ class FimFormat(BodyFormat[FimRequest], FillFormat):
 
     async def prepare(self, asked: FimRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
         """The gap without snippets: this API knows none. Raises a RequestError that names the field."""
-        stop = asked.stop
         gap = FillRequest(
             model=asked.model,
             prefix=asked.prompt,
@@ -36,7 +35,7 @@ class FimFormat(BodyFormat[FimRequest], FillFormat):
             temperature=asked.temperature,
             top_p=asked.top_p,
             seed=asked.random_seed,
-            stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+            stop=stop_texts(asked.stop),
             stream=bool(asked.stream),
             min_confidence=asked.min_confidence,
             typed=False,

@@ -11,7 +11,7 @@ from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest
 from gateway.wire.gap import Gap
 from gateway.wire.openai.schema import CompletionRequest
-from gateway.wire.prepared import Prepared, Target, resampled
+from gateway.wire.prepared import Prepared, Target, resampled, stop_texts
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for this endpoint."""
@@ -46,7 +46,6 @@ async def prepare_gap(
 ) -> Prepared:
     """Like an editor's request, with OpenAI's default output limit. own: parameters of engines, see
     `Sampling.engine_parameters`."""
-    stop = request.stop
     asked = FillRequest(
         model=request.model,
         prefix=gap.prefix,
@@ -56,7 +55,7 @@ async def prepare_gap(
         temperature=request.temperature,
         top_p=request.top_p,
         seed=request.seed,
-        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        stop=stop_texts(request.stop),
         engine_parameters=own,
         stream=bool(request.stream),
         include_usage=include_usage,

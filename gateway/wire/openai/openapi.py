@@ -69,8 +69,8 @@ REFUSALS = {
 def document(others: Sequence[Operation] = ()) -> bytes:
     """The document as JSON. others: what other APIs add."""
     operations = (*OPERATIONS, *others)
-    told = [part for served in operations for part in (served.body, served.answer, served.error)]
-    types = (ModelList, ModelEntry, ErrorBody, *told)
+    parts = [part for served in operations for part in (served.body, served.answer, served.error)]
+    types = (ModelList, ModelEntry, ErrorBody, *parts)
     (models, model, error, *schemas), components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
     generating: dict[str, dict[str, Any]] = {}
     for number, served in enumerate(operations):

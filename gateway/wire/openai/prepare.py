@@ -40,7 +40,7 @@ from gateway.wire.openai.schema import (
     UserMessage,
 )
 from gateway.wire.openai.system_messages import with_one_system
-from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.prepared import Prepared, Target, output_limit, prepared, stop_texts
 from gateway.wire.text_prompt import counted_texts
 
 
@@ -117,8 +117,7 @@ async def prepare_completion(
         return await prepare_gap(gap, request, request_id, caller, salt, target, own, include_usage=include_usage)
     asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
-        stop = [request.stop] if isinstance(request.stop, str) else request.stop or ()
-        laid_out = await lay_out(gap, *asked, target, caller.organization_id, stop, own=bool(own))
+        laid_out = await lay_out(gap, *asked, target, caller.organization_id, stop_texts(request.stop), own=bool(own))
         counted = laid_out.counted
         sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs, target, own))
     else:
@@ -190,7 +189,6 @@ def _response_format(request: ChatRequest) -> dict[str, Any] | None:
 def _sampling(
     request: Common, max_tokens: int, logprobs: int | None, target: Target, own: dict[str, Any] | None
 ) -> Sampling:
-    stop = request.stop
     least = require_least(request.min_tokens or 0, max_tokens, target)
     if request.ignore_eos:
         least = require_least(max_tokens, max_tokens, target, "ignore_eos")
@@ -202,7 +200,7 @@ def _sampling(
         seed=request.seed,
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
-        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        stop=stop_texts(request.stop),
         logit_bias=request.logit_bias or None,
         logprobs=logprobs,
         min_tokens=least,

@@ -76,7 +76,7 @@ def endpoint_of(
     config: RequestConfig | None = None,
     shares: LoopShares | None = None,
 ) -> InferenceEndpoint[Any]:
-    """services: as much of `InferenceServices` as its requests meet; others: as of `InferenceEndpoint`."""
+    """services: the part of `InferenceServices` that its requests use. others: see `InferenceEndpoint`."""
     config = config or RequestConfig()
     shares = LoopShares() if shares is None else shares  # empty ones are falsy
     room = BodyRoom(config.organization_body_bytes)
