@@ -133,10 +133,14 @@ class Child:
         rotate(self.log, self._config.log_max_bytes, self._config.log_keep)
         self.state = State.STARTING
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {self.spec.name}")
+        self._watcher.add_done_callback(lambda _: self._settled.set())  # also if it raised: nobody else would
 
     async def ready(self) -> None:
-        """Return once it served for the first time. Raises ConfigError, naming the log, when it never does."""
+        """Return once it served for the first time. Raises ConfigError, naming the log, when it never does, and any
+        error that its watcher did not expect."""
         await self._settled.wait()
+        if self._watcher is not None and self._watcher.done():
+            self._watcher.result()
         if self.state is State.FAILED:
             line = (
                 self._refusal

@@ -18,7 +18,7 @@ from infra.local.config import LocalConfig
 from infra.local.spawn import Launch
 from tests.processes import executes
 from tests.small_disk import small_disk
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 QUICK = LocalConfig(restart_first_s=0.01, restart_max_s=0.05)
 SLEEPER = "import time; time.sleep(600)"
@@ -92,6 +92,17 @@ async def test_a_child_that_never_gets_ready_is_not_waited_for_for_ever(tmp_path
     assert "up to 3,600" in late.value.message
     assert "its last line: thinking" in late.value.message or "killed" in late.value.message
     assert child.pid is None
+    await child.stop()
+
+
+async def test_an_error_that_its_watcher_did_not_expect_is_raised_where_it_is_waited_for(tmp_path: Path) -> None:
+    async def broken() -> None:
+        raise RuntimeError("the loop starts no such child")
+
+    child = Child(_spec("odd", SLEEPER, before_start=broken), tmp_path / "odd.log", QUICK)
+    child.start()
+    with pytest.raises(RuntimeError, match="the loop starts no such child"):
+        await asyncio.wait_for(child.ready(), GUARD_S)
     await child.stop()
 
 
