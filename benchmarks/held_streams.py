@@ -191,8 +191,11 @@ async def main() -> int:
     options = parser.parse_args()
     longest = int(max(options.seconds, options.direct_seconds) / options.spacing_ms * 1e3)
     async with fake_engine(token=TOKEN) as engine:
-        fleet = fake_fleet(engine.url, driver="openai", context_tokens=longest + 1_000)
-        async with deployment(environment=fleet, token=TOKEN, on_disk=True) as platform:
+        environment = {
+            **fake_fleet(engine.url, driver="openai", context_tokens=longest + 1_000),
+            "SLIPSTREAM_GATEWAY__CONNECTIONS__MAX_CONNECTIONS_PER_ADDRESS": "0",  # all streams are this process's
+        }
+        async with deployment(environment=environment, token=TOKEN, on_disk=True) as platform:
             figures = await measure(engine, platform, options)
     print(msgspec.json.encode(figures).decode())
     broken = figures["cut"] or figures["added_gap_p99_ms"] > ADDED_MS or figures["memory_growth"] > GROWTH
