@@ -13,7 +13,7 @@ ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
 # Test processes side by side; each has a database, a Valkey and ports of its own.
 WORKERS ?= 2
-# LOCKED=1 make test installs exactly what requirements/dev-cpu.lock names, hashes checked.
+# LOCKED=1 make test, in a fresh clone, installs exactly what requirements/dev-cpu.lock names, hashes checked.
 
 # Byte code is kept: without it every process that starts compiles all of its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,12 +61,14 @@ format: $(DEV)  ## rewrite the code in our format
 	$(BIN)/ruff format $(wildcard $(CODE))
 	$(BIN)/ruff check --fix $(wildcard $(CODE))
 
-bench: $(DEV)  ## what the gateway costs, next to the engine reached directly
+bench: $(DEV)  ## gateway overhead, compared with calling the engine directly
 	$(BIN)/python -m benchmarks.gateway_overhead $(ARGS)
 
-nightly: $(DEV)  ## the tests that take long, and property tests on many new examples
+nightly: $(DEV)  ## slow tests, property tests with many new examples, and the real engines that are named (as test-sglang)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m '(nightly or hypothesis) and not sglang and not vllm and not gpu' \
 	  --timeout 1800 $(ARGS)
+	$(if $(SGLANG_VENV),$(MAKE) test-sglang)
+	$(if $(VLLM_VENV),$(MAKE) test-vllm)
 
 docs: $(DEV)  ## write docs/reference, Grafana's boards and the output of commands on pages from the code
 	$(BIN)/python -m slipstream.reference docs/reference

@@ -1,8 +1,9 @@
-"""Run pytest, then what failed once more, alone in one process: `python -m tests.once_more PYTEST-ARGUMENTS`.
+"""Run pytest, then each test that failed once more, alone: `python -m tests.once_more PYTEST-ARGUMENTS`.
 
 For system tests, which start many processes on a machine that may be busy. A test that fails and then passes is flaky:
 it is printed, and a line is added to the file that TEST_FLAKY names (build/flaky.txt by default). A test
-that fails twice fails the run, as do errors outside of tests, and more kinds of failure than chance explains. The gate
+that fails twice fails the run, as do errors outside of tests, and more kinds of failure than chance explains. Tests
+that failed with the same words, such as those of one deployment that did not start, are run in one process. The gate
 repeats none.
 """
 
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 MOST = 10
-"""More failures than this are no chance; those with the same words, as of a deployment that does not start, are one."""
+"""More kinds of failure than this are not chance."""
 FLAKY = "TEST_FLAKY"
 DEFAULT_FLAKY = Path(__file__).parents[1] / "build" / "flaky.txt"
 
@@ -33,7 +34,7 @@ class Failures:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of a test has ended. xdist's processes report to the one that this runs in."""
         if report.failed:
-            self.found.setdefault(without_group(report.nodeid), _said(report))
+            self.found.setdefault(without_group(report.nodeid), _first_line(report))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,9 +44,14 @@ def main(arguments: Sequence[str]) -> int:
     if code != pytest.ExitCode.TESTS_FAILED or not failures.found:
         return code
     if len(set(failures.found.values())) > MOST:
-        print(f"\nnone of the {len(failures.found)} tests that failed is repeated: more than {MOST} are no chance")
+        print(
+            f"\n{len(failures.found)} failed tests are not run again: more than {MOST} kinds of failure are not chance"
+        )
         return code
-    again = _failing_again(list(failures.found))
+    kinds: dict[str, list[str]] = {}
+    for test, line in failures.found.items():
+        kinds.setdefault(line, []).append(test)
+    again = set().union(*map(_failing_again, kinds.values()))
     flaky = {test: said for test, said in failures.found.items() if test not in again}
     _note(flaky)
     return 0 if len(flaky) == len(failures.found) else code
@@ -65,7 +71,7 @@ def without_group(test: str) -> str:
     return test[: test.rindex("@")] if test.rfind("@") > test.rfind("]") else test
 
 
-def _said(report: pytest.TestReport) -> str:
+def _first_line(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
         return str(crash.message).partition("\n")[0]

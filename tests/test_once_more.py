@@ -57,6 +57,24 @@ def test_a_test_that_fails_twice_fails_the_run_and_flaky_ones_are_kept_all_the_s
     assert [line.split(", ")[1] for line in flaky] == ["test_flakes.py::test_flaky"]
 
 
+def test_tests_that_fail_for_different_reasons_are_repeated_in_a_process_each(tmp_path: Path) -> None:
+    program = "import os\nfrom pathlib import Path\n" + "".join(
+        f"""
+def test_{name}():
+    with Path("processes").open("a") as file:
+        print(os.getpid(), file=file)
+    raise ValueError("{name}")
+"""
+        for name in ("one", "other")
+    )
+    ended, flaky = run(tmp_path, different=program)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
+    assert flaky == []
+    first, also_first, *again = (tmp_path / "processes").read_text().split()
+    assert first == also_first
+    assert len({first, *again}) == 3
+
+
 def test_many_tests_that_fail_for_one_reason_are_repeated_in_one_process(tmp_path: Path) -> None:
     shared = "import pytest\n" + FLAKES.replace("test_flaky", "start")
     shared += "@pytest.fixture(scope='session')\ndef started(): start()\n"
@@ -70,7 +88,7 @@ def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
     many = "".join(f"def test_{number}(): raise ValueError({number})\n" for number in range(MOST + 1))
     ended, flaky = run(tmp_path, many=many)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
-    assert f"none of the {MOST + 1} tests" in ended.stdout
+    assert f"{MOST + 1} failed tests are not run again" in ended.stdout
     assert flaky == []
 
 

@@ -1,6 +1,7 @@
 """`python -m tests.costs`: count what the operations of docs/reference/costs.md cost.
 
-Prints them as JSON. `--write`: keep the numbers in `counts.json` and write the page. `--page`: only the page.
+Prints them as JSON. `--write`: record the numbers that did not rise in `counts.json` and write the page; `--raise NAME`
+(repeatable): also that operation's, although it rose. `--page`: only the page.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "", "PYTHONDEVMODE": "", "
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--raise", dest="raised", action="append", default=[], metavar="NAME", help="with --write")
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page and any(os.environ.get(name, "") != value for name, value in ENVIRONMENT.items()):
@@ -33,7 +35,8 @@ def main() -> None:
         sys.stdout.buffer.write(msgspec.json.encode(costs) + b"\n")
         if not arguments.write:
             return
-        kept.write(costs)
+        for name in kept.write(costs, arguments.raised):
+            print(f"{name} rose and keeps its number; to record it: {kept.COMMAND} --raise '{name}'", file=sys.stderr)
     from tests.costs.page import FILE, page
 
     FILE.write_text(page())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -56,16 +57,25 @@ def read(version: str = VERSION) -> dict[str, Cost]:
     return _kept().get(version, {})
 
 
-def write(costs: dict[str, Cost]) -> None:
-    """Replace the costs of this version of Python."""
+def write(costs: dict[str, Cost], raised: Collection[str] = ()) -> list[str]:
+    """Record the costs for this version of Python, each unless it rose. raised: operations that may have risen. Returns
+    the other operations that rose: they keep their numbers, so that many small rises add up to one that fails."""
     kept = _kept()
     before = kept.get(VERSION, {})
-    kept[VERSION] = {name: _settled(before.get(name), cost.kept()) for name, cost in costs.items()}
+    rose = [name for name in costs.keys() & before.keys() - set(raised) if _rose(before[name], costs[name])]
+    kept[VERSION] = {
+        name: before[name] if name in rose else _settled(before.get(name), cost.kept()) for name, cost in costs.items()
+    }
     FILE.write_text(_text(kept))
+    return sorted(rose)
 
 
 def _kept() -> dict[str, dict[str, Cost]]:
     return msgspec.json.decode(FILE.read_bytes(), type=dict[str, dict[str, Cost]]) if FILE.exists() else {}
+
+
+def _rose(before: Cost, now: Cost) -> bool:
+    return now.calls > before.calls or now.torch > before.torch or now.bytes > before.bytes * (1 + SAME)
 
 
 def _settled(before: Cost | None, now: Cost) -> Cost:
@@ -94,8 +104,11 @@ def _text(kept: dict[str, dict[str, Cost]]) -> str:
 
 def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
     """One text for each number that is not within 2 % of the kept one."""
-    texts = [f"{name}: is counted and not kept; write it down: {COMMAND}" for name in sorted(counted - kept.keys())]
-    texts += [f"{name}: is kept and not counted; drop it: {COMMAND}" for name in sorted(kept.keys() - counted)]
+    texts = [f"{name}: no cost is recorded; record it: {COMMAND}" for name in sorted(counted - kept.keys())]
+    texts += [
+        f"{name}: a cost is recorded, and nothing counts it; drop it: {COMMAND}"
+        for name in sorted(kept.keys() - counted)
+    ]
     for name in [name for name in kept if name in counted]:
         before, now = kept[name], counted[name]
         for what, old, new in (
@@ -103,10 +116,10 @@ def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
             ("bytes allocated", before.bytes, now.bytes),
             ("operations of PyTorch", before.torch, now.torch),
         ):
-            said = f"{_number(new)} {what}, {_number(old)} are kept ({_percent(old, new)})"
+            said = f"{_number(new)} {what}, recorded {_number(old)} ({_percent(old, new)})"
             if new > old * (1 + TOLERANCE):
-                advice = f"Earn it back, or say in the commit why it is worth it and keep the new number: {COMMAND}"
-                texts.append(f"{name}: {said}. {advice}\n{_grown(before, now)}")
+                advice = "Remove the extra cost, or justify it in the commit and record the new number"
+                texts.append(f"{name}: {said}. {advice}: {COMMAND} --raise '{name}'\n{_grown(before, now)}")
             elif new < old * (1 - TOLERANCE):
                 texts.append(f"{name}: only {said}. Lower the number, in the change that earned it: {COMMAND}")
     return texts

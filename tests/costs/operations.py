@@ -57,6 +57,7 @@ def measured() -> dict[str, Cost]:
 async def _of_gateway(loop: MemoryLoop, meter: Meter) -> dict[str, Cost]:
     async with memory_gateway(loop) as gateway:
         chat = gateway.request(CHAT_PATH, model="chat", messages=MESSAGES, stream=True, max_tokens=400, temperature=0.7)
+        whole = gateway.request(CHAT_PATH, model="chat", messages=MESSAGES, max_tokens=400, temperature=0.7)
         completion = gateway.request(
             COMPLETION_PATH,
             model="code",
@@ -68,6 +69,7 @@ async def _of_gateway(loop: MemoryLoop, meter: Meter) -> dict[str, Cost]:
 
         async def cost(asked: bytes, status: int = 200, **engine: Any) -> Cost:
             gateway.engine.tokens, gateway.engine.spaced = engine.get("tokens", 16), engine.get("spaced", False)
+            gateway.engine.together = asked is whole
             gateway.valkey.refuses = status == 429
 
             async def once() -> Count:
@@ -86,6 +88,7 @@ async def _of_gateway(loop: MemoryLoop, meter: Meter) -> dict[str, Cost]:
 
         return {
             "chat request": await cost(chat),
+            "whole answer": await cost(whole),
             "streamed token": await token(),
             "decoded token": await token(spaced=True),
             "completion": await cost(completion),
@@ -96,7 +99,9 @@ async def _of_gateway(loop: MemoryLoop, meter: Meter) -> dict[str, Cost]:
 def _require_answer(gateway: MemoryGateway, status: int) -> None:
     answer = gateway.client.answer
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer
-    if status == 200:
+    if status == 200 and gateway.engine.together:
+        assert b'"completion_tokens":%d' % gateway.engine.tokens in answer, answer
+    elif status == 200:
         assert answer.count(b"data: ") >= gateway.engine.tokens, answer
         assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), answer
 

@@ -16,12 +16,14 @@ ROOMS = frozenset({"engines", "gateway", "router"})
 OPERATIONS = {
     "chat request": "`POST /v1/chat/completions`, streamed, 16 tokens, each in an event and a read of its own: from "
     "the bytes of the client's request to the last ones of its answer, with all books closed",
+    "whole answer": "the same without `stream`: the engine's events come in one read, and the client gets one body",
     "streamed token": "one token more of that answer, passed through by the relay",
     "decoded token": "the same from an engine whose events the relay decodes, because their JSON has spaces",
     "completion": "`POST /v1/completions` with `suffix`, streamed, 16 tokens: a gap is laid out and filled",
     "refused request": "the chat request, refused with 429 by a limit of its key, as a client that does not slow down "
     "sends by the thousand",
-    "lease": "the router's core grants a place on one of eight replicas, hears of the first token and of the end",
+    "lease": "the router's core grants a slot on one of eight replicas, and is notified of the first token and of the "
+    "end",
     "engine step, batch 1": "one step of the embedded engine with one sequence that decodes: two layers, computed by "
     "PyTorch",
     "engine step, batch 8": "the same with eight sequences",
@@ -31,20 +33,22 @@ HEAD = """<!-- Written by `python -m tests.costs --page`; changes made here are 
 
 # Costs
 
-The operations of the hot paths, counted instead of timed: every machine counts the same, also a busy one.
+The operations of the hot paths, counted instead of timed. With Python 3.11 and the locked packages every machine
+counts the same, also a busy one.
 
 - **calls**: Python functions that were entered; a coroutine counts again whenever it goes on.
-- **bytes**: what Python's allocators were asked for, whether it was freed since or not.
+- **bytes**: bytes requested from Python's allocators, including memory freed since.
 - **PyTorch**: operations that Python called.
 
-[A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the one kept here fails it,
+[A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the recorded one fails it,
 and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change
-keeps what it has earned: `python -m tests.costs --write` writes the numbers down, by function in
-`tests/costs/counts.json`, and this page. `python -m tests.costs` prints them only.
+keeps what it has earned. `python -m tests.costs --write` records the numbers that did not rise, by function in
+`tests/costs/counts.json`, and writes this page. A number that rose is recorded only with `--raise NAME`, so that small
+rises cannot add up unseen. `python -m tests.costs` prints the numbers only.
 
 The gateway is a whole one in one process, without a network. The product's own are: the client's socket, the
 endpoint, a key in memory, limits of an organization and a key, the journal, the router's client and the engine's
-connection. Valkey, router, engine and client are answers made beforehand, and are not counted. Also not counted are
+connection. Valkey, router, engine and client are stubs with prepared answers, and are not counted. Also not counted are
 the event loop (asyncio's in place of uvloop), syncing the disk, what is written to PostgreSQL later, and spans, for
 tracing is off. A token's cost is the difference between two streams, divided by the difference of their lengths.
 """

@@ -3,13 +3,15 @@
     python -m tests.mutations                    all of them
     python -m tests.mutations NAME [NAME ...]    some
 
-Only the gate's tests count, so the copy runs them with the markers of `make test`. Ends with one JSON line; the exit
-code is 1 when a mutation survives.
+Only the gate's tests count, so the copy runs them with the markers and the examples of `make test`: before the
+mutation they must pass, with it one must fail. Ends with one JSON line; the exit code is 1 when a mutation survives.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +22,8 @@ from pathlib import Path
 
 from tests.mutations.mutation import ROOT, Mutation, read_mutations
 
-FAILED = 1
-"""pytest's exit code for failed tests; the others are errors of its own, which prove nothing."""
+FAILED = re.compile(r"^(?:FAILED |=+ .*\b\d+ failed\b|\d+ failed\b)", re.MULTILINE)
+"""What pytest writes when a test failed. An error of a fixture or of the collection proves nothing."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -35,13 +37,19 @@ def main(names: Sequence[str]) -> int:
         print(f"no such mutation: {', '.join(sorted(missing))}", file=sys.stderr)
         return 2
     survivors = []
+    sound: set[Sequence[str]] = set()
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         copy = _copied(Path(folder) / "tree")
         for number, mutation in enumerate(chosen, 1):
             began_s = time.monotonic()
-            code, output = _mutated_run(copy, mutation)
-            caught = code == FAILED
-            verdict = "caught" if caught else f"SURVIVED (pytest exit code {code})"
+            if mutation.tests not in sound:
+                if output := _failures_of(copy, mutation.tests):
+                    print(f"{mutation.name}: its tests fail without it\n{output[-3_000:]}", file=sys.stderr)
+                    return 2
+                sound.add(mutation.tests)
+            output = _mutated_run(copy, mutation)
+            caught = FAILED.search(output) is not None
+            verdict = "caught" if caught else "SURVIVED"
             print(
                 f"{number:3}/{len(chosen)} {mutation.name:<34} {verdict:<10} {time.monotonic() - began_s:6.1f} s",
                 flush=True,
@@ -70,19 +78,25 @@ def _copied(target: Path) -> Path:
     return target
 
 
-def _mutated_run(copy: Path, mutation: Mutation) -> tuple[int, str]:
-    """pytest's exit code and output with the mutation in place; the file is restored afterwards."""
+def _mutated_run(copy: Path, mutation: Mutation) -> str:
+    """pytest's output with the mutation in place; empty when all passed. The file is restored afterwards."""
     place = copy / mutation.file
     original = place.read_text()
     place.write_text(mutation.applied_to(original))
     try:
-        done = subprocess.run(
-            [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutation.tests],
-            cwd=copy, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+        return _failures_of(copy, mutation.tests)
     finally:
         place.write_text(original)
+
+
+def _failures_of(copy: Path, tests: Sequence[str]) -> str:
+    """pytest's output; empty when all passed."""
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
+        # at night the parent draws many new examples, and the gate does not
+        cwd=copy, env=os.environ | {"HYPOTHESIS_PROFILE": "gate"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return (done.stdout + done.stderr) if done.returncode else ""
 
 
 if __name__ == "__main__":
