@@ -39,6 +39,10 @@ MAY_PASS = (*AWAY, asyncpg.PostgresSystemError, asyncpg.ReadOnlySQLTransactionEr
 """Errors that may pass by themselves, except `REFUSALS`: the same, a failing disk, or a server that stands by."""
 
 
+COMMAND_TIMEOUT_S = 60.0
+"""No command of a pool takes longer, and no cancelled one waits longer for the server's acknowledgement."""
+
+
 def checked(url: str, setting: str = "database url") -> str:
     """The URL itself, if it can name a PostgreSQL database. setting: where it was given.
 
@@ -80,18 +84,22 @@ def lazy_pool(
     *,
     size: int,
     connect_timeout_s: float,
+    command_timeout_s: float = COMMAND_TIMEOUT_S,
     name: str = "slipstream",
     init: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
 ) -> asyncpg.Pool[Any]:
     """A pool that connects on first use; initialise it by awaiting it. It starts even while the database is away.
 
-    init: prepares each new connection.
+    command_timeout_s: of each command. A request to cancel that reaches the server before its command is lost, and
+    PostgreSQL computes on, or waits for a lock; asyncpg closes the connection after this time. init: prepares each new
+    connection.
     """
     return asyncpg.create_pool(
         checked(url),
         min_size=0,
         max_size=size,
         timeout=connect_timeout_s,
+        command_timeout=command_timeout_s,
         server_settings={"application_name": name},
         init=init,
     )

@@ -114,7 +114,12 @@ class AdminApi:
     async def start(self) -> None:
         """Make the pool; it connects on first use."""
         self._pool = await lazy_pool(
-            self._url, size=self._config.connections, connect_timeout_s=5.0, name="slipstream-admin", init=prepare
+            self._url,
+            size=self._config.connections,
+            connect_timeout_s=5.0,
+            command_timeout_s=self._config.timeout_s,
+            name="slipstream-admin",
+            init=prepare,
         )
 
     async def stop(self) -> None:

@@ -56,12 +56,15 @@ def test_what_an_engine_cannot_be_is_refused_by_name(engine: str, sentence: str,
 def test_the_desired_state_knows_nothing_of_how_engines_are_started(tmp_path: Path) -> None:
     launched = 'hardware = "H100"\ntensor_parallel = 2\nengine = {}\n'
     of_all = "[engine]\nthreads = 2\n" + MODEL + OWN
-    for text, engine in ((launched, EngineConfig(threads=2)), ("", None)):
+    for text, engine, of_pool in (
+        (launched, EngineConfig(threads=2), Pool("own", "embedded", hardware="H100", tensor_parallel=2)),
+        ("", None, Pool("own", "embedded")),
+    ):
         given = _load(tmp_path, of_all + text)
         assert [pool.engine for pool in given.pools] == [engine]
         [desired] = given.desired_pools
         assert type(desired) is Pool
-    assert desired == Pool("own", "embedded")
+        assert desired == of_pool
 
 
 def test_names_that_would_be_lines_of_a_rendered_script_are_refused(tmp_path: Path) -> None:

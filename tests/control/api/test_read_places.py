@@ -24,6 +24,7 @@ from control.operations import OPERATIONS
 from gateway.serving.model_catalog import ModelCatalog
 from storage.roles import Role
 from tests.control.api.people import Client, People
+from tests.waiting import GUARD_S
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 ATTEMPTS = 8
@@ -110,6 +111,24 @@ async def test_postgresql_stops_a_report_that_takes_too_long(people: People, adm
             with pytest.raises(ServiceError, match=r"longer than 1\.6 s; choose a shorter period"):
                 await asked.ask("list_prefix_shares", viewer, organization_id=ours)
         assert (await asked.ask("list_prefix_shares", viewer, organization_id=ours)).status == 200
+
+
+async def test_a_request_ends_in_time_although_its_cancellation_is_lost(
+    people: People, admin_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: PostgreSQL ignores a cancellation that comes before its statement, and the request waited for the lock."""
+
+    async def lost(**_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(asyncpg.connect_utils, "_cancel", lost)
+    owner, ours = await people.as_(Role.OWNER), people.organizations["ours"]
+    async with gateway(admin_postgres_url, people, AdminConfig(connections=1, timeout_s=1.0)) as asked:
+        async with locked(admin_postgres_url, "projects"):
+            with pytest.raises(ServiceError, match="cannot be reached"):
+                async with asyncio.timeout(GUARD_S):
+                    await asked.ask("list_projects", owner, organization_id=ours)
+        assert (await asked.ask("list_projects", owner, organization_id=ours)).status == 200
 
 
 @pytest.mark.parametrize("late", ["start", "before_start"])

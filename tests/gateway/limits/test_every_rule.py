@@ -152,6 +152,7 @@ async def test_larger_than_a_limit_of_any_level_names_it_and_asks_nobody(
     detail = caught.value.limit
     assert detail is not None
     assert (detail.level, detail.counter, detail.requested) == ("organization", "output_tokens_per_minute", 11)
+    assert "11" in caught.value.message
     assert detail.frees_in_ms is caught.value.retry_after_s is None
     assert (b"x-should-retry", b"false") in headers_of(caught.value)
 
