@@ -56,7 +56,7 @@ class Delivered:
         """Add a decoded event; whether it has a text."""
         texts = list(texts_of(chunk))
         self._unread += texts
-        self._size += sum([len(text) for _, text in texts])
+        self._size += sum([len(text) + 2 * TEXT_BYTES for _, text in texts])
         if self._size > UNREAD_BYTES:
             self._read()
         return bool(texts)
@@ -87,6 +87,8 @@ class Delivered:
                     self._grow(0, msgspec.json.decode(b'"%b"' % inside, type=str))
             else:
                 self._grow(*event)
+        for texts in self._texts.values():  # a text of one token takes ten times its characters
+            texts[:] = ["".join(texts)]
 
     def _grow(self, index: int, text: str) -> None:
         self._events += 1
