@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from benchmarks.bounds import add_check, tell
 from benchmarks.start_up import REFERENCE, ROOT, cpu_s, with_byte_code
-from tests.deployment import NOTHING_FETCHED, free_port
+from tests.deployment import NOTHING_FETCHED, free_port, plain_environment
 from tests.slipstream.deployment import WITHOUT_ENGINES
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -51,7 +51,10 @@ def start(data: Path, settings: Path, *, fetched: bool) -> Start:
     command = [sys.executable, "-m", "slipstream", "up", *options]
     began_s = time.monotonic()
     with data.with_name("stderr").open("w") as errors:
-        environment = {**os.environ, **({} if fetched else NOTHING_FETCHED)}
+        environment = plain_environment()
+        if fetched:
+            for name in NOTHING_FETCHED:
+                del environment[name]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
     assert process.stdout is not None
     try:

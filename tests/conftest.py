@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import shutil
@@ -76,12 +77,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="module", autouse=True)
 async def _no_task_is_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Each module of the gate ends what it started on the loop. System tests share deployments and browsers, whose
-    tasks go on."""
+    """Each module ends what it started on the loop. System tests and those of real engines share deployments, engines
+    and browsers, whose tasks go on."""
     before = asyncio.all_tasks()
     yield
-    if "not system" in request.config.option.markexpr:
+    if request.node not in _modules_on_deployments(request.session):
         await none_left_since(before)
+
+
+@functools.cache
+def _modules_on_deployments(session: pytest.Session) -> set[pytest.Module | None]:
+    marks = "system", "sglang", "vllm"
+    return {item.getparent(pytest.Module) for item in session.items if any(map(item.get_closest_marker, marks))}
 
 
 @pytest.fixture(scope="session")

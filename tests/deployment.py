@@ -23,6 +23,7 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.cluster_template import copy_cluster
 from tests.temporary import short_folder
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 FIRST_PORT, PORTS = 16_000, 2_000
@@ -125,12 +126,14 @@ class Deployment:
     async def ledger(self, *request_ids: str) -> list[dict[str, Any]]:
         """The ledger's rows of these requests (all, when none are given), once there is at least one of each."""
         async with self.database() as connection:
-            while True:
+
+            async def complete() -> tuple[list[dict[str, Any]]] | None:
                 rows = [dict(row) for row in await connection.fetch("SELECT * FROM gateway.usage_events")]
                 chosen = [row for row in rows if not request_ids or row["request_id"] in request_ids]
-                if {row["request_id"] for row in chosen} >= set(request_ids):
-                    return chosen
-                await asyncio.sleep(0.05)
+                return (chosen,) if {row["request_id"] for row in chosen} >= set(request_ids) else None
+
+            complete_rows: tuple[list[dict[str, Any]]] = await eventually(complete)
+        return complete_rows[0]
 
     def log(self, name: str) -> str:
         """A process' log so far."""

@@ -11,7 +11,12 @@ from typing import Any
 
 from tests.waiting import eventually
 
-PLATFORMS = frozenset({"Child._watch", "SlowLink._take", "SlowLink._relay", "_deliver", "_pass_on"})
+PLATFORMS = frozenset(
+    {
+        "infra.local.child.Child._watch",
+        *(f"tests.fakes.slow_link.{name}" for name in ("SlowLink._take", "SlowLink._relay", "_deliver", "_pass_on")),
+    }
+)
 """Coroutines of servers, and of links to them, that a fixture keeps for several modules."""
 SETTLING_S = 20.0
 """A guard, not a measure: connections close and cancelled tasks end within a few turns of the loop."""
@@ -20,8 +25,15 @@ SETTLING_S = 20.0
 def left_since(before: set[asyncio.Task[Any]]) -> list[str]:
     """The coroutines of tasks that were not pending then and are now; without the caller's, and without `PLATFORMS`."""
     new = asyncio.all_tasks() - before - {asyncio.current_task()}
-    names = (getattr(task.get_coro(), "__qualname__", repr(task.get_coro())) for task in new)
-    return sorted(name for name in names if name not in PLATFORMS)
+    return sorted(name for name in map(_name_of, new) if name not in PLATFORMS)
+
+
+def _name_of(task: asyncio.Task[Any]) -> str:
+    """The module and the name of its coroutine."""
+    coroutine = task.get_coro()
+    frame = getattr(coroutine, "cr_frame", None)
+    name = getattr(coroutine, "__qualname__", repr(coroutine))
+    return name if frame is None else f"{frame.f_globals['__name__']}.{name}"
 
 
 async def none_left_since(before: set[asyncio.Task[Any]]) -> None:

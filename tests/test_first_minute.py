@@ -22,7 +22,6 @@ PROCESSES = {"postgres", "valkey", "router", "gateway-1", "engine-chat-1", "engi
 ENGINES = {"chat": "slipstream-chat", "autocomplete": "slipstream-code"}
 
 
-@pytest.mark.timeout(300)
 async def test_the_first_minute() -> None:
     async with deployment() as running:
         for tier, model in ENGINES.items():

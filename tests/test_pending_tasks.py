@@ -26,11 +26,24 @@ async def test_a_task_that_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_a_server_of_a_fixture_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_tasks, "PLATFORMS", {"Event.wait"})
+    monkeypatch.setattr(pending_tasks, "PLATFORMS", {"asyncio.locks.Event.wait"})
     before, stopped = asyncio.all_tasks(), asyncio.Event()
     task = asyncio.create_task(stopped.wait())
     assert left_since(before) == []
     stopped.set()
+    await task
+
+
+async def test_a_coroutine_of_another_module_with_a_servers_name_is_left() -> None:
+    before, go_on = asyncio.all_tasks(), asyncio.Event()
+
+    async def forgotten() -> None:
+        await go_on.wait()
+
+    forgotten.__qualname__ = "_deliver"
+    task = asyncio.create_task(forgotten())
+    assert left_since(before) == [f"{__name__}._deliver"]
+    go_on.set()
     await task
 
 

@@ -1,7 +1,8 @@
 """An event loop whose clock stands still while anything runs, and jumps to the next timer when nothing does.
 
 For code that waits by `asyncio.sleep`, `asyncio.timeout` and `loop.call_later`: hours pass at once, and always in the
-same order. A busy machine changes nothing, because work takes no time.
+same order. Work takes no time, however busy the machine is. Two things take real time that the clock does not wait
+for: bytes between sockets have SETTLING_S to arrive, and threads other than `run_in_executor`'s are not known here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from tests.billing.comparison import compare
 from tests.billing.doctored import MUTANTS
-from tests.billing.trial import FEW_KILLS, KILLS, Kills, Report, Trial, billing_deployment
+from tests.billing.trial import AT_ONCE, EXACT, FEW_KILLS, KILLS, Kills, Report, Trial, billing_deployment
 
 REQUESTS = 1_000
 REQUESTS_AT_NIGHT = int(os.environ.get("SLIPSTREAM_TEST_BILLING_REQUESTS", "20000"))
@@ -27,16 +27,18 @@ def check(report: Report) -> None:
     comparison = report.comparison
     assert comparison.right, report.table()
     assert report.killed == [name for _, name in kills_for(report.requests)]
-    # some of the requests go to the other pools, and some leave before they are placed
-    assert comparison.attempts > report.requests * 0.5
-    assert report.ends["answered"] > report.requests * 0.5
-    assert report.ends["left"] > report.requests * 0.15
+    # the draws, which are the same on every machine; who stays is answered, unless its gateway is killed meanwhile
+    staying, cut = report.staying, AT_ONCE * len(report.killed)
+    assert report.requests * 0.5 < staying.total() < report.requests * 0.85
+    assert report.ends["answered"] >= staying.total() - cut
+    assert comparison.attempts >= staying[EXACT] - cut
     assert report.without_engine_path == 0
     assert report.amount_micro == report.expected_amount_micro > 0
     # whoever left, at whatever moment: what an engine worked off is billed, but for gateways that were killed
     assert set(report.unbilled) <= {"gateway_crash"}, report.table()
     for work in report.works:
-        assert work.attempts > report.requests * 0.01, report.table()
+        assert staying[work.model] > report.requests * 0.01, report.table()
+        assert work.attempts > 0, report.table()
         assert work.missing <= work.crashed_bound + work.left_bound, report.table()
         assert work.read_tokens - work.crashed_bound <= work.billed_output_tokens, report.table()
         assert work.billed_output_tokens <= work.output_tokens, report.table()
@@ -54,7 +56,6 @@ async def trial(requests: int, seed: int) -> Report:
     return report
 
 
-@pytest.mark.timeout(300)
 async def test_the_ledger_is_what_the_engines_counted() -> None:
     check(await trial(REQUESTS, seed=20))
 

@@ -57,7 +57,6 @@ class Crowd:
                 self.read_tokens += tokens
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_whenever_customers_leave_the_work_is_billed_and_counted(platform: Dialects, seed: int) -> None:
     while True:

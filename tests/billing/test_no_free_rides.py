@@ -25,6 +25,7 @@ from tests.billing.dialects import (
     Key,
     asked,
 )
+from tests.waiting import eventually
 
 REQUESTS = 2
 """A minute's, of a key whose requests are counted: one comes back in half a minute."""
@@ -144,8 +145,11 @@ async def test_what_an_engine_turns_away_is_not_billed(
 async def until_served(platform: Dialects, model: str) -> None:
     """What failed may be looked at again first."""
     key = await platform.key()
-    while (await answered(platform, key, model)).ended.result() is End.REFUSED:  # noqa: ASYNC110  another process's state
-        await asyncio.sleep(0.05)
+
+    async def served() -> bool:
+        return (await answered(platform, key, model)).ended.result() is not End.REFUSED
+
+    await eventually(served)
 
 
 @streamed_or_not

@@ -84,6 +84,8 @@ class Work(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct):
     requests: int
     seconds: float
+    staying: Counter[str]
+    """Requests by model whose customers do not leave before the end."""
     ends: Counter[str]
     killed: list[str]
     comparison: Comparison
@@ -188,6 +190,7 @@ class Trial:
         self._left_to_do = requests
         self._done = 0
         self._progress = asyncio.Event()
+        self._staying: Counter[str] = Counter()
         self._ends: Counter[str] = Counter()
         self._keys: list[str] = []
 
@@ -211,6 +214,7 @@ class Trial:
         return Report(
             requests=self._requests,
             seconds=time.monotonic() - began_s,
+            staying=self._staying,
             ends=self._ends,
             killed=killed,
             comparison=compare(counted, exact_rows),
@@ -244,6 +248,7 @@ class Trial:
         while self._left_to_do > 0:
             self._left_to_do -= 1
             model, request, leave_after, patience_s = self._next()
+            self._staying[model] += leave_after is patience_s is None
             while True:
                 customer = await ask(self._running.port, request, leave_after, patience_s)
                 end = customer.ended.result()

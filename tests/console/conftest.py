@@ -142,12 +142,9 @@ async def owner(browser: Browser, deployed: Deployment, signed_in: StorageState)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What needs a browser needs more than the gate has. A browser, a deployment and axe on a busy machine take longer
-    than other tests: what hangs is ended later."""
+    """What needs a browser needs more than the gate has."""
     if "chromium" not in getattr(item, "fixturenames", ()):
         return
     item.add_marker(pytest.mark.system)
-    if item.get_closest_marker("timeout") is None:
-        item.add_marker(pytest.mark.timeout(400))
     if "deployed" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.xdist_group("console"))

@@ -87,7 +87,6 @@ async def walked(console: Console, places: dict[str, str], role: Role, *, operat
     return refused, [*failed, *console.bad()]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("whose", "role"), WALKS)
 async def test_every_page_is_shown_or_refused_and_offers_what_the_role_may(
     browser: Browser, people: People, whose: str, role: Role

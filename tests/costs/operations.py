@@ -111,14 +111,18 @@ async def _repeated(meter: Meter, once: Callable[[], Awaitable[Count]]) -> Cost:
     for _ in range(WARM):
         await once()
     first, second = await once(), await once()
-    if first.functions != second.functions:
-        changed = {name for name, _ in first.functions.items() ^ second.functions.items()}
-        raise RuntimeError(f"two runs called other functions: {sorted(changed)}")
+    _require_same(first, second)
     with meter.for_bytes():
         for _ in range(2):
             await once()
         allocated = [(await once()).bytes for _ in range(TIMES)]
     return Cost(dict(first.functions), statistics.median(allocated), first.torch)
+
+
+def _require_same(first: Count | Cost, second: Count | Cost) -> None:
+    if first.functions != second.functions:
+        changed = {name for name, _ in set(first.functions.items()) ^ set(second.functions.items())}
+        raise RuntimeError(f"two runs called other functions: {sorted(changed)}")
 
 
 class _Unchecked(Core):
@@ -162,6 +166,13 @@ def _of_lease(meter: Meter) -> Cost:
 
 
 def _of_step(meter: Meter, batch: int) -> Cost:
+    """Twice the same steps, each time of a new engine: steps of other tokens call other functions."""
+    first, second = _steps(meter, batch), _steps(meter, batch)
+    _require_same(first, second)
+    return first
+
+
+def _steps(meter: Meter, batch: int) -> Cost:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         engine = make_engine(write_model(Path(folder) / "tiny", CONFIG, random_weights(CONFIG)), pages=1_024)

@@ -26,7 +26,6 @@ def now(functions: dict[str, float], size: float = 10_000, torch: float = 90) ->
     return differences(KEPT, {"token": Cost({**KEPT["token"].functions, **functions}, size, torch)})
 
 
-@pytest.mark.timeout(600)
 def test_no_operation_costs_other_than_what_is_kept() -> None:
     recorded = read()
     if not recorded:

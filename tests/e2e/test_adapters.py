@@ -21,7 +21,7 @@ from tests.engines.embedded.engine_process import TOKEN, Process, healthy
 from tests.engines.embedded.peft_folder import merge, write_adapter
 from tests.engines.embedded.tiny import CONFIG, random_weights, write_model
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.nightly
 MODEL = "tiny"
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "What is the capital of France?"}],

@@ -16,7 +16,7 @@ import pytest
 from tests.deployment import Deployment, deployment
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.nightly
 SETTINGS = """
 [[models]]
 name = "chat"

@@ -110,7 +110,6 @@ async def quietest(client: Client, script: dict[str, Any], *pids: int) -> Seen:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(400)  # on a machine that is never quiet every stream is asked for as often as it may be
 async def test_first_token_gaps_and_time_per_token_are_those_of_the_clients_clock(
     faked: Deployment, fresh_engines: list[FakeEngineProcess]
 ) -> None:

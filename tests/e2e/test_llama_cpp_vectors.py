@@ -33,7 +33,6 @@ TEXTS = ["a heron", "the grey heron of the pond stands", "x"]
 pytestmark = [
     pytest.mark.system,
     pytest.mark.nightly,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(
         not VENV and importlib.util.find_spec("xllamacpp") is None,
         reason="LLAMA.CPP NOT TESTED: give SLIPSTREAM_LLAMA_VENV, an environment with xllamacpp",

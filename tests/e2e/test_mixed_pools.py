@@ -25,7 +25,6 @@ from tests.fakes.process import fake_engine
 from tests.sglang.server import sglang_process
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.timeout(600)
 TOKEN, HOSTED_KEY = "deployment-token-of-the-tests", "sk-hosted-0123"
 EVENTS = 'kv_events = { endpoint = "tcp://127.0.0.1:*", replay_endpoint = "tcp://127.0.0.1:*" }'
 SETTINGS = """

@@ -16,7 +16,6 @@ from tests.deployment import Deployment, deployment
 from tests.e2e.one_place import OnePlace, Stream
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
-pytestmark = pytest.mark.timeout(400)
 TOKEN = "deployment-token-of-the-tests"
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ContextTooLong, InvalidField
 from engines.tokenizer import tokenizer as tokenizing
 from engines.tokenizer.segment_cache import SEGMENT_BYTES, SegmentCache
 from engines.tokenizer.tokenizer import Tokenizer
+from tests.examples import examples
 
 FOLDER = Path(__file__).parents[2] / "models" / "slipstream-chat"
 TOKENIZER = Tokenizer.load(FOLDER)
@@ -25,7 +26,7 @@ TURNS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@examples(nightly=400, gate=60)
 @given(turns=TURNS)
 def test_segments_are_encoded_like_the_whole(turns: list[tuple[str, str]]) -> None:
     messages = [{"role": role, "content": text} for role, text in turns]

@@ -13,6 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.waiting import GUARD_S
+
 
 class Exported:
     """A span as it arrived."""
@@ -70,20 +72,20 @@ class Collector:
             for span in scope.spans
         ]  # fmt: skip
 
-    def wait_for(self, *names: str, timeout_s: float = 30.0) -> list[Exported]:
+    def wait_for(self, *names: str, timeout_s: float = GUARD_S) -> list[Exported]:
         """All spans once there is one of each name."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: set(names) <= {span.name for span in self.spans}, timeout_s)
         assert arrived, f"there are only {self.spans}"
         return self.spans
 
-    def wait_until(self, is_it: Callable[[Exported], bool], timeout_s: float = 30.0) -> Exported:
+    def wait_until(self, is_it: Callable[[Exported], bool], timeout_s: float = GUARD_S) -> Exported:
         """The first span for which this holds, once there is one."""
         with self._changed:
             assert self._changed.wait_for(lambda: any(map(is_it, self.spans)), timeout_s)
         return next(filter(is_it, self.spans))
 
-    def wait_for_requests(self, count: int, timeout_s: float = 30.0) -> None:
+    def wait_for_requests(self, count: int, timeout_s: float = GUARD_S) -> None:
         """Return once it was asked so often, whatever it answered."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.headers) >= count, timeout_s)

@@ -24,27 +24,36 @@ CORPORA = {
 }
 
 
+async def require_answer(one: Hostile, hostile: HostilePlatform) -> None:
+    status, answer = await hostile.post(one.path, one.body)
+    assert status in one.statuses, (one.name, status, answer[:300])
+    if status != 200:
+        assert len(answer) < 2_000, one.name
+        assert set(msgspec.json.decode(answer)["error"]) == {"message", "type", "param", "code"}
+
+
 async def longest_standstill_s(one: Hostile, hostile: HostilePlatform) -> float:
     """The longest that it causes whenever it is sent."""
     held_s = []
     for _ in range(ROUNDS):
         hostile.standstills()
-        status, answer = await hostile.post(one.path, one.body)
-        assert status in one.statuses, (one.name, status, answer[:300])
-        if status != 200:
-            assert len(answer) < 2_000, one.name
-            assert set(msgspec.json.decode(answer)["error"]) == {"message", "type", "param", "code"}
+        await require_answer(one, hostile)
         held_s.append(max((pause.held_s for pause in hostile.standstills()), default=0.0))
         if held_s[-1] < LONGEST_STANDSTILL_S:
             break
     return min(held_s)
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.nightly] if kind.startswith("long texts") else []) for kind in CORPORA],
-)
+@pytest.mark.parametrize("kind", [kind for kind in CORPORA if not kind.startswith("long texts")])
+async def test_hostile_bodies_are_answered(kind: str, hostile: HostilePlatform) -> None:
+    bodies = list(CORPORA[kind]())
+    assert len(bodies) > 10
+    for one in bodies:
+        await require_answer(one, hostile)
+
+
+@pytest.mark.nightly  # a verdict in CPU seconds
+@pytest.mark.parametrize("kind", CORPORA)
 async def test_hostile_bodies_are_answered_and_hold_nobody_up(kind: str, hostile: HostilePlatform) -> None:
     bodies: Iterator[Hostile] = CORPORA[kind]()
     held_s = {one.name: await longest_standstill_s(one, hostile) for one in bodies}
@@ -55,4 +64,4 @@ async def test_hostile_bodies_are_answered_and_hold_nobody_up(kind: str, hostile
 async def test_the_heartbeat_notices_a_standstill(hostile: HostilePlatform) -> None:
     hostile.standstills()
     await hostile.stand_still(0.2)
-    assert 0.15 < max(pause.held_s for pause in hostile.standstills()) < 2.0
+    assert max(pause.held_s for pause in hostile.standstills()) > 0.15

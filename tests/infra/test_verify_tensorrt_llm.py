@@ -26,7 +26,7 @@ from tests.infra.differing_servers import (
 SCRIPT = Path(__file__).parents[2] / "infra" / "verify" / "tensorrt_llm.sh"
 MAX_BATCH = 4
 PAGE = ("which counts requests", "and no tokens")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.nightly
 eras = pytest.mark.parametrize("era", ["1.2", "1.4"])
 DIFFERING: dict[Generation, list[list[Differing]]] = {
     "1.2": rounds([*OF_BOTH, *OF_THE_OLDER]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
+import redis
 
 from tests.mutations.__main__ import main
 from tests.mutations.mutation import ROOT, Mutation, read_mutations
@@ -17,11 +18,15 @@ def test_thirty_faults_with_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_mutation_fits_the_code_and_names_tests_that_exist(mutation: Mutation) -> None:
+def test_a_mutation_fits_the_code_and_names_tests_that_exist(mutation: Mutation, valkey_url: str) -> None:
     mutated = mutation.applied_to((ROOT / mutation.file).read_text())
 
     if mutation.file.endswith(".py"):
         ast.parse(mutated)  # a syntax error would be caught by anything
+    if mutation.file.endswith(".lua"):
+        folder = (ROOT / mutation.file).parent
+        with redis.Redis.from_url(valkey_url) as valkey:
+            valkey.script_load(f"{(folder / 'state.lua').read_text()}\n{mutated}")
     assert mutation.tests
     for test in mutation.tests:
         assert (ROOT / test.partition("::")[0]).exists(), test

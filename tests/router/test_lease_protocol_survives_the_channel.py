@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 
 import msgspec
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -434,6 +433,5 @@ class LeaseProtocol(RuleBasedStateMachine):
         check_integrity(self.router)
 
 
-pytestmark = pytest.mark.timeout(600)  # 12,000 steps at night take a busy machine more than two minutes
 LeaseProtocol.TestCase.settings = examples(nightly=150, gate=20, stateful_step_count=80)
 test_lease_protocol_survives_the_channel = LeaseProtocol.TestCase

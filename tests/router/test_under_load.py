@@ -65,7 +65,6 @@ def p99(times: list[float]) -> float:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(400)
 def test_one_tenant_floods_and_the_others_hardly_notice() -> None:
     """All seeds' requests together: of one seed's thousand the percentile is the eleventh slowest, and single seeds
     range from 1.03 to 1.46 times. The goal is 1.2; six seeds give 1.22,

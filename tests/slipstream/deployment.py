@@ -17,7 +17,7 @@ from infra.local.child import ChildStatus
 from infra.local.control import Answer
 from infra.local.folders import DataFolder
 from slipstream.__main__ import main
-from tests.deployment import NOTHING_FETCHED, free_port
+from tests.deployment import NOTHING_FETCHED, free_port, plain_environment
 
 COMMAND = (sys.executable, "-m", "slipstream")
 # No engine is started: what is tested here is the supervisor, and torch takes seconds to load.
@@ -56,7 +56,7 @@ class Deployment:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**os.environ, **NOTHING_FETCHED},
+                env=plain_environment(),
             )
         assert self.process.stdout is not None
         lines: list[str] = []
@@ -115,7 +115,7 @@ def run(*command: str, env: dict[str, str] | None = None) -> subprocess.Complete
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, **NOTHING_FETCHED, **(env or {})},
+        env={**plain_environment(), **(env or {})},
     )
 
 

@@ -16,7 +16,6 @@ PAGE = ROOT / "docs" / "guides" / "adapters.md"
 FILES = {"toml": "adapters.toml", "python": "noise.py"}
 
 
-@pytest.mark.timeout(600)  # an engine, databases and a gateway, on a machine that may be busy
 async def test_the_page_adds_an_adapter_that_changes_what_the_model_says() -> None:
     async with reader() as person:
         clone(person)

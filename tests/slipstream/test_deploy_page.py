@@ -85,7 +85,6 @@ async def operator(empty_postgres_url: str, valkey_url: str) -> AsyncIterator[Re
         yield person
 
 
-@pytest.mark.timeout(300)  # starts nine processes, two of them with a model, on a machine that may be busy
 async def test_every_process_of_the_page_starts_alone_works_and_stops(operator: Reader, connection: Connection) -> None:
     migrate, config_check = (_block(line) for line in ("slipstream config migrate up", "slipstream config check"))
     assert "settings are valid" in await operator.paste(config_check)

@@ -20,7 +20,6 @@ INVOICE = Block(PAGE.name, 0, "sh", "api GET organizations/$ORG/invoices/$(date 
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)  # two models are loaded and a database is made, on a machine that may be busy
 async def test_the_page_gives_a_customer_a_key_a_budget_an_alert_and_an_invoice() -> None:
     said: list[str] = []
     async with reader() as person:

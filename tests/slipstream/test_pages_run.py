@@ -101,7 +101,6 @@ def test_no_command_hides_from_the_tests_in_an_indented_block(page: Path) -> Non
 
 
 @pytest.mark.system
-@pytest.mark.timeout(300)  # two starts of everything but engines, on a machine that may be busy
 async def test_the_pages_run_from_top_to_bottom() -> None:
     """On a fake engine that serves the chat model's name: what is tried here is around it."""
     async with (

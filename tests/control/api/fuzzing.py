@@ -70,7 +70,6 @@ def fuzz(
             @hypothesis.settings(
                 max_examples=max_examples,
                 database=None,
-                derandomize=True,
                 suppress_health_check=list(hypothesis.HealthCheck),
                 phases=[hypothesis.Phase.generate],
             )

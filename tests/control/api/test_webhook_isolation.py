@@ -26,7 +26,7 @@ from gateway.limits.spending import Crossing
 from tests.control.api.people import People
 from tests.control.api.receiver import receiver, tar_pits
 from tests.control.api.webhook_round import deliver_round
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 PEPPER = b"p" * 32
 TAR_PITS = 20
@@ -81,11 +81,20 @@ async def test_twenty_tar_pits_of_one_tenant_do_not_hold_up_anothers_event(
 
 
 async def test_slots_that_get_free_are_taken_at_once_and_never_above_a_share(
-    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One slow webhook beside a fast one of the same organization, 40 events each, no tick in between."""
+    """One webhook that never answers beside a fast one of the same organization, 40 events each, no tick in between."""
+    held: list[Counter[UUID]] = []
+
+    async def noted(database: asyncpg.Connection[Any], under_way: list[Due], config: WebhooksConfig) -> list[Due]:
+        taken = await take_due(database, under_way, config)
+        held.append(Counter(each.webhook_id for each in (*under_way, *taken)))
+        return taken
+
+    monkeypatch.setattr("control.webhooks.delivery.take_due", noted)
+    monkeypatch.setattr("control.webhooks.delivery.STOP_GRACE_S", 0.0)
     config = WebhooksConfig(
-        allow_private_addresses=True, timeout_s=0.5, attempts=1, organization_concurrency=4, endpoint_concurrency=2
+        allow_private_addresses=True, timeout_s=60, organization_concurrency=3, endpoint_concurrency=2
     )
     organization = await an_organization(connection)
     async with tar_pits(1) as (pit,), receiver() as server:
@@ -96,11 +105,16 @@ async def test_slots_that_get_free_are_taken_at_once_and_never_above_a_share(
         due, stop = asyncio.Event(), asyncio.Event()
         due.set()
         running = asyncio.create_task(WebhookDelivery(fresh_postgres_url, PEPPER, config).run(due, stop))
-        await eventually(lambda: len(server.came) == 40)
-        stop.set()
-        due.set()
-        await running
+        try:
+            await eventually(lambda: len(server.came) == 40)
+        finally:
+            stop.set()
+            due.set()
+            await asyncio.wait_for(running, GUARD_S)
         assert len({came.headers["webhook-id"] for came in server.came}) == 40
+        assert len(pit.came) == config.endpoint_concurrency
+    assert max(each.total() for each in held) == config.organization_concurrency
+    assert max(max(each.values(), default=0) for each in held) == config.endpoint_concurrency
 
 
 async def test_names_that_never_resolve_keep_no_other_name_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

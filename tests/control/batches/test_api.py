@@ -20,6 +20,7 @@ from control.batches.line import Line
 from control.deferred.gateway_client import GatewayUnreachable, TokenRefused
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.levels import Levels
+from tests.waiting import eventually
 
 
 def key_of(organization_id: str) -> KeyRecord:
@@ -35,7 +36,11 @@ async def test_uploads_of_an_organization_are_bounded(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(batch_api, "do", do)
 
+    waiting = 0
+
     async def stalled() -> AsyncIterator[bytes]:
+        nonlocal waiting
+        waiting += 1
         await asyncio.Event().wait()
         yield b""
 
@@ -43,11 +48,11 @@ async def test_uploads_of_an_organization_are_bounded(tmp_path: Path, monkeypatc
         return batch_api.upload(key_of(organization_id), "multipart/form-data; boundary=x", stalled())
 
     held = [asyncio.create_task(upload("o")) for _ in range(api.MOST_UPLOADS)]
-    await asyncio.sleep(0)
+    await eventually(lambda: waiting == api.MOST_UPLOADS)
     with pytest.raises(RateLimited):
         await upload("o")
     other = asyncio.create_task(upload("other"))
-    await asyncio.wait([*held, other], timeout=0.1)
+    await eventually(lambda: waiting == api.MOST_UPLOADS + 1)
     assert not any(each.done() for each in (*held, other))
     for each in (*held, other):
         each.cancel()

@@ -69,7 +69,6 @@ async def sdk_of(running: Deployment) -> AsyncIterator[openai.AsyncOpenAI]:
 
 @pytest.mark.system
 @pytest.mark.nightly
-@pytest.mark.timeout(GUARD_S)
 async def test_kill_9_of_every_process_loses_no_line_and_bills_none_twice() -> None:
     async with fake_engine(token=TOKEN) as engine:
         await engine.control(ttft_s=1.0, tokens=4)

@@ -14,7 +14,7 @@ from tests.deployment import Deployment, deployment
 from tests.e2e.failures.alert_world import again_and_again, fires
 from tests.prometheus import Prometheus, prometheus
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.nightly
 SPEED = 60
 MEMORY_BYTES = 1 << 22
 """Holds 1,024 tokens of the shipped chat model and 1,360 of the code model, in 16 bits."""

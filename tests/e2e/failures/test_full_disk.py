@@ -33,8 +33,6 @@ AT_ONCE = 60
 """Requests whose records do not fit into what is left of a file's last block."""
 UNDISTURBED = ("gateway-1", "router", "valkey")
 
-pytestmark = pytest.mark.timeout(300)  # whole deployments start and stop, on a machine that may be busy
-
 
 @pytest.fixture
 async def engine() -> AsyncIterator[FakeEngineProcess]:

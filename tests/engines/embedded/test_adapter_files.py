@@ -90,7 +90,6 @@ def directory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG])
 @pytest.mark.parametrize("make", [pipe, listener, directory])
 def test_only_plain_files_are_read(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 numba = pytest.importorskip("numba")
 
-from engines.layers.native import compiled  # noqa: E402  needs numba
+from engines.layers.native import compile_process, compiled  # noqa: E402  needs numba
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -21,17 +26,64 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def folder() -> Path | None:
-    return compiled._cache_folder.__wrapped__()
+folder = compiled._cache_folder.__wrapped__  # in each test anew
 
 
-def test_they_are_kept_in_a_private_folder_that_the_next_process_finds(cache: Path) -> None:
+def test_they_are_kept_in_a_private_folder(cache: Path) -> None:
     made = folder()
     assert made is not None
     assert made.is_relative_to(cache / "slipstream")
     assert {stat.S_IMODE(each.stat().st_mode) for each in (made, made.parent, made.parent.parent)} == {0o700}
     assert str(made) == numba.config.CACHE_DIR
     assert folder() == made
+
+
+KERNEL = """
+from engines.layers.native import compiled
+
+def double(number):
+    return 2 * number
+
+kernel = compiled.kept(compiled.compiled(double))
+assert kernel(3) == 6
+print(compiled.note("double"), sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+"""
+
+
+def test_the_next_process_compiles_nothing(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(KERNEL)
+
+    def ran() -> list[str]:
+        environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(tmp_path / "kernel.py")]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+    (first, *compiling), (second, *loading) = ran(), ran()
+    assert first == second
+    assert (compiling, loading) == (["0", "1"], ["1", "0"])
+
+
+def test_a_form_is_compiled_in_another_process_until_that_succeeds(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compiled, "_cache_folder", folder)
+    commands: list[list[str]] = []
+    failures = [subprocess.CalledProcessError(1, "python", stderr=b"no compiler"), None]
+
+    def run(command: list[str], **_: Any) -> None:
+        commands.append(command[1:])
+        if error := failures.pop(0):
+            raise error
+
+    monkeypatch.setattr(subprocess, "run", run)
+    form = compile_process.Form(2, 4, coded=True)
+    for _ in range(3):
+        compile_process.compile_elsewhere(form)
+    assert commands == [["-m", compile_process.__name__, "2", "4", "1"]] * 2, (
+        "the first failed, and the third found them"
+    )
+    assert "no compiler" in caplog.text
+    assert compiled.note("2-4-1") != compiled.note("2-4-0")
 
 
 @pytest.mark.parametrize("level", ["slipstream", "slipstream/kernels"])

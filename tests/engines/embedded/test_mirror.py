@@ -24,6 +24,7 @@ def store_of(pages: int) -> KVStore:
     model = ModelConfig.read(SHIPPED / "slipstream-chat")
     budget = pages * PAGE * model.kv_elements_per_token * 2
     store = KVStore(model, KVConfig(budget_bytes=budget, page_tokens=PAGE), torch.bfloat16, 16)
+    torch.manual_seed(3)  # of the steps' keys and values, too
     store.pages.normal_()
     return store
 

@@ -27,6 +27,7 @@ from engines.layers.native.team import Team
 from engines.layers.row_batch import RowBatch
 from tests.engines.embedded.test_families import make
 from tests.engines.embedded.tiny import SHIPPED
+from tests.waiting import GUARD_S
 
 pytest.importorskip("numba")
 LENGTHS = (1, 5, 16, 17, 40, 95, 64)
@@ -202,6 +203,7 @@ def test_any_number_of_threads_gives_the_bits_of_one(int8: bool, threads: int) -
 
 
 def test_a_team_whose_other_threads_sleep_computes_alone() -> None:
+    torch.manual_seed(4)
     weight = torch.randn(200, 64).bfloat16()
     team = Team(3)
     x = torch.randn(5, 64)
@@ -212,13 +214,13 @@ def test_a_team_whose_other_threads_sleep_computes_alone() -> None:
 
 def test_threads_of_a_team_end_with_it() -> None:
     before = set(threading.enumerate())
-    panels = Panels(torch.randn(200, 64).bfloat16(), Team(3))
-    panels(torch.randn(5, 64))
+    panels = Panels(torch.ones(200, 64).bfloat16(), Team(3))
+    panels(torch.ones(5, 64))
     [one, two] = set(threading.enumerate()) - before
     del panels
     gc.collect()
-    one.join(10)
-    two.join(10)
+    one.join(GUARD_S)
+    two.join(GUARD_S)
     assert not one.is_alive()
     assert not two.is_alive()
 

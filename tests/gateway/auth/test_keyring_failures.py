@@ -16,7 +16,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.auth.keyring import Keyring
 from tests.gateway.auth.tenant import Tenant
 from tests.gateway.auth.wire import Wire
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 
 async def test_a_killed_listener_reconnects_and_has_missed_nothing(
@@ -133,7 +133,7 @@ async def test_stop_does_not_wait_for_a_server_that_hangs(
     minted = await tenant.add()
     wire.hold()
     asking = asyncio.create_task(keyring.identify(minted.secret))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(GUARD_S):
         await wire.asked.wait()
         await keyring.stop()
         with pytest.raises(AuthUnavailable):

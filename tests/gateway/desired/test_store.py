@@ -78,7 +78,7 @@ async def test_stopping_does_not_wait_when_something_is_announced_in_the_same_mo
         store = await store_at()
         await asyncio.sleep(0)  # it follows now
         store._announced.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(GUARD_S):
             await store.stop()
 
 

@@ -19,7 +19,7 @@ from gateway.http.config import TlsConfig
 from gateway.http.server import ACCEPTED_AT_ONCE
 from tests.certificates import write_certificate
 from tests.gateway.served import Served, on_uvloop, served
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 CONNECTIONS = 100
@@ -148,8 +148,9 @@ async def test_of_two_servers_on_a_port_one_leaves_and_no_connection_is_lost() -
             return [await one() for _ in range(CONNECTIONS)]
 
         asking = [asyncio.create_task(many()) for _ in range(4)]
-        while leaving.server.server_state.total_requests < 20:  # noqa: ASYNC110  it has its share
-            await asyncio.sleep(0)
+        async with asyncio.timeout(GUARD_S):
+            while leaving.server.server_state.total_requests < 20:  # noqa: ASYNC110  it has its share
+                await asyncio.sleep(0)
         leaving.server.leave()
         received = [each for answers_of_one in await asyncio.gather(*asking) for each in answers_of_one]
         assert len(received) == 4 * CONNECTIONS

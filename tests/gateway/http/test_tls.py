@@ -20,6 +20,7 @@ from gateway.http.config import TlsConfig
 from gateway.http.connections import Waiting
 from tests.certificates import write_certificate
 from tests.gateway.served import Served, on_uvloop, served
+from tests.waiting import eventually
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -192,8 +193,11 @@ async def test_a_new_pair_is_used_by_new_connections_and_open_ones_go_on(config:
         kept = await server.connect(ssl=context)
         old = await greeted(kept)
         new = write(config, "renewed")
-        while await greeted(await server.connect(ssl=context)) != new:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+
+        async def renewed() -> bool:
+            return await greeted(await server.connect(ssl=context)) == new
+
+        await eventually(renewed)
         assert await greeted(kept) == old
 
 

@@ -17,8 +17,9 @@ async def test_kill_9_at_random_moments_loses_and_doubles_nothing(tmp_path: Path
     said: dict[str, set[str]] = {"opened": set(), "placed": set(), "closed": set()}
     for round_number in range(rounds):
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.gateway.metering.crashing_writer", str(path), stdout=asyncio.subprocess.PIPE
-        )
+            sys.executable, "-m", "tests.gateway.metering.crashing_writer", str(path), str(round_number),
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
         assert child.stdout is not None
         assert await child.stdout.readline() == b"resolved\n"
         for _ in range(random.Random(round_number).randrange(1, 400)):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.prefixes.masks import MASKED_CHARACTERS, undated, unvalued
+from gateway.prefixes.masks import _DATES, _VALUES, MASK, MASKED_CHARACTERS, undated, unvalued
 
 DATES = [
     "2026-11-22", "2026/11/22", "2026-11-22T10:31:05Z", "2026-11-22 10:31:05.123+02:00", "22.11.2026", "11/22/2026",
@@ -50,8 +48,7 @@ def test_any_text_can_be_masked_and_keeps_what_holds_no_digit(text: str) -> None
 
 @pytest.mark.parametrize("piece", ["a", "-", "a-", "1", "1-", ":1", "mon ", "jan ", "12:", "1st ", "\n", "é"])
 def test_no_text_takes_time_beyond_its_length(piece: str) -> None:
-    """A pattern that tries again from every character would take minutes for these."""
-    text = piece * (8 * MASKED_CHARACTERS)
-    begun = time.thread_time()
-    unvalued(undated(text))
-    assert time.thread_time() - begun < 1.0
+    """A pattern that tries again from every character would take hours for these: the test would hang."""
+    text = (piece * 500_000)[:500_000]
+    for pattern in (_DATES, _VALUES):
+        pattern.sub(MASK, text)

@@ -16,6 +16,7 @@ from tests.fakes.pair import PairEngine, Rooms
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, harness
 from tests.virtual_time import in_virtual_time
+from tests.waiting import GUARD_S
 
 
 class Pairs:
@@ -133,7 +134,7 @@ async def test_a_prefill_engine_that_dies_after_the_first_byte_changes_nothing()
         prefill.lingers = decode.lingers = True
         client = Client()
         serving = asyncio.create_task(pair.harness.serve(client))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GUARD_S):
             await client.reads(b'"content":"a"')
             prefill.dies_later.set()
             await prefill.dead.wait()
@@ -163,7 +164,7 @@ async def test_a_client_that_leaves_stops_both() -> None:
         await pair.decodes[0].begun.wait()
         client.leave()
         await serving
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GUARD_S):
             await pair.prefills[0].left.wait()
             await pair.decodes[0].left.wait()
         pair.harness.require_balanced()

@@ -33,7 +33,6 @@ def trainer(folder: Path, steps: int) -> HeadTrainer:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(400)  # 28 steps in bfloat16, which processors without AVX-512 multiply slowly
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")
 def test_a_head_learns_resumes_exactly_and_is_taken_by_the_engine(tmp_path: Path) -> None:
     whole = trainer(tmp_path / "whole", 14)

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire import event_reader
 from gateway.wire.chunk import UnreadableEvent, decoded
 from gateway.wire.prepared import Prepared
+from tests.examples import examples
 from tests.gateway.wire.anthropic.asking import (
     TOOL,
     accumulated,
@@ -297,7 +298,7 @@ async def test_events_that_only_extend_a_text_are_not_decoded(counts: bool, monk
     finish=st.sampled_from(["stop", "length"]),
     counts=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@examples(nightly=400, gate=60)
 def test_whatever_an_engine_writes_a_stream_and_a_whole_answer_agree(
     pieces: list[Piece], cuts: list[int], finish: str, counts: bool
 ) -> None:

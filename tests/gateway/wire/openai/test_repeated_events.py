@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed
@@ -17,6 +17,7 @@ from gateway.wire.openai import relay as relaying
 from gateway.wire.openai.collect import Collector
 from gateway.wire.openai.relay import Relay
 from gateway.wire.usage_tracker import UsageTracker
+from tests.examples import examples
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -74,7 +75,7 @@ def outcome(kind: type[Relay] | type[Collector], reads: list[bytes], **options: 
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
-@settings(max_examples=40)
+@examples(nightly=400, gate=40)
 @given(reads=streams(), counts=st.booleans())
 def test_a_stream(reads: list[bytes], counts: bool, include_usage: bool) -> None:
     options: dict[str, Any] = {"include_usage": include_usage, "counts_characters": counts}
@@ -84,7 +85,7 @@ def test_a_stream(reads: list[bytes], counts: bool, include_usage: bool) -> None
         assert outcome(Relay, reads, **options) == fast
 
 
-@settings(max_examples=40)
+@examples(nightly=400, gate=40)
 @given(reads=streams())
 def test_a_whole_answer(reads: list[bytes]) -> None:
     fast = outcome(Collector, reads)

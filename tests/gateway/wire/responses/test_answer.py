@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed, ResponsesUnavailable
 from gateway.wire.responses.events import replayed
+from tests.examples import examples
 from tests.gateway.wire.responses.answers import (
     RESPONSE_ID,
     USED,
@@ -165,7 +166,7 @@ def _delta(kind: str, text: str, number: int) -> Json:
     st.sampled_from(["stop", "length"]),
     st.integers(1, 40),
 )
-@settings(max_examples=60, deadline=None)
+@examples(nightly=400, gate=60)
 async def test_every_stream_adds_up_to_the_whole_body(parts: list[tuple[str, str]], reason: str, piece: int) -> None:
     deltas = [_delta(kind, text, sum(one[0] == "call" for one in parts[:at])) for at, (kind, text) in enumerate(parts)]
     engine = b"".join([*map(event, deltas), event({}, reason, usage=USED)])
