@@ -13,6 +13,11 @@ MinConfidence = Annotated[float, Meta(ge=0, lt=1)]
 """A geometric mean of tokens' probabilities, below which a completion is left out; 0 is off."""
 
 
+Healing = Literal["word", "tokens"]
+"""What is generated again of a half-typed word: all that is typed of it, or only its last tokens that a longer token
+begins with, by an engine that is forced by a grammar."""
+
+
 class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Handling of requests for the text at a cursor."""
 

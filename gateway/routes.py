@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
@@ -20,6 +20,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.services import Services
+from gateway.serving.model_catalog import ModelCatalog
 from gateway.wire.key_header import authorization_of
 
 AnyRequest = Request[Any, Any, State]
@@ -67,8 +68,8 @@ class ModelsController(Controller):
         key.require_scope(Scope.MODELS)
         catalog = services.catalog
         usable = [model for model in catalog.models if key.may_use(model)]
-        models = [_model(model, catalog.known_since) for model in usable]
-        return {"object": "list", "data": [*models, *_adapted(usable, key, catalog.known_since)]}
+        models = [_model(model, catalog) for model in usable]
+        return {"object": "list", "data": [*models, *_adapted(usable, key, catalog)]}
 
     @get("/{name:path}")
     async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class ModelsController(Controller):
         asked = name.removeprefix("/")
         target = services.catalog.find(asked, key.may_use, key.adapters)
         key.require_model(target.model, asked, services.catalog.models)
-        return _model(target.model, services.catalog.known_since, target.adapter)
+        return _model(target.model, services.catalog, target.adapter)
 
 
 class SystemController(Controller):
@@ -107,21 +108,21 @@ async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
     return key
 
 
-def _adapted(models: list[Model], key: KeyRecord, known_since: Mapping[str, int]) -> list[dict[str, Any]]:
+def _adapted(models: list[Model], key: KeyRecord, catalog: ModelCatalog) -> list[dict[str, Any]]:
     """These models with the key's adapters; of two with one name, the one that the name selects."""
     by_name = {model.name: model for model in models}
     own = {one.public_name: one for one in reversed(key.adapters) if one.model in by_name}
-    return [_model(by_name[adapter.model], known_since, adapter) for _, adapter in sorted(own.items())]
+    return [_model(by_name[adapter.model], catalog, adapter) for _, adapter in sorted(own.items())]
 
 
-def _model(model: Model, known_since: Mapping[str, int], adapter: Adapter | None = None) -> dict[str, Any]:
-    """OpenAI's model object, with further keys for IDEs. known_since: see `ModelCatalog`."""
+def _model(model: Model, catalog: ModelCatalog, adapter: Adapter | None = None) -> dict[str, Any]:
+    """OpenAI's model object, with further keys for IDEs and for `slipstream usage autocomplete fit`."""
     if adapter is not None:
-        return {**_model(model, known_since), "id": adapter.public_name, "aliases": [], "parent": model.name}
+        return {**_model(model, catalog), "id": adapter.public_name, "aliases": [], "parent": model.name}
     return {
         "id": model.name,
         "object": "model",
-        "created": known_since.get(model.name, 0),
+        "created": catalog.known_since.get(model.name, 0),
         "owned_by": "slipstream",
         "tier": model.tier.value,
         "context_tokens": model.context_tokens,
@@ -130,4 +131,5 @@ def _model(model: Model, known_since: Mapping[str, int], adapter: Adapter | None
         "aliases": list(model.aliases),
         **({} if model.task is Task.TEXT else {"task": model.task.value}),
         **({"description": model.description} if model.description else {}),
+        **({"healing": healing} if (healing := catalog.healing(model)) else {}),
     }

@@ -13,11 +13,20 @@ from tools.layouts.verdict import ALLOWED_LOSS, Reason, Standing, Verdict
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from contracts.fill_in_the_middle import Healing
+
 HEAD = ("layout", "exact", "similarity", "first token, p50", "tokens per key", "exact lines, compared")
 LAYOUTS = (
-    "psm: prefix first, spm: suffix first, -after: half-typed line after the middle mark, +files: parts of other "
-    "files. Half-typed words are not healed here."
+    "psm: prefix first, spm: suffix first, -after: half-typed line after the middle mark, +files: parts of other files."
 )
+
+
+class Healed(msgspec.Struct, frozen=True):
+    """Half-typed words in the requests. how: as the model's gateway heals them; None: it does not, or the server is no
+    gateway. lines: those whose word was healed, in every layout."""
+
+    how: Healing | None
+    lines: int
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -26,13 +35,14 @@ class Report(msgspec.Struct, frozen=True):
     model: str
     folder: str
     verdict: Verdict
+    healed: Healed
     answer: str
     settings: Sequence[str]
 
 
-def report_of(model: str, folder: Path, verdict: Verdict, settings: Sequence[str]) -> Report:
+def report_of(model: str, folder: Path, verdict: Verdict, healed: Healed, settings: Sequence[str]) -> Report:
     """settings: see `Report`."""
-    return Report(model, str(folder), verdict, _answer(model, verdict), settings)
+    return Report(model, str(folder), verdict, healed, _answer(model, verdict), settings)
 
 
 def text_of(report: Report) -> str:
@@ -41,6 +51,7 @@ def text_of(report: Report) -> str:
     lines = [
         report.answer,
         f"{verdict.lines:,} lines of {verdict.files:,} files of {report.folder}",
+        _healing(report.healed, verdict.lines),
         "",
         *table(HEAD, (_row(one, verdict) for one in verdict.standings)),
         "",
@@ -49,6 +60,19 @@ def text_of(report: Report) -> str:
     if report.settings:
         lines += ["", "To use it:", *(f"  {step}" for step in report.settings)]
     return "\n".join(lines)
+
+
+def _healing(healed: Healed, lines: int) -> str:
+    if healed.how is None:
+        return (
+            "No half-typed word was healed: the server does not list `healing` for the model (GET /v1/models). A "
+            "gateway lists it where models[].fim.healing takes effect."
+        )
+    again = "the whole word" if healed.how == "word" else "its last tokens, forced by a grammar,"
+    return (
+        f"The half-typed word was healed in {healed.lines:,} of {lines:,} lines, as the gateway does: the engine wrote "
+        f"{again} again."
+    )
 
 
 def _answer(model: str, verdict: Verdict) -> str:
@@ -64,7 +88,7 @@ def _answer(model: str, verdict: Verdict) -> str:
             f"present layout) {own.exact:.1%}; {sure} the gain is at least {chosen.lower * 100:.1f} points."
         )
     return (
-        f"{model}: {chosen.layout} computes {chosen.computed_tokens:,.0f} prompt tokens for a keystroke, "
+        f"{model}: {chosen.layout} computes {chosen.computed_tokens:,.0f} prompt tokens for a keystroke on average, "
         f"{verdict.present} (the present layout) {own.computed_tokens:,.0f}; {sure} it loses at most "
         f"{max(0.0, -chosen.lower) * 100:.1f} points of {own.exact:.1%} exact lines."
     )

@@ -243,6 +243,10 @@ class Tokenizer:
             return len(prefix)  # a vocabulary that writes this text otherwise
         return len(prefix) - len(self._beginnings.longest_end(tokens).decode())
 
+    def begins_tokens(self, text: str) -> bool:
+        """Longer tokens begin with the text, as with every end that `healed_tokens` finds."""
+        return bool(text) and self._beginnings.longest_end([text.encode()]) == text.encode()
+
     def may_begin_control(self, text: str) -> bool:
         """A control token's text may begin in the text."""
         return self._control.may_begin_in(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contracts.generation import Tier
 from evals.sandbox.sandbox import Sandbox
-from evals.slices import ruler
+from evals.slices import code_tests, ruler
 from evals.slices.code_edits import EDIT_SLICES, EditSlice
 from evals.slices.confined import confined, is_code
 from evals.slices.files import gsm8k, humaneval_plus, ifeval, mgsm, own, xstest
@@ -40,11 +40,11 @@ class Catalogue:
         where one holds code that may not be run on this machine.
         """
         self._sandbox = sandbox or Sandbox()
-        self._code = frozenset(one.name for one in SLICES if is_code(one))
+        self._code = frozenset((*(one.name for one in SLICES if is_code(one)), code_tests.NAME))
         found: dict[str, Slice | EditSlice | FileSlice] = {
             one.name: confined(one, self._sandbox) if one.name in self._code else one for one in SLICES
         }
-        found |= {one.name: one for one in EDIT_SLICES}
+        found |= {one.name: one for one in (*EDIT_SLICES, code_tests.slice_in(self._sandbox))}
         if tokenizer is not None:
             found |= {one.name: one for one in ruler.slices(tokenizer, lengths)}
         if folder is not None:

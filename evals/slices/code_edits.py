@@ -107,12 +107,14 @@ def edit_of(seed: int) -> Edit:
 
 @dataclasses.dataclass(frozen=True)
 class EditSlice:
-    """A score of edits."""
+    """A score of edits. edit: draws the edit of a seed; maker: the module that draws and scores."""
 
     name: str
     about: str
     score: Callable[[Edit, str], float]
     goal: float = 0.0
+    edit: Callable[[int], Edit] = edit_of
+    maker: str = __name__
 
     @property
     def fills_gaps(self) -> bool:
@@ -127,13 +129,13 @@ class EditSlice:
     @property
     def version(self) -> str:
         """Of the program and of the files."""
-        return version(__name__, self.name, pack_digest())
+        return version(self.maker, self.name, pack_digest())
 
     def item(self, seed: int, split: Split = Split.HELD_OUT) -> Item:
         """The edit of a seed. Raises ValueError for training, which is held out of these files."""
         if split is not Split.HELD_OUT:
             raise ValueError(f"{self.name}: edits are never trained on")
-        edit = edit_of(seed)
+        edit = self.edit(seed)
         return Item(
             messages=(),
             reference=edit.wanted,

@@ -18,6 +18,7 @@ from contracts.adapter import SEPARATOR, Adapter
 from contracts.cascade_digest import approved
 from contracts.desired_state import DesiredState, KvObjective, Model
 from contracts.errors import ConfigError, InvalidField, ModelNotFound
+from contracts.fill_in_the_middle import Healing
 from contracts.generation import Tier
 from contracts.lease import Engine
 from contracts.misfit import shortened
@@ -31,6 +32,7 @@ from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.desired.pool_options import check_adapters
 from gateway.observability.cascade_metrics import CascadeMetrics
+from gateway.wire.fill.healing import healing_of
 from gateway.wire.prepared import Target
 
 logger = logging.getLogger(__name__)
@@ -128,6 +130,11 @@ class ModelCatalog:
                     for name, one in models.items()
                 }
             )
+
+    def healing(self, model: Model) -> Healing | None:
+        """How the model's gaps are healed; None: not at all."""
+        target = self._targets.get(model.name)
+        return None if target is None else healing_of(target)
 
     def first_of(self, target: Target) -> Target | None:
         """The small model of the target's cascade; None: it has none, or the caller's own adapter is asked for."""

@@ -64,6 +64,11 @@ class Counted(msgspec.Struct, frozen=True):
     ids: list[int] | None = None
     """Token ids of a conversation, if the target has a tokenizer."""
 
+    def beginning_with(self, text: str) -> Counted:
+        """The same text prompt, whose output must begin with a text (`TextPrompt.begins_with`)."""
+        assert isinstance(self.prompt, TextPrompt)
+        return msgspec.structs.replace(self, prompt=msgspec.structs.replace(self.prompt, begins_with=text))
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """A Generation and its price in tokens."""

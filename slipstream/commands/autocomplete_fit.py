@@ -22,7 +22,9 @@ from slipstream.process_end import interruptible
 
 if TYPE_CHECKING:
     from contracts.desired_state import Model
+    from contracts.fill_in_the_middle import Healing
     from engines.tokenizer.tokenizer import Tokenizer
+    from tools.bench.measure import Listed
     from tools.layouts.layout import Layout
     from tools.layouts.measure import Measured
 
@@ -31,11 +33,12 @@ MOST_AT_ONCE = 100
 
 
 class Served(NamedTuple):
-    """A model and where it is served. url: without `/v1`."""
+    """A model and where it is served. url: without `/v1`. healing: as the server lists it."""
 
     url: str
     key: str
     model: Model
+    healing: Healing | None
 
 
 @click.command()
@@ -102,7 +105,8 @@ def fit(
 
     The command draws half-typed lines of your source files, has MODEL complete each in every layout, and simulates
     typing in some of them. The present layout stays unless a paired test proves another one better, or nearly as good
-    at half the work per keystroke; the command then prints the settings. It does not change them. Ctrl-C prints the
+    at half the work per keystroke; the command then prints the settings. It does not change them. Half-typed words are
+    healed as the gateway heals them, and the report gives the number of healed lines. Ctrl-C prints the
     report of the lines so far. Requests are billed. Your code is sent only to the deployment (or to --url).
 
     \b
@@ -111,7 +115,7 @@ def fit(
       slipstream usage autocomplete fit coder --from . --lines 1000 --layouts psm-after,spm --json
     """
     from engines.tokenizer.tokenizer import Tokenizer
-    from slipstream.layout_report import report_of, text_of
+    from slipstream.layout_report import Healed, report_of, text_of
     from tools.layouts.cursors import chunks_of, draw, gap_of
     from tools.layouts.layout import Prompts, present_layout, settings_for
     from tools.layouts.measure import Completions, measure
@@ -133,15 +137,16 @@ def fit(
         present = present_layout(served.model, loaded)
         tried = _chosen(layouts, present, loaded)
         server = Completions(served.url, served.key, served.model.name)
-        with contextlib.closing(Prompts(served.model, loaded)) as prompts:
-            done, answers = asyncio.run(
+        with contextlib.closing(Prompts(served.model, loaded, served.healing)) as prompts:
+            found = asyncio.run(
                 _until_stopped(lambda stop: measure(server, prompts, tried, edits, gaps, stop, _progress()))
             )
-    if not done:
+    if not found.edits:
         raise click.Abort
-    verdict = judge(present.name, answers, [edit.file for edit in done], confidence)
-    found = next(each for each in tried if each.name == verdict.layout)
-    report = report_of(model, folder.resolve(), verdict, settings_for(found, present, served.model))
+    verdict = judge(present.name, found.answers, [edit.file for edit in found.edits], confidence)
+    chosen = next(each for each in tried if each.name == verdict.layout)
+    settings = settings_for(chosen, present, served.model)
+    report = report_of(model, folder.resolve(), verdict, Healed(served.healing, found.healed), settings)
     click.echo(msgspec.json.encode(report).decode() if as_json else text_of(report))
 
 
@@ -173,20 +178,16 @@ def _served(
     from contracts.desired_state import Model
 
     if url is not None:
-        from tools.bench.measure import models
         from tools.lsp.key import take_key
 
         if tokenizer is None:
             raise ConfigError("--tokenizer: --url needs the folder of the model's tokenizer.json", param="--tokenizer")
         base, key = base_url(url), take_key({}, key_file, os.environ)
-        listed = asyncio.run(models(base, key))
-        found = next((each for each in listed if each.id == name), None)
-        if found is None:
-            raise ConfigError(f"{base} serves no model {name!r}; models: {', '.join(each.id for each in listed)}")
+        found = _listed(base, key, name)
         if not found.max_model_len:
             raise ConfigError(f"{base}: GET /v1/models lists no max_model_len of {name}, its context")
         served = Model(name, Tier.AUTOCOMPLETE, "", found.max_model_len, tokenizer=str(tokenizer))
-        yield Served(base, key, served)
+        yield Served(base, key, served, found.healing)
         return
     from control.fleet.pools import get_pool
     from control.tenants.limits import NewLimits
@@ -202,7 +203,18 @@ def _served(
     ) as lent:
         require_layouts(lent.model, administer(deployment, lambda call: get_pool(call, lent.model.pool)))
         require_key_accepted(base, "/v1/completions", "this command", lent.secret)
-        yield Served(base, lent.secret, lent.model)
+        yield Served(base, lent.secret, lent.model, _listed(base, lent.secret, lent.model.name).healing)
+
+
+def _listed(url: str, key: str, name: str) -> Listed:
+    """The model as the server lists it. Raises ConfigError, naming those there are."""
+    from tools.bench.measure import models
+
+    listed = asyncio.run(models(url, key))
+    found = next((each for each in listed if each.id == name), None)
+    if found is None:
+        raise ConfigError(f"{url} serves no model {name!r}; models: {', '.join(each.id for each in listed)}")
+    return found
 
 
 async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[Measured]]) -> Measured:

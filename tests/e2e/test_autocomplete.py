@@ -85,6 +85,8 @@ async def test_a_layout_is_fitted_to_a_folders_own_lines(embedded: Deployment, t
     given = ("--from", str(tmp_path), "--lines", "4", "--layouts", "psm", "--json")
     said = await embedded.command("usage", "autocomplete", "fit", CODE, *given)
     report = msgspec.json.decode(said.splitlines()[-1])
+    assert report["healed"]["how"] == "word"
+    assert report["healed"]["lines"] > 0
     verdict = report["verdict"]
     assert (verdict["present"], verdict["layout"], report["settings"]) == ("spm-after", "spm-after", [])
     computed = {each["layout"]: each["computed_tokens"] for each in verdict["standings"]}

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from evals.sandbox.sandbox import IsolationUnavailable, Sandbox, packages
+from evals.slices import code_tests
 from evals.slices.catalogue import Catalogue
 from evals.slices.code_edits import EDIT_SLICES
 from evals.slices.files.error import SliceFileError
@@ -29,7 +30,7 @@ def catalogue(folder: Path) -> Catalogue:
 
 
 def test_the_catalogue_has_generators_and_what_the_folder_holds(catalogue: Catalogue) -> None:
-    generators = [one.name for one in (*SLICES, *EDIT_SLICES)]
+    generators = [*(one.name for one in (*SLICES, *EDIT_SLICES)), code_tests.NAME]
     assert list(catalogue.names[: len(generators)]) == generators
     sizes = {name: catalogue.find(name).size for name in catalogue.names[len(generators) :]}
     assert sizes == {

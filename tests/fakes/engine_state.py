@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,16 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool = False
 
 
+_ANYTHING = "[\\s\\S]*"
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class StructuredOutputs(msgspec.Struct, frozen=True):
+    """vLLM's field."""
+
+    regex: str = ""
+
+
 class Asked(msgspec.Struct):
     """The fields of a generation request that change the answer."""
 
@@ -32,6 +43,14 @@ class Asked(msgspec.Struct):
     prompt: msgspec.Raw = msgspec.Raw(b"")
     logprobs: bool | int | None = None
     return_spec_tokens_details: bool = False
+    regex: str = ""
+    structured_outputs: StructuredOutputs = StructuredOutputs()
+
+    @property
+    def opening(self) -> str:
+        """The text that a grammar forces the output to begin with; empty: none. Of other patterns nothing is known."""
+        pattern = self.regex or self.structured_outputs.regex
+        return _ESCAPED.sub(r"\1", pattern.removesuffix(_ANYTHING)) if pattern.endswith(_ANYTHING) else ""
 
 
 class Record(msgspec.Struct):

@@ -26,6 +26,8 @@ class Generating:
     """One request being answered; emits from timers and never waits."""
 
     def __init__(self, connection: Connection, asked: Asked, record: Record, script: Script, prompts: int) -> None:
+        if script.obeys and asked.opening:
+            script = msgspec.structs.replace(script, texts=(asked.opening, *script.texts), tokens=script.tokens + 1)
         self._connection = connection
         self._engine = connection.engine
         self._record = record

@@ -19,6 +19,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cut to the request's max_tokens, which then is the finish reason."""
     texts: tuple[str, ...] = ()
     """What the first tokens say instead of ` t0 t1 t2…`."""
+    obeys: bool = False
+    """A token comes first, the text that the request's grammar forces an output to begin with, where it has one."""
     tool: str = ""
     """A chat calls this function: its tokens are the call's arguments and no text."""
     file: str = ""

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import Healing
 from tools.bench.answer import Answer
 from tools.bench.client import Client, Refused
 from tools.bench.load import Load
@@ -36,12 +37,13 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A model of `GET /v1/models`. tier: of a Slipstream gateway. max_model_len: its context, where the server lists
-    it."""
+    """A model of `GET /v1/models`. tier, healing: of a Slipstream gateway. max_model_len: its context, where the server
+    lists it."""
 
     id: str
     tier: str = "chat"
     max_model_len: int | None = None
+    healing: Healing | None = None
 
     @property
     def endpoint(self) -> str:

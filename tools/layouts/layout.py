@@ -10,7 +10,8 @@ import msgspec
 
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
-from contracts.generation import TextPrompt
+from contracts.fill_in_the_middle import Healing
+from contracts.generation import Sampling, TextPrompt
 from engines.drivers import registry
 from engines.drivers.base import Capabilities
 from engines.tokenizer.fair_executor import FairExecutor
@@ -23,9 +24,11 @@ from gateway.wire.prepared import Target
 
 MOST_TOKENS = 64
 """Of a completion: the rest of a line."""
+LINE_END = "\n"
+"""Ends every completion."""
 FOLDER_FILE = "tokenizer_config.json"
-IDS = Capabilities(running_count=True, token_prompts=True, literal_text=True, usage_by_id=False)
-"""Prompts are laid out here and sent as token ids, which no engine heals."""
+_IDS = Capabilities(running_count=True, token_prompts=True, literal_text=True, usage_by_id=False)
+"""Prompts are laid out here and sent as token ids."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -78,22 +81,37 @@ def layouts_of(template: FillTemplate) -> tuple[Layout, ...]:
     return (*plain, *(msgspec.structs.replace(one, files=True) for one in plain))
 
 
+class Prompt(msgspec.Struct, frozen=True):
+    """What the gateway would send to an engine for a gap."""
+
+    ids: tuple[int, ...]
+    begins_with: str
+    """The half-typed part of a word, with which the output begins; empty: the word is not healed."""
+    stop: tuple[str, ...]
+    stop_ids: tuple[int, ...]
+    max_tokens: int
+
+
 class Prompts:
     """Prompts for one model. `close` ends its threads."""
 
-    def __init__(self, model: Model, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: Model, tokenizer: Tokenizer, healing: Healing | None) -> None:
+        """healing: how the model's gateway heals gaps."""
         self._model = model
+        self._able = msgspec.structs.replace(_IDS, openings=healing is not None, own_openings=healing == "word")
         self._tokenizer = tokenizer
         self._executor = FairExecutor()
         self._targets: dict[Layout, Target] = {}
 
-    async def ids(self, layout: Layout, gap: Gap) -> tuple[int, ...]:
-        """The gateway's prompt for the gap, but for token healing. The gap's snippets are shown if the layout has
-        files."""
+    async def prompt(self, layout: Layout, gap: Gap) -> Prompt:
+        """The gateway's for the gap. The gap's snippets are shown if the layout has files."""
         shown = gap if layout.files else msgspec.structs.replace(gap, snippets=())
-        prompt = (await lay_out(shown, MOST_TOKENS, MOST_TOKENS, self._target(layout), "")).counted.prompt
+        found = await lay_out(shown, MOST_TOKENS, MOST_TOKENS, self._target(layout), "", (LINE_END,))
+        prompt = found.counted.prompt
         assert isinstance(prompt, TextPrompt)
-        return tuple(id_ for id_ in prompt.prompts[0] if isinstance(id_, int))
+        ids = tuple(id_ for id_ in prompt.prompts[0] if isinstance(id_, int))
+        sampling = found.ends.added(Sampling(found.max_tokens, stop=(LINE_END,)))
+        return Prompt(ids, prompt.begins_with, sampling.stop, sampling.stop_ids, sampling.max_tokens)
 
     def close(self) -> None:
         self._executor.close()
@@ -108,9 +126,9 @@ class Prompts:
                 line_after=layout.line_after,
                 comments_first=layout.order == "spm" and not tokenizer.fill.file_line,
             )
-            fim = msgspec.structs.replace(self._model.fim, typed_line="auto", window=True)
+            fim = msgspec.structs.replace(self._model.fim, typed_line="auto", window=True, healing=True)
             model = msgspec.structs.replace(self._model, fim=fim)
-            self._targets[layout] = Target(model, IDS, OffLoopTokenizer(tokenizer, self._executor))
+            self._targets[layout] = Target(model, self._able, OffLoopTokenizer(tokenizer, self._executor))
         return self._targets[layout]
 
 

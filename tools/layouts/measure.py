@@ -13,7 +13,7 @@ from evals.slices.code_edits import Edit, exact, similarity
 from gateway.wire.gap import Gap
 from tools.bench.answer import Answer
 from tools.bench.client import Client, Refused
-from tools.layouts.layout import MOST_TOKENS, Layout, Prompts
+from tools.layouts.layout import Layout, Prompt, Prompts
 from tools.layouts.verdict import Answers
 
 PATH = "/completions"
@@ -29,11 +29,20 @@ Tell = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and how much there is."""
 
 
+class Completed(NamedTuple):
+    """A line's text in one layout. healed: the output had to begin with the half-typed part of a word."""
+
+    text: str
+    healed: bool
+
+
 class Measured(NamedTuple):
-    """The lines that were completed in every layout, and each layout's answers to them by its name."""
+    """The lines that were completed in every layout, and each layout's answers to them by its name. healed: lines
+    whose half-typed word was healed, as the gateway does in every layout alike."""
 
     edits: Sequence[Edit]
     answers: dict[str, Answers]
+    healed: int
 
 
 class Completions:
@@ -45,12 +54,9 @@ class Completions:
         self._pauses_s = pauses_s
         self.client = Client(url, key, PATH)
 
-    async def ask(self, ids: Sequence[int], max_tokens: int) -> tuple[str, Answer]:
+    async def ask(self, prompt: Prompt) -> tuple[str, Answer]:
         """The greedy text of a prompt up to the end of its line. Raises EngineFailed with the server's refusal."""
-        body: dict[str, Any] = {
-            "model": self._model, "prompt": ids, "max_tokens": max_tokens, "temperature": 0, "stop": ["\n"],
-            "stream": True, "stream_options": {"include_usage": True},
-        }  # fmt: skip
+        body = body_of(self._model, prompt)
         for pause_s in (*self._pauses_s, None):
             heard: list[str] = []
             try:
@@ -61,6 +67,19 @@ class Completions:
                     raise EngineFailed(f"{self._url}: a completion was refused ({refused.fault}): {refused}") from None
             await asyncio.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
+
+
+def body_of(model: str, prompt: Prompt) -> dict[str, Any]:
+    """A request that a gateway passes on as if it had laid out the gap itself."""
+    body: dict[str, Any] = {
+        "model": model, "prompt": prompt.ids, "max_tokens": prompt.max_tokens, "temperature": 0, "stop": prompt.stop,
+        "stream": True, "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    if prompt.begins_with:
+        body["begins_with"] = prompt.begins_with
+    if prompt.stop_ids:
+        body["stop_token_ids"] = prompt.stop_ids
+    return body
 
 
 async def measure(
@@ -80,16 +99,20 @@ async def measure(
         found = await _completed(server, prompts, layouts, gaps, stop, tell)
         typed = await _typed(server, prompts, layouts, edits[:TYPED_LINES], gaps, stop, tell)
     cached = any(key.cached_tokens for keys in typed for key in keys)
-    whole = [(edit, texts) for edit, texts in zip(edits, found, strict=True) if None not in texts]
+    whole = [
+        (edit, [one for one in line if one is not None])
+        for edit, line in zip(edits, found, strict=True)
+        if None not in line
+    ]
     answers = {}
     for at, (layout, keys) in enumerate(zip(layouts, typed, strict=True)):
         answers[layout.name] = Answers(
-            [exact(edit, texts[at] or "") for edit, texts in whole],
-            [similarity(edit, texts[at] or "") for edit, texts in whole],
+            [exact(edit, line[at].text) for edit, line in whole],
+            [similarity(edit, line[at].text) for edit, line in whole],
             [key.first_s or key.ended_s or 0.0 for key in keys],
             [(key.prompt_tokens or 0) - key.cached_tokens for key in keys] if cached else (),
         )
-    return Measured([edit for edit, _ in whole], answers)
+    return Measured([edit for edit, _ in whole], answers, sum(line[0].healed for _, line in whole))
 
 
 async def _completed(
@@ -99,20 +122,21 @@ async def _completed(
     gaps: Sequence[Gap],
     stop: asyncio.Event,
     tell: Tell,
-) -> list[list[str | None]]:
+) -> list[list[Completed | None]]:
     """By line, its completion in every layout; None: it was stopped before."""
     done, total = 0, len(layouts) * len(gaps)
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def one(layout: Layout, gap: Gap) -> str | None:
+    async def one(layout: Layout, gap: Gap) -> Completed | None:
         nonlocal done
         async with places:
             if stop.is_set():
                 return None
-            text, _ = await server.ask(await prompts.ids(layout, gap), MOST_TOKENS)
+            prompt = await prompts.prompt(layout, gap)
+            text, _ = await server.ask(prompt)
         done += 1
         tell("completing lines", done, total)
-        return text
+        return Completed(text, bool(prompt.begins_with))
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -141,7 +165,7 @@ async def _typed(
         for keys, layout in zip(found, layouts, strict=True):
             for typed in range(min(KEYS, len(edit.wanted) - 1) + 1):
                 now = msgspec.structs.replace(gap, prefix=edit.text[: edit.cursor + typed])
-                _, answer = await server.ask(await prompts.ids(layout, now), 1)
+                _, answer = await server.ask(await prompts.prompt(layout, now))
                 if typed:
                     keys.append(answer)
     else:

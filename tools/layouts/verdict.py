@@ -51,7 +51,8 @@ class Standing(msgspec.Struct, frozen=True):
     first_token_ms: float | None
     """Median over keystrokes; None: no keystroke was replayed."""
     computed_tokens: float | None
-    """Of the prompt for a keystroke, median; None: no keystroke, or the engine reports no cached tokens."""
+    """Of the prompt for a keystroke, mean: within a healed word most keystrokes compute nothing, and the one after it
+    what the others saved. None: no keystroke, or the engine reports no cached tokens."""
     difference: float | None = None
     """Of exact lines, to the present layout, which has none."""
     lower: float | None = None
@@ -112,7 +113,7 @@ def _standing(name: str, answers: Mapping[str, Answers], present: str, files: Se
         fmean(found.exact),
         fmean(found.similarity),
         median(found.keys_first_s) * 1e3 if found.keys_first_s else None,
-        float(median(found.keys_computed)) if found.keys_computed else None,
+        fmean(found.keys_computed) if found.keys_computed else None,
     )
     if name == present:
         return standing

@@ -18,7 +18,7 @@ from engines.tokenizer.fill import FillTemplate
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
-from gateway.wire.fill.healing import healed_from
+from gateway.wire.fill.healing import Own, healed_from
 from gateway.wire.fill.related import as_text, has_files, within
 from gateway.wire.fill.window import LOOKED_AT, Window, window
 from gateway.wire.gap import Gap, Snippet
@@ -62,8 +62,7 @@ async def lay_out(
     target: Target,
     organization_id: str,
     stop: Sequence[str] = (),
-    *,
-    own: bool = False,
+    own: Own = None,
 ) -> LaidOut:
     """asked_tokens: the client's output limit; None: `default`. Where windows are allowed the prompt may have half of
     the context, and a limit that does not fit next to it is lowered; else it is refused. stop, own: see `healed_from`.
@@ -76,7 +75,7 @@ async def lay_out(
         room = target.model.context_tokens - min(asked_tokens or default, target.model.context_tokens // 2)
 
     def opened_at(tokenizer: Tokenizer) -> int:
-        return healed_from(gap.prefix, asked_tokens or default, stop, target, tokenizer, own=own)
+        return healed_from(gap.prefix, asked_tokens or default, stop, target, tokenizer, own)
 
     laid_out = await _laid_out(gap, room, opened_at, target, organization_id)
     limit = _limit(asked_tokens, default, laid_out.counted.longest, target)
@@ -124,10 +123,7 @@ def _healed(gap: Gap, room: int, cut: int, target: Target, tokenizer: Tokenizer)
     laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
     if cut == len(gap.prefix):
         return laid_out
-    counted = laid_out.counted
-    assert isinstance(counted.prompt, TextPrompt)
-    prompt = msgspec.structs.replace(counted.prompt, begins_with=gap.prefix[cut:])
-    return msgspec.structs.replace(laid_out, counted=msgspec.structs.replace(counted, prompt=prompt))
+    return msgspec.structs.replace(laid_out, counted=laid_out.counted.beginning_with(gap.prefix[cut:]))
 
 
 def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:

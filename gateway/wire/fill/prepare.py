@@ -36,7 +36,7 @@ async def prepare_fill(
     max_tokens = 1 if asked.warm_up else asked.max_tokens
     stop = tuple(_plain(text) for text in asked.stop)
     own = asked.engine_parameters
-    laid_out = await lay_out(gap, max_tokens, default, target, caller.organization_id, stop, own=bool(own))
+    laid_out = await lay_out(gap, max_tokens, default, target, caller.organization_id, stop, own)
     sampling = Sampling(
         max_tokens=laid_out.max_tokens,
         temperature=asked.temperature,

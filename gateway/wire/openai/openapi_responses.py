@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from contracts.fill_in_the_middle import Healing
+
 
 class PromptDetails(msgspec.Struct):
     """cached_tokens: found in the prefix cache, and priced apart."""
@@ -87,6 +89,8 @@ class ModelEntry(msgspec.Struct):
     aliases: list[str]
     task: Literal["text", "embedding", "rerank"] = "text"
     description: str = ""
+    healing: Healing | None = None
+    """What the engine writes again of a half-typed word in a gap; absent: nothing."""
 
 
 class ModelList(msgspec.Struct):

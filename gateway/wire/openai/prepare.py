@@ -15,6 +15,7 @@ from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from contracts.misfit import shortened
 from gateway.wire.chat_prompt import counted_chat
+from gateway.wire.fill.healing import opened
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import rendered_gap
 from gateway.wire.gap import Gap
@@ -117,7 +118,7 @@ async def prepare_completion(
         return await prepare_gap(gap, request, request_id, caller, salt, target, own, include_usage=include_usage)
     asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
-        laid_out = await lay_out(gap, *asked, target, caller.organization_id, stop_texts(request.stop), own=bool(own))
+        laid_out = await lay_out(gap, *asked, target, caller.organization_id, stop_texts(request.stop), own)
         counted = laid_out.counted
         sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs, target, own))
     else:
@@ -125,6 +126,8 @@ async def prepare_completion(
         counted = await counted_texts(prompt, target, caller.organization_id)
         max_tokens = output_limit(*asked, counted.longest, target, "max_tokens")
         sampling = _sampling(request, max_tokens, request.logprobs, target, own)
+        if request.begins_with is not None:
+            counted = opened(counted, request.begins_with, max_tokens, sampling.stop, target, own)
     if tried > wanted:
         sampling = msgspec.structs.replace(sampling, n=tried, best=wanted)
     return prepared(
@@ -228,15 +231,22 @@ def _running_usage(request: Common) -> bool:
 def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], target: Target) -> Gap | None:
     """The gap to fill: the text around `suffix`, or the client's own layout; None: a text is to be continued."""
     text = prompts[0] if len(prompts) == 1 else None
+    gap = None
     if request.suffix is not None:
         if not isinstance(text, str):
             raise InvalidField("'suffix' needs exactly one text prompt.", param="prompt")
         if request.echo:
             raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
-        return Gap(text, request.suffix)
-    if request.echo or not isinstance(text, str):
-        return None
-    return rendered_gap(text, target)
+        gap = Gap(text, request.suffix)
+    elif not request.echo and isinstance(text, str):
+        gap = rendered_gap(text, target)
+    if request.begins_with is not None and (request.echo or gap is not None):
+        raise UnsupportedField(
+            "'begins_with' cannot be combined with 'echo', nor with a gap, whose half-typed word the gateway itself "
+            "leaves to the output. Leave it out.",
+            param="begins_with",
+        )
+    return gap
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from engines.tokenizer.healing import LONGEST_PIECE
 from gateway.wire.fill.request import AskedConfidence
 
 MAX_CHOICES = 16
@@ -272,6 +273,9 @@ class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     echo: bool | None = None
     best_of: Choices | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
+    begins_with: Annotated[str, Meta(min_length=1, max_length=LONGEST_PIECE)] | None = None
+    """Ours, for text to continue: each choice's output must begin with this text, which the response leaves out. Its
+    tokens count as output."""
     min_confidence: AskedConfidence = None
     """Ours, for gaps: below this geometric mean of its tokens' probabilities the completion is empty. The stop rules of
     editors' APIs then hold too, and a stream comes at once, at its end."""

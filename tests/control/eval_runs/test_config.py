@@ -9,6 +9,7 @@ import pytest
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from control.eval_runs.config import EvalsConfig
+from evals.slices import code_tests
 from evals.slices.code_edits import EDIT_SLICES
 from evals.slices.files.error import SliceFileError
 from evals.slices.registry import SLICES
@@ -25,7 +26,7 @@ def test_all_slices_are_asked_unless_some_are_named(tmp_path: Path) -> None:
     (tmp_path / "gsm8k.jsonl").write_text(published.lines(published.GSM8K))
     assert EvalsConfig().chosen_for(Tier.CHAT) == GENERATORS
     assert EvalsConfig(slices_folder=str(tmp_path)).chosen_for(Tier.CHAT) == (*GENERATORS, "gsm8k")
-    edits = tuple(one.name for one in EDIT_SLICES)
+    edits = (*(one.name for one in EDIT_SLICES), code_tests.NAME)
     assert EvalsConfig(slices_folder=str(tmp_path)).chosen_for(Tier.AUTOCOMPLETE) == edits
     named = EvalsConfig(slices_folder=str(tmp_path), slices=("gsm8k", "facts"))
     assert named.chosen_for(Tier.AUTOCOMPLETE) == ()

@@ -86,7 +86,7 @@ async def test_a_model_is_asked_its_own_slices_and_a_code_model_no_conversations
     assert plan.slices["two"] == ["facts"]
     assert set(plan.slices["one"]) > {"facts", "lists"}
     assert not [name for name in plan.slices["one"] if name.startswith("code_")]
-    assert set(plan.slices["code"]) == {"code_exact", "code_similarity", "code_parses"}
+    assert set(plan.slices["code"]) == {"code_exact", "code_similarity", "code_parses", "code_tests"}
 
 
 @pytest.mark.parametrize(

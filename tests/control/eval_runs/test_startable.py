@@ -19,7 +19,9 @@ from control.releases.margins import PROMOTED, PROMOTION_ALPHA, QUANTILES, TAILS
 from control.slices.startable import SliceRule, require_asked
 from evals.gate import PairedItem, judge_slice
 from evals.gate import SliceRule as GateRule
+from evals.sandbox.sandbox import Sandbox
 from evals.slices.code_edits import EDIT_SLICES
+from evals.slices.code_tests import slice_in
 from evals.slices.item import Source
 from evals.slices.registry import find
 from evals.statistics.looks import levels, looks
@@ -54,7 +56,7 @@ async def test_a_slice_of_few_templates_is_refused_with_the_margin_that_would_do
 
 @pytest.mark.parametrize(
     "one",
-    [*map(find, ("facts", "lists", "repeat", "arithmetic", "retrieval-100")), *EDIT_SLICES],
+    [*map(find, ("facts", "lists", "repeat", "arithmetic", "retrieval-100")), *EDIT_SLICES, slice_in(Sandbox())],
     ids=lambda one: one.name,
 )
 def test_other_slices_can_pass_by_the_default_rule(one: Source) -> None:
@@ -75,7 +77,7 @@ async def test_a_slice_is_asked_of_models_of_its_tier_alone() -> None:
     slices = ConfiguredSlices(EvalsConfig())
     chat, code = (Model("m", tier, "p", 4_096) for tier in (Tier.CHAT, Tier.AUTOCOMPLETE))
     names = {tier: [each.name for each in await slices.all() if each.tier is tier] for tier in Tier}
-    assert names[Tier.AUTOCOMPLETE] == ["code_exact", "code_similarity", "code_parses"]
+    assert names[Tier.AUTOCOMPLETE] == ["code_exact", "code_similarity", "code_parses", "code_tests"]
     await slices.require_tier(names[Tier.CHAT], chat)
     await slices.require_tier(names[Tier.AUTOCOMPLETE], code)
     with pytest.raises(

@@ -14,6 +14,7 @@ from contracts.adapter import Adapter
 from contracts.cascade import Cascade
 from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import ConfigError, ModelForbidden, ModelNotFound
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine
 from contracts.pooling import Task
@@ -22,6 +23,7 @@ from engines.drivers.base import Capabilities, strictest
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.levels import Levels
 from gateway.serving.model_catalog import ModelCatalog
+from tests.gateway.wire.openai.preparing import MODELS
 
 
 @pytest.fixture
@@ -66,6 +68,28 @@ async def test_what_a_model_is_relied_on_for_its_control_pool_can_do_too(catalog
     assert not catalog.find("m", everything).capabilities.salted_cache
     with pytest.raises(ConfigError, match=r"canary\.control_pool: no pool named 'gone'"):
         await catalog.load(state(*pools, canary=Canary("new", 0.1, control=True, control_pool="gone")))
+
+
+@pytest.mark.parametrize(
+    ("own", "canary", "fields", "healing"),
+    [
+        ("embedded", "embedded", {}, "word"),
+        ("sglang", "vllm", {}, "tokens"),
+        ("embedded", "vllm", {}, "tokens"),
+        ("vllm", "openai", {}, None),
+        ("llama_cpp", "llama_cpp", {}, None),
+        ("sglang", "sglang", {"fim": FillInTheMiddle(healing=False)}, None),
+        ("sglang", "sglang", {"tokenizer": str(MODELS / "slipstream-chat")}, None),
+        ("sglang", "sglang", {"tokenizer": None}, None),
+    ],
+)
+async def test_a_model_says_how_its_gaps_are_healed(
+    catalog: ModelCatalog, own: str, canary: str, fields: dict[str, Any], healing: str | None
+) -> None:
+    """`slipstream usage autocomplete fit` heals in the same way."""
+    code = {"tokenizer": str(MODELS / "slipstream-code"), "canary": Canary("new", 0.5), **fields}
+    await catalog.load(state(Pool("own", own), Pool("new", canary), **code))
+    assert catalog.healing(catalog.models[0]) == healing
 
 
 @pytest.mark.parametrize("canary", drivers.names())

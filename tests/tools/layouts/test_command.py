@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from contracts.errors import ConfigError, EngineFailed
 from slipstream.commands.autocomplete_fit import fit
 from tests.deployment import ROOT
+from tools.layouts.layout import Prompt
 from tools.layouts.measure import Completions
 
 MODEL = ROOT / "models" / "slipstream-code"
@@ -30,17 +31,21 @@ WORDS = ("amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron")
 class Engine:
     """Writes the rest of a line for prompts whose layout it learnt, and keeps every prompt in its cache."""
 
-    def __init__(self, learnt: str, texts: Sequence[str], refusals: Sequence[tuple[int, str]] = ()) -> None:
-        """learnt: `psm`, or `all`. refusals: status and code of the first requests."""
+    def __init__(
+        self, learnt: str, texts: Sequence[str], refusals: Sequence[tuple[int, str]] = (), healing: str | None = None
+    ) -> None:
+        """learnt: `psm`, or `all`. refusals: status and code of the first requests. healing: what its gateway lists; a
+        word's half-typed part is then no part of a prompt that it can continue."""
         self._learnt = learnt
         self._texts = texts
         self._tokens = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json"))
         self._seen: list[list[int]] = []
         self.refusals = list(refusals)
+        self.healing = healing
         self.requests = 0
         self.interrupted_at = 0
 
-    def answer(self, ids: list[int]) -> tuple[str, int]:
+    def answer(self, ids: list[int], begins_with: str = "") -> tuple[str, int]:
         """Text and cached tokens."""
         self.requests += 1
         if self.requests == self.interrupted_at:
@@ -50,7 +55,8 @@ class Engine:
         text = self._tokens.decode(ids, skip_special_tokens=False)
         before, typed = text.split(MIDDLE)
         learnt = self._learnt == "all" or (before.startswith(PREFIX) and not typed)
-        prefix = before.split(PREFIX)[1].split(SUFFIX)[0] + typed
+        prefix = before.split(PREFIX)[1].split(SUFFIX)[0] + typed + begins_with
+        learnt = learnt and (begins_with != "" or self.healing is None or not prefix[-1:].isalpha())
         found = [known for known in self._texts if known.startswith(prefix)]
         return (found[0][len(prefix) :].split("\n")[0] if learnt else "wrong"), min(cached, len(ids) - 1)
 
@@ -65,7 +71,10 @@ def serving(engine: Engine) -> Iterator[str]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._send(200, msgspec.json.encode({"data": [{"id": "coder", "max_model_len": 4_096}]}))
+            listed = {"id": "coder", "max_model_len": 4_096}
+            if engine.healing is not None:
+                listed |= {"healing": engine.healing}
+            self._send(200, msgspec.json.encode({"data": [listed]}))
 
         def do_POST(self) -> None:
             body = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])))
@@ -74,7 +83,7 @@ def serving(engine: Engine) -> Iterator[str]:
                     status, code = engine.refusals.pop(0)
                     self._send(status, msgspec.json.encode({"error": {"message": "not now", "code": code}}))
                     return
-                text, cached = engine.answer(body["prompt"])
+                text, cached = engine.answer(body["prompt"], body.get("begins_with", ""))
             usage = {
                 "prompt_tokens": len(body["prompt"]), "completion_tokens": 1,
                 "prompt_tokens_details": {"cached_tokens": cached},
@@ -148,11 +157,31 @@ def test_the_present_layout_stays_where_no_other_is_proved_better(code: Path) ->
     with serving(Engine("all", texts(code))) as url:
         result = run(url, code, "--layouts", "psm")
     assert result.exit_code == 0, result.output
-    first, where, *rest = result.stdout.splitlines()
+    first, where, healing, *rest = result.stdout.splitlines()
     assert first.startswith("coder: keep spm-after, the present layout (100.0% of the lines exact). No other layout is")
     assert where == f"24 lines of 8 files of {code}"
+    assert healing.startswith("No half-typed word was healed: the server does not list `healing` for the model")
     assert any(line.startswith("* spm-after") for line in rest)
     assert "To use it" not in result.stdout
+
+
+@pytest.mark.parametrize(("healing", "how"), [("word", "the whole word"), ("tokens", "its last tokens, forced by a ")])
+def test_half_typed_words_are_healed_as_the_gateway_heals_them(code: Path, healing: str, how: str) -> None:
+    """The engine writes nothing right behind a half-typed word that is in its prompt."""
+    engine = Engine("all", texts(code), healing=healing)
+    with serving(engine) as url:
+        told = run(url, code, "--layouts", "psm")
+        report = msgspec.json.decode(run(url, code, "--layouts", "psm", "--json").stdout)
+    assert told.exit_code == 0, told.output
+    assert report["healed"]["how"] == healing
+    lines = report["healed"]["lines"]
+    assert 12 < lines <= 24
+    assert f"The half-typed word was healed in {lines} of 24 lines, as the gateway does: the engine wrote {how}" in (
+        told.stdout
+    )
+    for each in report["verdict"]["standings"]:
+        assert each["exact"] >= lines / 24, "of a word that no token continues, the engine writes nothing"
+        assert each["exact"] == 1.0 or healing == "tokens"
 
 
 def test_ctrl_c_gives_the_report_of_the_lines_so_far(code: Path) -> None:
@@ -188,13 +217,14 @@ def test_what_cannot_be_fitted_is_named(code: Path, arguments: tuple[str, ...], 
 async def test_a_request_refused_for_now_is_repeated_and_a_wrong_one_is_not(code: Path) -> None:
     limited, wrong = (429, "rate_limit_exceeded"), (400, "context_length_exceeded")
     ids = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json")).encode(f"{PREFIX}#{SUFFIX}{MIDDLE}").ids
+    prompt = Prompt(tuple(ids), begins_with="", stop=("\n",), stop_ids=(), max_tokens=1)
     engine = Engine("all", texts(code), [limited, limited, wrong, limited, limited, limited])
     with serving(engine) as url:
         server = Completions(url.removesuffix("/v1"), "", "coder", pauses_s=(0.0, 0.0))
         async with server.client:
             with pytest.raises(EngineFailed, match="400 context_length_exceeded"):
-                await server.ask(ids, 1)
+                await server.ask(prompt)
             with pytest.raises(EngineFailed, match="429 rate_limit_exceeded"):
-                await server.ask(ids, 1)
-            assert (await server.ask(ids, 1))[0].startswith(" of amber")
+                await server.ask(prompt)
+            assert (await server.ask(prompt))[0].startswith(" of amber")
     assert engine.requests == 1

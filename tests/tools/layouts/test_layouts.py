@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
+from engines.drivers import registry as drivers
+from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.config import RequestConfig
+from gateway.wire.fill.healing import healing_of
+from gateway.wire.format import WireFormat
 from gateway.wire.gap import Gap, Snippet
-from slipstream.layout_report import report_of, text_of
+from gateway.wire.mistral.format import FimFormat
+from gateway.wire.openai.format import CompletionFormat
+from gateway.wire.prepared import Target
+from slipstream.layout_report import Healed, report_of, text_of
 from tests.deployment import ROOT
+from tests.gateway.wire.openai.preparing import CALLER
+from tests.psm_model import write_psm_model
 from tools.layouts import sources
 from tools.layouts.cursors import chunks_of, draw, gap_of
-from tools.layouts.layout import Layout, Prompts, layouts_of, present_layout, require_layouts, settings_for
+from tools.layouts.layout import (
+    MOST_TOKENS,
+    Layout,
+    Prompts,
+    layouts_of,
+    present_layout,
+    require_layouts,
+    settings_for,
+)
+from tools.layouts.measure import body_of
 from tools.layouts.sources import MOST_DEPTH, MOST_FILE_BYTES, read_sources
 from tools.layouts.verdict import Answers, Reason, judge
 
@@ -44,19 +66,60 @@ async def test_each_layout_puts_its_parts_in_its_order(tokenizer: Tokenizer) -> 
     assert len(layouts) == 8
     assert present_layout(MODEL, tokenizer) in layouts
     for layout in layouts:
-        prompts = Prompts(MODEL, tokenizer)
-        ids = await prompts.ids(layout, gap)
+        prompts = Prompts(MODEL, tokenizer, None)
+        ids = (await prompts.prompt(layout, gap)).ids
         at = {mark: ids.index(mark) for mark in (template.prefix_id, template.suffix_id, template.middle_ids[0])}
         assert (at[template.prefix_id] < at[template.suffix_id]) is (layout.order == "psm")
         tail = ids[at[template.middle_ids[0]] + 1 :]
         assert tail == (tuple(tokenizer.plain_ids("    retu")) if layout.line_after else ())
-        assert (len(ids) > len(await prompts.ids(layout, Gap(gap.prefix, gap.suffix)))) is layout.files
+        alone = await prompts.prompt(layout, Gap(gap.prefix, gap.suffix))
+        assert (len(ids) > len(alone.ids)) is layout.files
+        assert alone.begins_with == ""
         if not layout.files:
-            again = await prompts.ids(layout, typed)
+            again = (await prompts.prompt(layout, typed)).ids
             kept = next(number for number, (a, b) in enumerate(zip(ids, again, strict=False)) if a != b)
             keeps_suffix = kept > at[template.suffix_id]
             assert keeps_suffix is (layout.line_after or layout.order == "spm"), layout.name
         prompts.close()
+
+
+@pytest.mark.parametrize("shape", ["psm", "spm"])
+@pytest.mark.parametrize("driver", ["embedded", "sglang", "vllm"])
+@pytest.mark.parametrize(
+    ("typed", "healed"),
+    [
+        ("return self.getUserNam", ("embedded", "sglang", "vllm")),
+        ("    offse", ("embedded", "sglang", "vllm")),
+        ("x = 12", ("embedded",)),
+        ("", ()),
+        ("switched off", ()),
+    ],
+)
+async def test_an_engine_gets_what_it_gets_for_an_editors_request(
+    tmp_path: Path, shape: str, driver: str, typed: str, healed: tuple[str, ...]
+) -> None:
+    """In the layout that is served, an engine cannot tell the command's requests from those that it judges for."""
+    folder = str(write_psm_model(tmp_path / "psm") if shape == "psm" else MODEL.tokenizer)
+    tokenizer = Tokenizer.load(folder)
+    fim = FillInTheMiddle(healing=typed != "switched off", min_confidence=0.0)
+    model = msgspec.structs.replace(MODEL, tokenizer=folder, fim=fim)
+    where = Target(model, drivers.get(driver).capabilities, OffLoopTokenizer(tokenizer))
+    gap = Gap(f"def f(self):\n{typed}", "\n\nprint(f())\n")
+    with contextlib.closing(Prompts(model, tokenizer, healing_of(where))) as prompts:
+        prompt = await prompts.prompt(present_layout(model, tokenizer), gap)
+    editors = {"prompt": gap.prefix, "suffix": gap.suffix, "max_tokens": MOST_TOKENS, "stop": ["\n"]}
+    forms: list[tuple[WireFormat[Any], dict[str, Any]]] = [
+        (FimFormat(RequestConfig()), {**editors, "temperature": 0, "stream": True}),
+        (CompletionFormat(RequestConfig()), body_of("coder", prompt)),
+    ]
+    sent = []
+    for form, body in forms:
+        asked = form.decode(msgspec.json.encode({"model": "coder", **body}))
+        generation = (await form.prepare(asked, "req_1", CALLER, "salt", where)).generation
+        request = drivers.get(driver).generate(generation, "coder")
+        sent.append((msgspec.json.decode(request.body), request.opening))
+    assert sent[0] == sent[1]
+    assert bool(prompt.begins_with) is (driver in healed)
 
 
 def test_the_settings_are_those_that_differ() -> None:
@@ -201,6 +264,15 @@ def test_a_layout_is_chosen_for_proof_alone(others: dict[str, Answers], chosen: 
     assert verdict.standing("a").first_token_ms == pytest.approx(30)
 
 
+def test_a_healed_words_free_keystrokes_do_not_hide_the_dear_one_behind_it() -> None:
+    files, dear = [str(number % 50) for number in range(200)], answers(100, None)
+    prefix_first = msgspec.structs.replace(dear, keys_computed=[1, 1, 1, 1, 1, 1_495])
+    line_last = msgspec.structs.replace(dear, keys_computed=[2, 2, 3, 2, 2, 1])
+    verdict = judge("psm", {"psm": prefix_first, "psm-after": line_last}, files, 0.95)
+    assert (verdict.layout, verdict.reason) == ("psm-after", Reason.CHEAPER)
+    assert verdict.standing("psm").computed_tokens == 250
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [
@@ -208,13 +280,18 @@ def test_a_layout_is_chosen_for_proof_alone(others: dict[str, Answers], chosen: 
             answers(140, 4),
             "coder: b completes 70.0% of the lines exactly, a (the present layout) 50.0%; at 99.5% confi",
         ),
-        (answers(103, 4), "coder: b computes 4 prompt tokens for a keystroke, a (the present layout) 400; at 99.5% co"),
+        (
+            answers(103, 4),
+            "coder: b computes 4 prompt tokens for a keystroke on average, a (the present layout) 400; at 99.5% co",
+        ),
     ],
 )
 def test_the_answer_comes_first_and_the_settings_last(other: Answers, said: str) -> None:
     verdict = judge("a", {"a": answers(100, 400), "b": other}, [str(number % 50) for number in range(200)], 0.995)
-    first, *_, head, step = text_of(report_of("coder", Path("/src"), verdict, ["set b"])).splitlines()
+    report = report_of("coder", Path("/src"), verdict, Healed("tokens", 71), ["set b"])
+    first, _, healing, *_, head, step = text_of(report).splitlines()
     assert first.startswith(said)
+    assert healing.startswith("The half-typed word was healed in 71 of 200 lines, as the gateway does: the engine wr")
     assert (head, step) == ("To use it:", "  set b")
 
 
