@@ -21,20 +21,27 @@ import pytest
 
 MOST = 10
 """More kinds of failure than this are not chance."""
+_STOPS = frozenset({"-x", "--exitfirst"})
+"""With these, tests after the first failure did not run."""
 FLAKY = "TEST_FLAKY"
 DEFAULT_FLAKY = Path(__file__).parents[1] / "build" / "flaky.txt"
 
 
 class Failures:
-    """A plugin of pytest that keeps which tests failed, and a line of each failure."""
+    """A plugin of pytest that keeps which tests failed, with a line of each failure, and which passed."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
+        self.passed: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of a test has ended. xdist's processes report to the one that this runs in."""
+        test = without_group(report.nodeid)
         if report.failed:
-            self.found.setdefault(without_group(report.nodeid), _first_line(report))
+            self.found.setdefault(test, _first_line(report))
+            self.passed.discard(test)
+        elif report.passed and report.when == "call":
+            self.passed.add(test)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -54,16 +61,15 @@ def main(arguments: Sequence[str]) -> int:
     again = set().union(*map(_failing_again, kinds.values()))
     flaky = {test: said for test, said in failures.found.items() if test not in again}
     _note(flaky)
-    return 0 if len(flaky) == len(failures.found) else code
+    return 0 if len(flaky) == len(failures.found) and not _STOPS.intersection(arguments) else code
 
 
 def record_failures(file: str, tests: Sequence[str]) -> None:
-    """Run these tests and write the names of those that fail to the file."""
+    """Run these tests and write the names of those that do not pass to the file: a skipped one has proven nothing."""
     failures = Failures()
     # a mark expression of nothing takes what the gate leaves out
-    code = pytest.main(["-m", "", *tests], plugins=[failures])
-    ran = code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    Path(file).write_text("\n".join(failures.found if ran else tests))
+    pytest.main(["-m", "", *tests], plugins=[failures])
+    Path(file).write_text("\n".join(test for test in tests if test not in failures.passed))
 
 
 def without_group(test: str) -> str:

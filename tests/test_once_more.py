@@ -57,6 +57,18 @@ def test_a_test_that_fails_twice_fails_the_run_and_flaky_ones_are_kept_all_the_s
     assert [line.split(", ")[1] for line in flaky] == ["test_flakes.py::test_flaky"]
 
 
+def test_a_repeat_that_is_skipped_and_a_run_that_stopped_early_prove_nothing(tmp_path: Path) -> None:
+    skipped = FLAKES.replace("def test_flaky():", "import pytest\ndef test_flaky():").replace(
+        "    if not known.exists():", "    if known.exists():\n        pytest.skip('no browser')\n    else:"
+    )
+    ended, flaky = run(tmp_path, skipped=skipped)
+    assert (ended.returncode, flaky) == (pytest.ExitCode.TESTS_FAILED, [])
+    (tmp_path / "known").unlink()
+    (tmp_path / "test_skipped.py").unlink()
+    ended, flaky = run(tmp_path, "-x", flakes=FLAKES, unrun=BROKEN)
+    assert (ended.returncode, len(flaky)) == (pytest.ExitCode.TESTS_FAILED, 1)
+
+
 def test_tests_that_fail_for_different_reasons_are_repeated_in_a_process_each(tmp_path: Path) -> None:
     program = "import os\nfrom pathlib import Path\n" + "".join(
         f"""

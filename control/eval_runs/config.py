@@ -19,10 +19,13 @@ if TYPE_CHECKING:  # every command reads the settings, and few need Celery or a 
     from evals.slices.catalogue import Catalogue
 
 
+DEFAULT_SCHEDULE = "0 2 * * *"
+
+
 class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Runs of evals, and the nights that are asked by themselves."""
 
-    schedule: str = "0 2 * * *"
+    schedule: str = DEFAULT_SCHEDULE
     """Time of the nightly evals of every model: minute, hour, day of the month, month and day of the week, as in a
     crontab, in UTC. Empty: never. A night whose moment passes while no worker runs is left out, and so are those of a
     deployment's first six hours."""
@@ -69,7 +72,7 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Raise ConfigError for an invalid schedule, or an unknown slice."""
-        if self.schedule:
+        if self.schedule not in ("", DEFAULT_SCHEDULE):  # Celery reads it, which only a worker imports otherwise
             self._check_schedule()
         if self.slices:
             self._check_slices()
