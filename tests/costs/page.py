@@ -40,7 +40,8 @@ counts the same, also a busy one.
 - **bytes**: bytes requested from Python's allocators, including memory freed since.
 - **PyTorch**: operations that Python called.
 
-Work inside one call is not seen: a loop, C code, another thread. [Benchmarks](../guides/benchmarks.md) measure CPU time.
+Work inside one call is not seen: a loop, C code, another thread.
+[Benchmarks](../guides/benchmarks.md) measure CPU time.
 
 [A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the recorded one fails it,
 and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change
