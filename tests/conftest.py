@@ -22,7 +22,7 @@ from infra.local.valkey import Valkey
 from tests.database import OWNER
 from tests.databases import TEMPLATE, Databases, migrated, url
 from tests.examples import register_profiles
-from tests.group_order import longest_first
+from tests.group_order import scheduling_order
 from tests.pending_tasks import none_left_since
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.nodeid.endswith(f"@{marker.args[0]}"):
             item._id = NodeId.parse(f"{item.nodeid}@{marker.args[0]}")
     if not config.pluginmanager.has_plugin("tests.random_order"):
-        items[:] = [items[at] for at in longest_first(groups)]
+        items[:] = [items[at] for at in scheduling_order(groups)]
 
 
 @pytest.hookimpl(wrapper=True)
