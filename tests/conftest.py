@@ -19,8 +19,7 @@ from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.postgres import Postgres
 from infra.local.valkey import Valkey
-from tests.database import OWNER
-from tests.databases import TEMPLATE, Databases, migrated, url
+from tests.databases import OWNER, Databases, migrated, url
 from tests.examples import register_profiles
 from tests.group_order import scheduling_order
 from tests.pending_tasks import none_left_since
@@ -137,12 +136,6 @@ async def databases(postgres_server: Path) -> AsyncIterator[Databases]:
     made = await migrated(postgres_server)
     yield made
     await made.close()
-
-
-@pytest.fixture(scope="session")
-def _migrated_template(databases: Databases) -> str:
-    """The database that the others are copies of."""
-    return TEMPLATE
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import pytest
 
 from infra.local.folders import APPLICATION_ROLE
 from tests.control.api.receiver import receiver
-from tests.database import OWNER
+from tests.databases import OWNER
 from tests.deployment import ROOT, free_port
 from tests.slipstream.guide import EACH_LINE, Block, Reader, blocks, reader, shell_blocks
 from tests.waiting import eventually

@@ -36,7 +36,7 @@ from slipstream.settings import Settings
 from slipstream.worker import broker_url
 from slipstream.worker_config import WorkerConfig
 from tests.control.api.receiver import receiver, tar_pits
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.deployment import free_port
 from tests.slipstream.deployment import run_here
 from tests.waiting import eventually

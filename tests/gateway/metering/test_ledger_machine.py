@@ -31,7 +31,7 @@ from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from storage.engine import lazy_pool
 from tests.control.billing.test_rollup import DAYS, PRICE
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.examples import examples
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import metrics, placed, quick, start
