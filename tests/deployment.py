@@ -49,10 +49,6 @@ def worker_number() -> int:
     return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
-NOTHING_FETCHED = {"SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false"}
-"""Settings of every `up` that a test starts: by default it serves the chat model that comes with Slipstream."""
-
-
 def plain_environment() -> dict[str, str]:
     """This process' environment without settings of Slipstream's but three: no test has a load balancer to wait for,
     none fetches the chat model, and a start that takes long on a busy machine is no failure."""
@@ -60,8 +56,8 @@ def plain_environment() -> dict[str, str]:
     return {
         **others,
         "SLIPSTREAM_GATEWAY__LEAVE_AFTER_S": "0",
+        "SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false",
         "SLIPSTREAM_LOCAL__READY_TIMEOUT_S": str(START_S),
-        **NOTHING_FETCHED,
     }
 
 
