@@ -29,8 +29,9 @@ from benchmarks.ample_limits import AMPLE_LIMITS
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
 from benchmarks.needs import missing
 from benchmarks.paired_ratio import compared
-from tests.deployment import START_S, fake_fleet, free_port, key_in, plain_environment
+from tests.deployment import fake_fleet, free_port, key_in, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.waiting import START_S
 
 PROMPT = "Write a short poem about the sea and the wind, please."
 WARM_UP = 800

@@ -15,10 +15,7 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -27,12 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bounds import add_check, tell
-from benchmarks.start_up import REFERENCE, ROOT, cpu_s, with_byte_code
-from tests.deployment import NOTHING_FETCHED, free_port, plain_environment
-from tests.slipstream.deployment import WITHOUT_ENGINES
+from benchmarks.start_up import REFERENCE, cpu_s, with_byte_code
+from tests.slipstream.deployment import RestartableDeployment
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-LAST_LINE = "  try "
 FIRST, LATER = "first", "later"
 BOUNDS = {(FIRST, False): 24.0, (LATER, False): 16.0, (LATER, True): 36.0}
 """CPU seconds of all processes, as a multiple of the reference's: for each start, and whether with engines."""
@@ -45,28 +40,18 @@ class Start(NamedTuple):
     cpu_s: dict[str, float]
 
 
-def start(data: Path, settings: Path, *, fetched: bool) -> Start:
+def start(place: RestartableDeployment, *, fetched: bool) -> Start:
     """Start, note what was used until the last line, and stop."""
-    options = ("--data", str(data), "--port", str(free_port()), "--config", str(settings))
-    command = [sys.executable, "-m", "slipstream", "up", *options]
     began_s = time.monotonic()
-    with data.with_name("stderr").open("w") as errors:
-        environment = plain_environment()
-        if fetched:
-            for name in NOTHING_FETCHED:
-                del environment[name]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
-    assert process.stdout is not None
     try:
-        if not any(line.startswith(LAST_LINE) for line in process.stdout):
-            raise SystemExit(data.with_name("stderr").read_text())
+        place.up(environment={"SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": str(fetched).lower()})
         wall_s = time.monotonic() - began_s
+        assert place.process is not None
         used: defaultdict[str, float] = defaultdict(float)
-        for name, seconds in used_by(process.pid, "up"):
+        for name, seconds in used_by(place.process.pid, "up"):
             used[name] += seconds
     finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate()
+        place.close()
     return Start(wall_s, dict(used))
 
 
@@ -95,17 +80,16 @@ def main(rounds: int, *, engines: bool, fetched: bool = False) -> list[str]:
     """Measure and print; returns what was missed."""
     with tempfile.TemporaryDirectory(prefix="slip-start-") as folder:
         with_byte_code(f"{folder}/byte-code")
-        settings, data = Path(folder) / "slipstream.toml", Path(folder) / "d"
-        settings.write_text("" if engines or fetched else WITHOUT_ENGINES)
+        place = RestartableDeployment(Path(folder) / "d", engines=engines or fetched)
         REFERENCE.run()
-        start(data, settings, fetched=fetched)  # writes byte code, and compiles the engines' kernels
+        start(place, fetched=fetched)  # writes byte code, and compiles the engines' kernels
         taken: dict[str, list[Start]] = {FIRST: [], LATER: []}
         references: list[float] = []
         for _ in range(rounds):
             references.append(cpu_s(REFERENCE.run))
-            shutil.rmtree(data)
-            taken[FIRST].append(start(data, settings, fetched=fetched))
-            taken[LATER].append(start(data, settings, fetched=fetched))
+            shutil.rmtree(place.data)
+            taken[FIRST].append(start(place, fetched=fetched))
+            taken[LATER].append(start(place, fetched=fetched))
     reference_s = statistics.median(references)
     line: dict[str, object] = {
         "rounds": rounds,

@@ -19,10 +19,9 @@ from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.postgres import Postgres
 from infra.local.valkey import Valkey
-from tests.database import OWNER
-from tests.databases import TEMPLATE, Databases, migrated, url
+from tests.databases import OWNER, Databases, migrated, url
 from tests.examples import register_profiles
-from tests.group_order import longest_first
+from tests.group_order import scheduling_order
 from tests.pending_tasks import none_left_since
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
@@ -60,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.nodeid.endswith(f"@{marker.args[0]}"):
             item._id = NodeId.parse(f"{item.nodeid}@{marker.args[0]}")
     if not config.pluginmanager.has_plugin("tests.random_order"):
-        items[:] = [items[at] for at in longest_first(groups)]
+        items[:] = [items[at] for at in scheduling_order(groups)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -137,12 +136,6 @@ async def databases(postgres_server: Path) -> AsyncIterator[Databases]:
     made = await migrated(postgres_server)
     yield made
     await made.close()
-
-
-@pytest.fixture(scope="session")
-def _migrated_template(databases: Databases) -> str:
-    """The database that the others are copies of."""
-    return TEMPLATE
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,11 @@ import asyncpg
 
 from infra.local.folders import APPLICATION_ROLE
 from migrations.run import upgrade
-from tests.database import OWNER
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
+OWNER = "slipstream"
+"""The role that owns the tables. All URLs name the role that the product runs as instead."""
 TEMPLATE = "template_migrated"
 TABLES = """
 SELECT array_agg(format('%I.%I', nspname, relname) ORDER BY nspname, relname)
@@ -131,6 +132,16 @@ async def migrated(server: Path) -> Databases:
 def url(server: Path, database: str, role: str = APPLICATION_ROLE) -> str:
     """The URL of a database for asyncpg, by the folder of the server's socket."""
     return f"postgresql://{role}@/{database}?host={server}"
+
+
+def as_owner(url: str) -> str:
+    """The same database as the role that may alter its tables: for what only a migration or a thief would do."""
+    return url.replace(f"//{APPLICATION_ROLE}@", f"//{OWNER}@")
+
+
+def as_application(owner_url: str) -> str:
+    """The same database as the role that the product runs as."""
+    return owner_url.replace(f"//{OWNER}@", f"//{APPLICATION_ROLE}@")
 
 
 def name_in(url: str) -> str:

@@ -23,15 +23,13 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.cluster_template import copy_cluster
 from tests.temporary import short_folder
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, START_S, eventually
 
 ROOT = Path(__file__).parents[1]
 FIRST_PORT, PORTS = 16_000, 2_000
 """Of each test process: up to eight fit below 32,768, where Linux' ephemeral ports begin."""
 # far from where another run begins that was started at the same moment: gateways share ports without a word
 _tried = itertools.count(os.getpid() * 101)
-START_S = 270.0
-"""A guard, not a measure: two engines and a database on a busy machine."""
 
 
 def free_port() -> int:
@@ -51,20 +49,15 @@ def worker_number() -> int:
     return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
-NOTHING_FETCHED = {"SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false"}
-"""Settings of every `up` that a test starts: by default it serves the chat model that comes with Slipstream."""
-
-
 def plain_environment() -> dict[str, str]:
     """This process' environment without settings of Slipstream's but three: no test has a load balancer to wait for,
-    none fetches a model, and a start that takes long on a busy machine is no failure."""
+    none fetches the chat model, and a start that takes long on a busy machine is no failure."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")}
-    ready_s = str(START_S)
     return {
         **others,
         "SLIPSTREAM_GATEWAY__LEAVE_AFTER_S": "0",
-        "SLIPSTREAM_LOCAL__READY_TIMEOUT_S": ready_s,
-        **NOTHING_FETCHED,
+        "SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false",
+        "SLIPSTREAM_LOCAL__READY_TIMEOUT_S": str(START_S),
     }
 
 
@@ -173,17 +166,16 @@ async def deployment(
     token: str | None = None,
     data: Path | None = None,
     on_disk: bool = False,
-    first: bool = False,
 ) -> AsyncIterator[Deployment]:
     """Start, wait until it is up, stop.
 
     token: what engines outside the deployment expect. data: keep this folder; None: a temporary one, removed at the
     end. on_disk: for what is measured, whose writes must cost what they cost a user; else it is in memory where there
-    is room. first: it makes its database itself, as a user's first start does.
+    is room.
     """
     folder = data or (Path(tempfile.mkdtemp(prefix="slip-up-")) if on_disk else short_folder("slip-up-"))
     folder.mkdir(exist_ok=True)
-    if not first and not (folder / "postgres").exists():
+    if not (folder / "postgres").exists():
         await copy_cluster(folder)
     if token is not None:
         for name in ("token", "engine.metrics.token"):  # the fake engines know one
@@ -196,7 +188,8 @@ async def deployment(
         env={**plain_environment(), **(environment or {})},
     )  # fmt: skip
     try:
-        output = await asyncio.wait_for(_output_until_up(process), START_S)
+        # `up` itself gives up after START_S, and names the process that is not ready
+        output = await asyncio.wait_for(_output_until_up(process), START_S + GUARD_S)
         key = re.search(r"sk-slip-[0-9A-Za-z]{38}", output)
         yield Deployment(process, folder, port, key.group() if key else "", output)
     finally:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 
-def longest_first(groups: Sequence[str]) -> list[int]:
-    """groups: of each test. Returns the tests' indices: groups of several files begin, the largest first, for they
-    share something costly; then come files, the smallest first. A file of one test starts a deployment or computes for
+def scheduling_order(groups: Sequence[str]) -> list[int]:
+    """groups: of each test. Returns the tests' indices. Groups of several files, which share something costly, come
+    first, largest first; then single files, smallest first. A file of one test starts a deployment or computes for
     seconds; a file of a hundred tests ends within seconds, and any process may take it last.
 
     xdist's own order, by the number of tests, begins the long single tests last, and one process waits for the other.

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 
 from tests.deployment import ROOT
-from tests.waiting import GUARD_S, eventually
+from tests.waiting import GUARD_S, START_S, eventually
 
-START_S = 270.0
-"""A guard, not a measure: a start takes seconds of CPU, and many may start at once."""
+Value = TypeVar("Value")
 
 
 @contextlib.asynccontextmanager
@@ -47,14 +48,24 @@ def executes(pid: int) -> bool:
         return False
 
 
+def while_running(process: Process | subprocess.Popen[bytes], condition: Callable[[], Value]) -> Callable[[], Value]:
+    """The condition for `eventually`, which raises AssertionError once the process has ended."""
+
+    def held() -> Value:
+        code = process.poll() if isinstance(process, subprocess.Popen) else process.returncode
+        assert code is None, f"the process ended with {code}"
+        return condition()
+
+    return held
+
+
 async def answers(session: aiohttp.ClientSession, url: str, process: Process) -> None:
     """Return once a GET of the URL is answered with 200. Raises AssertionError if the process ends before."""
 
     async def answered() -> bool:
-        assert process.returncode is None, f"the process ended with {process.returncode}"
         with contextlib.suppress(aiohttp.ClientError):
             async with session.get(url) as response:
                 return response.status == 200
         return False
 
-    await eventually(answered, START_S)
+    await eventually(while_running(process, answered), START_S)

@@ -16,15 +16,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx2
 import pytest
 import yaml
 
 from tests.deployment import ROOT, free_port
+from tests.processes import answers
+from tests.waiting import GUARD_S
 
 RULES = sorted((ROOT / "infra" / "prometheus" / "rules").glob("*.yml"))
-GUARD_S = 60.0
-"""Against hanging for ever, not a measure."""
 PERIOD = "250ms"
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 
@@ -121,8 +122,9 @@ async def prometheus(targets: Path, *, speed: int = 1) -> AsyncIterator[Promethe
                 f"--web.listen-address=127.0.0.1:{port}", stdout=log, stderr=log,
             )  # fmt: skip
         try:
+            async with aiohttp.ClientSession() as session:
+                await answers(session, f"http://127.0.0.1:{port}/-/ready", process)
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=GUARD_S) as client:
-                await _ready(client, process)
                 yield Prometheus(client)
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -140,13 +142,3 @@ def faster(rules: str, speed: int) -> str:
     waits = re.sub(r"(?m)^( +for: )(\d+)([smh])($)", shorter, windows)
     ages = r"(_(?:oldest|timestamp)_seconds(?:\[\w+\])?\)* > )(\d+)"
     return re.sub(ages, lambda match: f"{match[1]}{int(match[2]) / speed:g}", waits)
-
-
-async def _ready(client: httpx2.AsyncClient, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while True:
-            assert process.returncode is None, "Prometheus ended: its configuration or its port"
-            with contextlib.suppress(httpx2.TransportError):
-                if (await client.get("/-/ready")).status_code == 200:
-                    return
-            await asyncio.sleep(0.02)

@@ -7,8 +7,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.database import OWNER, as_owner
-from tests.databases import Databases, name_in, url
+from tests.databases import OWNER, Databases, as_owner, name_in, url
 from tests.waiting import eventually
 
 ADD = "INSERT INTO gateway.organizations (name) SELECT 'another' FROM generate_series(1, {count})"

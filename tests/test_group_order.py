@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.group_order import longest_first
+from tests.group_order import scheduling_order
 
 
 def test_shared_groups_come_first_and_then_the_smallest_files() -> None:
     tests = ["many.py", "few.py", "one gateway", "many.py", "other.py", "two", "one gateway", "few.py", "many.py"]
-    order = longest_first(tests)
+    order = scheduling_order(tests)
     assert [tests[at] for at in order] == [
         "one gateway", "one gateway", "two", "other.py", "few.py", "few.py", "many.py", "many.py", "many.py",
     ]  # fmt: skip

@@ -61,7 +61,7 @@ def test_a_start_imports_what_its_list_names(start: str, tmp_path: Path) -> None
     )
 
 
-def test_a_library_that_is_not_listed_is_told_with_its_chain(tmp_path: Path) -> None:
+def test_a_library_that_is_not_listed_is_reported_with_its_import_chain(tmp_path: Path) -> None:
     chains = imported("import control.tenants.organizations", tmp_path)
     assert libraries(chains)["sqlalchemy"].startswith("control.tenants.organizations → ")
     assert libraries(chains)["sqlalchemy"].endswith(" → sqlalchemy")

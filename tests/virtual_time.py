@@ -17,7 +17,7 @@ START_S = 1_000.0
 SETTLING_S = 0.001
 """Real time that the kernel has for what is on its way between two sockets of this process, before the clock jumps."""
 GUARD_S = 60.0
-"""Real time without any event and any timer, after which a test hangs."""
+"""Real time without any event and any timer, after which a test is considered hung."""
 
 P = ParamSpec("P")
 

@@ -169,10 +169,10 @@ class Postgres:
             raise folder_error(self._data.postgres, error) from None
 
 
-async def create_database(sockets: Path, name: str, template: str = "template1") -> None:
+async def create_database(sockets: Path, name: str) -> None:
     """Make a database on the server whose socket lies in this folder. Raises what asyncpg raises."""
     async with _administrator(sockets) as connection:
-        await connection.execute(f"create database {name} template {template}")
+        await connection.execute(f"create database {name}")
 
 
 @asynccontextmanager

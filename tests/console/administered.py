@@ -1,25 +1,21 @@
-"""A gateway with people of every role, as the admin API's own tests have it, whose console a window is opened at."""
+"""People of every role in a whole deployment, and windows in which one of them is signed in at a console."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
 from http.cookies import SimpleCookie
-from pathlib import Path
 from uuid import UUID
 
 import aiohttp
-import asyncpg
 from playwright.async_api import Browser
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from control.fleet import edits
 from control.fleet.revision import newest, write
-from infra.local.folders import APPLICATION_ROLE, DataFolder
-from infra.local.postgres import create_database
+from infra.local.folders import DataFolder
 from tests.console.pages import Console, seen_by
-from tests.control.api.lone_gateway import lone_gateway
 from tests.control.api.people import People
 from tests.deployment import Deployment
 
@@ -42,24 +38,6 @@ ADDRESSES = {
     "version": "fleet_version",
 }
 """Parameters of the console's addresses, and what `things_of` calls them."""
-
-
-@contextlib.asynccontextmanager
-async def administered(server: Path, template: str, valkey_url: str, name: str) -> AsyncIterator[People]:
-    """With a database of its own, of that name."""
-    await create_database(server, name, template)
-    database_url = url_of(server, name)
-    async with lone_gateway(database_url, valkey_url) as gateway, aiohttp.ClientSession() as session:
-        database = await asyncpg.connect(database_url)
-        people = People(session, gateway.url, database, gateway.pepper)
-        await people.move_in()
-        yield people
-        await database.close()
-
-
-def url_of(server: Path, name: str) -> str:
-    """The database of that name, as gateways open it."""
-    return f"postgresql://{APPLICATION_ROLE}@/{name}?host={server}"
 
 
 @contextlib.asynccontextmanager

@@ -9,6 +9,8 @@ import shutil
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
+import aiohttp
+import asyncpg
 import msgspec
 import pytest
 from playwright.async_api import Browser, StorageState, async_playwright
@@ -16,6 +18,8 @@ from playwright.async_api import Browser, StorageState, async_playwright
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.console.pages import OPERATORS_HOME, Console, seen_by
+from tests.control.api.lone_gateway import lone_gateway
+from tests.control.api.people import People
 from tests.deployment import ROOT, Deployment, deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
@@ -46,6 +50,17 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
         started = await driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         yield started
         await started.close()
+
+
+@pytest.fixture(scope="module")
+async def people(module_postgres_url: str, valkey_url: str, chromium: str) -> AsyncIterator[People]:
+    """Of every role, at a gateway of this module's own that has neither router nor worker."""
+    async with lone_gateway(module_postgres_url, valkey_url) as gateway, aiohttp.ClientSession() as session:
+        database = await asyncpg.connect(module_postgres_url)
+        made = People(session, gateway.url, database, gateway.pepper)
+        await made.move_in()
+        yield made
+        await database.close()
 
 
 @contextlib.asynccontextmanager

@@ -5,27 +5,15 @@ is set, whose key a request came with, and nothing as missing or as theirs to ma
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import uuid4
 
-import pytest
 from playwright.async_api import Browser
 
 from storage.roles import Role
-from tests.console.administered import administered, window_of
+from tests.console.administered import window_of
 from tests.console.pages import expect, made
 from tests.control.api.examples import things_of
 from tests.control.api.people import People
-
-
-@pytest.fixture(scope="module")
-async def people(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
-) -> AsyncIterator[People]:
-    """With one thing of every kind."""
-    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_rights") as there:
-        yield there
 
 
 async def emptied(people: People, name: str) -> str:

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
@@ -32,7 +31,7 @@ from control.slo.adoption import adopt
 from control.slo.judgement import TraceRow, failed, judge
 from control.slo.rollup import roll_up as roll_up_slo
 from storage.roles import Role
-from tests.console.administered import administered, url_of, window_of
+from tests.console.administered import window_of
 from tests.console.figures import (
     APART,
     BILLED,
@@ -76,10 +75,8 @@ class Books:
 
 
 @pytest.fixture(scope="module")
-async def books(postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str) -> AsyncIterator[Books]:
-    name = "test_console_figures"
-    async with administered(postgres_server, _migrated_template, valkey_url, name) as there:
-        yield Books(there, url_of(postgres_server, name))
+def books(people: People, module_postgres_url: str) -> Books:
+    return Books(people, module_postgres_url)
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from playwright.async_api import Browser
 
 from storage.roles import Role
-from tests.console.administered import administered, window_of
+from tests.console.administered import window_of
 from tests.console.pages import Console, expect, made
 from tests.control.api.people import People
 
@@ -21,15 +20,6 @@ SELECT projects.name, keys.name, keys.expires_at < now() + interval '61 minutes'
  WHERE projects.organization_id = $1
 """
 STEPS = ("Make a key", "Ask a model", "Add an engine", "Invite people")
-
-
-@pytest.fixture(scope="module")
-async def people(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
-) -> AsyncIterator[People]:
-    """Of a deployment that no request has come to yet."""
-    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_first_steps") as there:
-        yield there
 
 
 @pytest.fixture

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import msgspec
-import pytest
 from playwright.async_api import Browser, TimeoutError
 
 from control.api.operation import Operation
 from control.operations import OPERATIONS
 from storage.roles import Role
-from tests.console.administered import addressed, administered, window_of
+from tests.console.administered import addressed, window_of
 from tests.console.routes import addresses
 from tests.control.api.examples import body_for, things_of
 from tests.control.api.people import Client, People
@@ -59,14 +57,6 @@ SHOWING = {
     "/operations/evals", "/operations/releases/$releaseId", "/operations/fleet",
 }  # fmt: skip
 """Pages on which some of it is seen: or nothing would be tried."""
-
-
-@pytest.fixture(scope="module")
-async def people(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
-) -> AsyncIterator[People]:
-    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_hostile") as there:
-        yield there
 
 
 def texts_of(kind: type) -> Iterator[tuple[str, bool]]:

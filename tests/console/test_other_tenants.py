@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import uuid4
 
-import pytest
 from playwright.async_api import Browser, Error, Route
 
 from storage.roles import Role
-from tests.console.administered import addressed, administered, window_of
+from tests.console.administered import addressed, window_of
 from tests.console.routes import addresses
 from tests.control.api.examples import things_of
 from tests.control.api.people import People
@@ -30,14 +27,6 @@ NAMED = (
     "UPDATE gateway.request_traces SET model = $1, client = $1 WHERE organization_id = $2",
 )
 """All that people gave a name to."""
-
-
-@pytest.fixture(scope="module")
-async def people(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
-) -> AsyncIterator[People]:
-    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_apart") as there:
-        yield there
 
 
 async def test_no_page_and_no_request_shows_another_tenants(browser: Browser, people: People) -> None:

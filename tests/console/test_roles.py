@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Response, StorageState, TimeoutError
 
 from storage.roles import PERMISSIONS, Role
-from tests.console.administered import addressed, administered, people_of, window_of
+from tests.console.administered import addressed, people_of, window_of
 from tests.console.offered import OFFERED, offered, wrong
 from tests.console.pages import Console
 from tests.console.routes import addresses, routes
@@ -45,13 +44,10 @@ LIVE_FLEET = "/admin/v1/fleet/live"
 
 
 @pytest.fixture(scope="module")
-async def people(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
-) -> AsyncIterator[People]:
+async def people(people: People) -> People:
     """With one thing of every kind."""
-    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_roles") as there:
-        await there.database.execute(PRICE_IN_FORCE)
-        yield there
+    await people.database.execute(PRICE_IN_FORCE)
+    return people
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -14,10 +13,8 @@ import pyotp
 import pytest
 from playwright.async_api import Browser
 
-from infra.local.folders import APPLICATION_ROLE
-from infra.local.postgres import create_database
 from storage.roles import Role
-from tests.console.administered import administered, window_of
+from tests.console.administered import window_of
 from tests.console.pages import ANY_HOME, Console, expect, made, seen_by
 from tests.control.api.lone_gateway import lone_gateway
 from tests.control.api.people import People
@@ -25,14 +22,6 @@ from tests.control.console.test_oidc import CALLBACK, provider_for, require_node
 from tests.deployment import free_port
 
 PASSWORD = "another four words here"
-
-
-@pytest.fixture(scope="module")
-async def people(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
-) -> AsyncIterator[People]:
-    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_signing_in") as there:
-        yield there
 
 
 async def fill_in(console: Console, email: str) -> None:
@@ -98,13 +87,11 @@ async def test_a_second_factor_is_asked_for_and_a_recovery_code_opens_once(brows
 
 @pytest.fixture(scope="module")
 async def with_provider(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
+    new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str, chromium: str
 ) -> AsyncIterator[str]:
     """The address of a gateway that a provider's groups are set up at."""
     require_node()
-    name = "test_console_provider"
-    await create_database(postgres_server, name, _migrated_template)
-    url = f"postgresql://{APPLICATION_ROLE}@/{name}?host={postgres_server}"
+    url = await new_postgres_url()
     database = await asyncpg.connect(url)
     async with aiohttp.ClientSession() as session:
         await People(session, "", database, b"").move_in()

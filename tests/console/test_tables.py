@@ -9,13 +9,12 @@ import csv
 import io
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route
 
 from storage.roles import Role
-from tests.console.administered import administered, window_of
+from tests.console.administered import window_of
 from tests.console.pages import Console, expect
 from tests.control.api.people import People
 
@@ -44,16 +43,13 @@ async list => {
 
 
 @pytest.fixture(scope="module")
-async def people(
-    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
-) -> AsyncIterator[People]:
+async def people(people: People) -> People:
     """The tenant `ours` has had many changes."""
-    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_tables") as there:
-        owner = await there.owner()
-        path = f"/organizations/{there.organizations['ours']}/projects"
-        for number in range(CHANGES):
-            await owner.make(path, {"name": f"project {number:03}"})
-        yield there
+    owner = await people.owner()
+    path = f"/organizations/{people.organizations['ours']}/projects"
+    for number in range(CHANGES):
+        await owner.make(path, {"name": f"project {number:03}"})
+    return people
 
 
 @pytest.fixture

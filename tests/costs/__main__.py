@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from tests.costs import still_clock
+from tests.costs import stepping_clock
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "", "PYTHONDEVMODE": "", "PYTHONASYNCIODEBUG": ""}
 """Each of these changes the numbers."""
@@ -25,7 +25,7 @@ def main() -> None:
     if not arguments.page and any(os.environ.get(name, "") != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, [sys.executable, "-m", "tests.costs", *sys.argv[1:]], os.environ | ENVIRONMENT)
     if not arguments.page:
-        still_clock.install()
+        stepping_clock.install()
         import msgspec
 
         from tests.costs import kept

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import ssl
-import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import openai
@@ -21,13 +18,11 @@ from tests.fakes.process import FakeEngineProcess
 
 
 @pytest.fixture
-async def files() -> AsyncIterator[tuple[Path, Path]]:
+def files(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate and its key."""
-    folder = Path(tempfile.mkdtemp(prefix="slip-tls-"))
-    pair = folder / "certificate.pem", folder / "key.pem"
+    pair = tmp_path / "certificate.pem", tmp_path / "key.pem"
     write_certificate(*pair)
-    yield pair
-    shutil.rmtree(folder, ignore_errors=True)
+    return pair
 
 
 async def test_a_deployment_with_a_certificate_speaks_https_to_everybody(

@@ -21,7 +21,7 @@ from contracts.errors import RouterUnavailable
 from contracts.generation import Tier
 from router.control.client import ControlClient
 from slipstream.commands.options import running_settings
-from tests.deployment import Deployment, deployment, plain_environment
+from tests.deployment import Deployment, deployment
 from tests.e2e.upstream import Upstream, upstream
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.slipstream.deployment import run
@@ -189,7 +189,6 @@ def test_a_key_that_cannot_be_had_stops_every_process_with_one_sentence(
 ) -> None:
     pool = Pool("hosted", "openai", (Replica("hosted-1", "https://api.example.com"),), **fields)
     environment = {
-        **plain_environment(),
         "SLIPSTREAM_MODELS": msgspec.json.encode([Model("m", Tier.CHAT, "hosted", 4_096)]).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
     }

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.deployment import ROOT, free_port, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.fakes.slow_link import SlowLink, slow_link
 from tests.processes import answers, module_process
+from tests.temporary import short_folder
 from tests.waiting import eventually
 
 
@@ -215,7 +215,7 @@ async def slow_platform(
 
     code_tokenizer: of a third model, `gaps`, which can fill them; the engine finds no script in its prompts.
     """
-    folder = Path(tempfile.mkdtemp(prefix="slip-"))
+    folder = short_folder()
     data = DataFolder(folder / "d")
     data.prepare()
     parts = urlsplit(postgres_url)

@@ -8,7 +8,6 @@ import functools
 import io
 import shutil
 import signal
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from infra.local.folders import DataFolder
 from tests.deployment import ROOT, free_port, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.processes import answers, module_process
+from tests.temporary import short_folder
 from tests.waiting import eventually
 
 ANSWER_S = 600.0
@@ -98,7 +98,7 @@ class HostilePlatform:
 @contextlib.asynccontextmanager
 async def hostile_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[HostilePlatform]:
     """Started and warm; all of it is gone at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="slip-"))
+    folder = short_folder()
     data = DataFolder(folder / "d")
     data.prepare()
     log, router_port, gateway_port, metrics_port = folder / "heart", free_port(), free_port(), free_port()

@@ -13,7 +13,7 @@ import pytest
 from control.slo.tables import COUNTS
 from infra.grafana.board import SqlQuery
 from infra.grafana.boards import tenant
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.deployment import ROOT
 
 READER = (ROOT / "infra" / "grafana" / "reader.sql").read_text()

@@ -20,7 +20,7 @@ from migrations.metadata import metadata
 from storage.engine import sqlalchemy_url
 from storage.tables.core import SCHEMA
 from storage.tables.evals import SCHEMA as EVALS_SCHEMA
-from tests.database import as_owner
+from tests.databases import as_owner
 
 CATALOG = r"""
 SELECT 'column', table_name || '.' || column_name, concat_ws(' ', data_type, is_nullable, column_default)

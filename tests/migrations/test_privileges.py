@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from contracts.errors import ConfigError
 from infra.local.folders import APPLICATION_ROLE
 from migrations import run
-from tests.database import as_application, as_owner
+from tests.databases import as_application, as_owner
 
 DAY = "usage_events_20260301"
 APPEND_ONLY = {

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from contracts.errors import ConfigError
 from migrations import revision, run
-from tests.database import as_application
+from tests.databases import as_application
 from tests.migrations.test_migrations import head
 
 VERSION = sql.Identifier(revision.VERSION_TABLE)

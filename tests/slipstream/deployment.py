@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +18,7 @@ from infra.local.child import ChildStatus
 from infra.local.control import Answer
 from infra.local.folders import DataFolder
 from slipstream.__main__ import main
-from tests.deployment import NOTHING_FETCHED, free_port, plain_environment
+from tests.deployment import ROOT, free_port, plain_environment
 
 COMMAND = (sys.executable, "-m", "slipstream")
 # No engine is started: what is tested here is the supervisor, and torch takes seconds to load.
@@ -33,10 +34,9 @@ name = "elsewhere"
 driver = "openai"
 replicas = [{ id = "elsewhere-1", url = "http://127.0.0.1:9" }]
 """
-START_TIMEOUT_S = 90
 
 
-class Deployment:
+class RestartableDeployment:
     """One data folder and the `up` that may run on it."""
 
     def __init__(self, data: Path, *, engines: bool = False, settings: str = "") -> None:
@@ -48,15 +48,16 @@ class Deployment:
         self._config = data.with_name(f"{data.name}.toml")
         self._config.write_text(settings + ("" if engines else WITHOUT_ENGINES))
 
-    def up(self, *arguments: str) -> list[str]:
+    def up(self, *arguments: str, environment: Mapping[str, str] | None = None) -> list[str]:
         """Start and return the lines of the final block."""
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
                 [*COMMAND, "up", "--data", str(self.data), "--port", str(self.port), *self.config, *arguments],
+                cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=plain_environment(),
+                env={**plain_environment(), **(environment or {})},
             )
         assert self.process.stdout is not None
         lines: list[str] = []
@@ -126,7 +127,7 @@ def run_here(*command: str, env: dict[str, str] | None = None) -> subprocess.Com
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        mock.patch.dict(os.environ, {**NOTHING_FETCHED, **(env or {})}),
+        mock.patch.dict(os.environ, {**plain_environment(), **(env or {})}, clear=True),
         mock.patch.object(sys, "argv", ["slipstream", *command]),
     ):
         try:

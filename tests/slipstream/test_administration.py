@@ -22,7 +22,7 @@ from slipstream.first_key import COMMAND, make_first_key
 from slipstream.settings import Settings
 from tests.audited import all_audited
 from tests.control.api.tampering import note_now, rewrite, tamper
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.slipstream.shell import Shell
 
 

@@ -18,16 +18,15 @@ import pytest
 
 from infra.local.folders import APPLICATION_ROLE
 from tests.control.api.receiver import receiver
-from tests.database import OWNER
+from tests.databases import OWNER
 from tests.deployment import ROOT, free_port
+from tests.processes import while_running
 from tests.slipstream.guide import EACH_LINE, Block, Reader, blocks, reader, shell_blocks
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 pytestmark = pytest.mark.system
 
 PAGE = ROOT / "docs" / "guides" / "deploy.md"
-GUARD_S = 120.0
-"""Against hanging for ever, not a measure."""
 FAST = {
     "SLIPSTREAM_GATEWAY__ADMIN__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES": "true",
     "SLIPSTREAM_WORKER__ROLL_UP_EVERY_S": "1",
@@ -100,12 +99,12 @@ async def test_every_process_of_the_page_starts_alone_works_and_stops(operator: 
     for line in lines[:3]:
         (sign,) = [sign for name, sign in signs.items() if line.startswith(name)]
         process = await operator.start(line)
-        await _until(process, sign)
+        await eventually(while_running(process, sign))
         assert await _stopped(process) in ENDED, line
         shutil.rmtree(operator.folder / "data")
 
     everything = [await operator.start(line) for line in lines]
-    await _until(everything[0], lambda: _answers(f"{gateway}/readyz"))
+    await eventually(while_running(everything[0], lambda: _answers(f"{gateway}/readyz")))
     async with receiver() as server:
         key = (
             await operator.paste(
@@ -117,15 +116,19 @@ async def test_every_process_of_the_page_starts_alone_works_and_stops(operator: 
         secret = re.search(r"sk-slip-\w+", key)
         assert secret is not None
         for path, body in QUESTIONS.items():
-            await _until(everything[0], partial(_served, f"{gateway}/v1/{path}", secret.group(), body))
+            await eventually(
+                while_running(everything[0], partial(_served, f"{gateway}/v1/{path}", secret.group(), body))
+            )
         test = await operator.paste(
             _told(f"slipstream customers webhooks test {server.url} --organization acme {CONFIG}")
         )
-        await _until(everything[2], lambda: bool(server.came))
+        await eventually(while_running(everything[2], lambda: bool(server.came)))
         assert server.came[0].event["type"] == "webhook.test", test
-    await _until(everything[2], lambda: _holds(connection, "SELECT sum(requests) >= 2 FROM gateway.usage_hourly"))
+    await eventually(
+        while_running(everything[2], lambda: _holds(connection, "SELECT sum(requests) >= 2 FROM gateway.usage_hourly"))
+    )
     reconciled = "SELECT count(DISTINCT replica_id) = 2 FROM gateway.reconciliations"
-    await _until(everything[2], lambda: _holds(connection, reconciled))
+    await eventually(while_running(everything[2], lambda: _holds(connection, reconciled)))
     assert set(await asyncio.gather(*map(_stopped, everything))) <= ENDED
 
 
@@ -136,15 +139,6 @@ def _block(begin: str) -> Block:
 
 def _told(line: str) -> Block:
     return Block("the test", 0, "sh", line + "\n", "")
-
-
-async def _until(process: asyncio.subprocess.Process, holds: Callable[[], Any]) -> None:
-    async def goes_on_and_holds() -> bool:
-        assert process.returncode is None, "it ended"
-        found = holds()
-        return bool(found if isinstance(found, bool) else await found)
-
-    await eventually(goes_on_and_holds, GUARD_S)
 
 
 async def _stopped(process: asyncio.subprocess.Process) -> int:

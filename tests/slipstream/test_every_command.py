@@ -24,7 +24,7 @@ from slipstream.__main__ import cli
 from tests.audited import all_audited, test_every_table_is_in_one_list  # noqa: F401  run here
 from tests.control.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 from tests.control.releases.fleets import put_fleet
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.desired_states import put, seed
 from tests.gateway.metering.rows import moment, row
 from tests.slipstream.shell import Shell

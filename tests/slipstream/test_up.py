@@ -24,7 +24,7 @@ from control.audit.heads import FILE
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
 from tests.processes import executes
-from tests.slipstream.deployment import Deployment, one_line, run
+from tests.slipstream.deployment import RestartableDeployment, one_line, run
 from tests.waiting import eventually_blocking
 
 pytestmark = pytest.mark.system
@@ -38,13 +38,13 @@ EXPECTED = {"router", "valkey", "postgres", "worker", "gateway-1"}
 
 
 @pytest.fixture
-def deployment(data_folder: Path) -> Iterator[Deployment]:
-    made = Deployment(data_folder)
+def deployment(data_folder: Path) -> Iterator[RestartableDeployment]:
+    made = RestartableDeployment(data_folder)
     yield made
     made.close()
 
 
-def _is_new(deployment: Deployment, name: str, old_pid: int | None) -> bool:
+def _is_new(deployment: RestartableDeployment, name: str, old_pid: int | None) -> bool:
     process = deployment.processes()[name]
     return process.state == "ready" and process.pid != old_pid
 
@@ -79,7 +79,7 @@ async def _kept(data: Path) -> int:
         await connection.close()
 
 
-async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deployment: Deployment) -> None:
+async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deployment: RestartableDeployment) -> None:
     first_block = deployment.up()
     assert first_block[0].startswith("Slipstream is up")
     assert 'organization "demo"; shown once, stored hashed' in first_block[2]
@@ -130,7 +130,7 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
 
 @pytest.mark.nightly
 def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
-    deployment = Deployment(data_folder, engines=True)
+    deployment = RestartableDeployment(data_folder, engines=True)
     try:
         block = deployment.up()
         assert block[1] == "  chat           slipstream-chat      embedded engine, 1 replica, 4,608 tokens"
@@ -172,7 +172,9 @@ def _ready(port: int) -> dict[str, Any]:
     return body
 
 
-async def test_a_running_deployment_answers_its_commands_and_keeps_what_they_did(deployment: Deployment) -> None:
+async def test_a_running_deployment_answers_its_commands_and_keeps_what_they_did(
+    deployment: RestartableDeployment,
+) -> None:
     deployment.up("--quiet")
     assert deployment.errors.read_text() == ""
     second = deployment.run("up", "--port", str(free_port()), *deployment.config)
@@ -208,7 +210,7 @@ async def test_a_running_deployment_answers_its_commands_and_keeps_what_they_did
     _changed_settings_undo_edits(deployment)
 
 
-async def _roles_own_nothing(deployment: Deployment) -> None:
+async def _roles_own_nothing(deployment: RestartableDeployment) -> None:
     """Gateways and worker use a role that owns no table."""
     connection = await asyncpg.connect(DataFolder(deployment.data).migration_database_url)
     try:
@@ -223,7 +225,7 @@ async def _roles_own_nothing(deployment: Deployment) -> None:
         await connection.close()
 
 
-def _log_is_noted(deployment: Deployment) -> None:
+def _log_is_noted(deployment: RestartableDeployment) -> None:
     """The head of the audit log is noted outside the database, and found again."""
     heads = deployment.data / "audit" / FILE
     eventually_blocking(lambda: heads.exists() and heads.read_bytes().endswith(b"\n"))
@@ -232,7 +234,7 @@ def _log_is_noted(deployment: Deployment) -> None:
     assert "1 recorded heads found again" in verified.stdout
 
 
-def _changed_settings_undo_edits(deployment: Deployment) -> None:
+def _changed_settings_undo_edits(deployment: RestartableDeployment) -> None:
     """A start with changed settings names the edits that they undo."""
     assert deployment.run("fleet", "replicas", "drain", "elsewhere-1", "--force").returncode == 0
     deployment.close()
@@ -253,7 +255,7 @@ async def test_servers_given_by_url_are_used_and_none_is_started(
 ) -> None:
     owner, application = empty_postgres_url, empty_postgres_url.replace("//slipstream@", f"//{APPLICATION_ROLE}@")
     urls = f'[local]\ndatabase_url = "{application}"\nmigration_database_url = "{owner}"\nvalkey_url = "{valkey_url}"\n'
-    deployment = Deployment(data_folder, settings=urls)
+    deployment = RestartableDeployment(data_folder, settings=urls)
     try:
         deployment.up()
         assert deployment.processes().keys() == EXPECTED - {"postgres", "valkey"}
@@ -267,7 +269,9 @@ async def test_servers_given_by_url_are_used_and_none_is_started(
     finally:
         await connection.close()
     # One role for everything: as it was, and said.
-    alone = Deployment(data_folder, settings=f'[local]\ndatabase_url = "{owner}"\nvalkey_url = "{valkey_url}"\n')
+    alone = RestartableDeployment(
+        data_folder, settings=f'[local]\ndatabase_url = "{owner}"\nvalkey_url = "{valkey_url}"\n'
+    )
     try:
         alone.up()
         assert f"warning: {OWNED}" in alone.errors.read_text()
@@ -275,7 +279,7 @@ async def test_servers_given_by_url_are_used_and_none_is_started(
         alone.close()
 
 
-def test_a_metrics_port_in_use_stops_the_start(deployment: Deployment) -> None:
+def test_a_metrics_port_in_use_stops_the_start(deployment: RestartableDeployment) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -287,7 +291,7 @@ def test_a_metrics_port_in_use_stops_the_start(deployment: Deployment) -> None:
 
 
 @pytest.mark.nightly
-def test_a_second_ctrl_c_ends_everything_at_once_and_says_what_is_lost(deployment: Deployment) -> None:
+def test_a_second_ctrl_c_ends_everything_at_once_and_says_what_is_lost(deployment: RestartableDeployment) -> None:
     deployment.up()
     pids = [process.pid for process in deployment.processes().values()]
     gateway = deployment.processes()["gateway-1"].pid

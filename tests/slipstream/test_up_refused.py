@@ -25,11 +25,11 @@ from slipstream.progress import Progress
 from slipstream.settings import Settings
 from slipstream.up import _with_port, up
 from tests.deployment import free_port
-from tests.slipstream.deployment import Deployment, one_line, run_here
+from tests.slipstream.deployment import RestartableDeployment, one_line, run_here
 
 
 def test_a_port_in_use_is_refused_before_anything_starts(data_folder: Path) -> None:
-    deployment = Deployment(data_folder)
+    deployment = RestartableDeployment(data_folder)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -13,7 +13,7 @@ import pytest
 from tests.deployment import key_in
 from tests.processes import executes
 from tests.sglang.server import UNSET, settings
-from tests.slipstream.deployment import Deployment
+from tests.slipstream.deployment import RestartableDeployment
 from tests.waiting import eventually_blocking
 
 GUARD_S = 600.0
@@ -43,15 +43,13 @@ engine = {{ model = "slipstream-chat" }}
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_sglang_serves_under_the_roof_and_leaves_no_process(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglang_serves_under_the_roof_and_leaves_no_process(data_folder: Path) -> None:
     found = settings()
     if found is None:
         pytest.skip(UNSET)
     venv, serve = found
-    for name in ("VENV", "SERVE"):
-        monkeypatch.delenv(f"SLIPSTREAM_TEST_SGLANG_{name}")  # it would be read as a setting
     pools = POOLS.format(python=venv / "bin" / "python3", shim=serve.parent / "shim")
-    deployment = Deployment(data_folder, engines=True, settings=pools)
+    deployment = RestartableDeployment(data_folder, engines=True, settings=pools)
     try:
         key = key_in("\n".join(deployment.up()))
         answered = _chat(deployment.port, key, "own")  # while SGLang loads

@@ -36,8 +36,9 @@ from slipstream.settings import Settings
 from slipstream.worker import broker_url
 from slipstream.worker_config import WorkerConfig
 from tests.control.api.receiver import receiver, tar_pits
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.deployment import free_port
+from tests.processes import while_running
 from tests.slipstream.deployment import run_here
 from tests.waiting import eventually
 
@@ -143,7 +144,7 @@ async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_be
         ended = found.get(("slipstream_worker_tasks_total", ROLL_UP, "SUCCESS"), 0)
         return ended >= 2 and found["slipstream_worker_task_seconds_count", ROLL_UP, None] >= ended
 
-    await _until(worker, both_counted)
+    await eventually(while_running(worker, both_counted))
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.wait, 30) == 0
     # audit: the head of the log, to which the objectives it put in force have given a first row; pepper: of deliveries,
@@ -159,13 +160,17 @@ async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
     async with tar_pits(TAR_PITS) as pits, receiver() as server:
         await _events(connection, data_folder, [pit.url for pit in pits])
         worker = start()
-        await _until(worker, lambda: sum(len(pit.came) for pit in pits) == WebhooksConfig().organization_concurrency)
+        await eventually(
+            while_running(
+                worker, lambda: sum(len(pit.came) for pit in pits) == WebhooksConfig().organization_concurrency
+            )
+        )
         await _use(connection, HOUR, 5)
         await _until_hours(connection, worker, [(HOUR, 1, 10, 5)])
         await _use(connection, HOUR, 6)
         await _until_hours(connection, worker, [(HOUR, 2, 20, 11)])
         await _events(connection, data_folder, [server.url])
-        await _until(worker, lambda: len(server.came) == 1)
+        await eventually(while_running(worker, lambda: len(server.came) == 1))
         assert await connection.fetchval("SELECT count(*) FROM gateway.webhook_attempts") <= 1  # the pits still hang
         worker.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(worker.wait, 30) == 0
@@ -183,13 +188,12 @@ async def test_upkeep_that_does_not_end_holds_up_no_delivery_and_no_release(
         worker = start("--metrics-port", str(metrics_port))
 
         async def waits_for_the_lock() -> bool:
-            assert worker.poll() is None, "it ended"
             return bool(await owner.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
 
-        await eventually(waits_for_the_lock)
+        await eventually(while_running(worker, waits_for_the_lock))
         before = _advanced(metrics_port)
         await _events(connection, data_folder, [server.url])
-        await _until(worker, lambda: len(server.came) == 1 and _advanced(metrics_port) >= before + 2)
+        await eventually(while_running(worker, lambda: len(server.came) == 1 and _advanced(metrics_port) >= before + 2))
         assert await waits_for_the_lock()
     await owner.close()
     await _until_hours(connection, worker, [(HOUR, 1, 10, 5)])
@@ -226,10 +230,10 @@ async def test_each_queue_has_a_worker_of_its_own(
             worker.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(worker.wait, 30) == 0
         webhooks = [start("--queue", "webhooks") for _ in range(2)]
-        await _until(webhooks[0], lambda: len(server.came) == 1)
+        await eventually(while_running(webhooks[0], lambda: len(server.came) == 1))
         await _use(connection, HOUR, 7)
         await _events(connection, data_folder, [server.url])
-        await _until(webhooks[0], lambda: len(server.came) == 2)
+        await eventually(while_running(webhooks[0], lambda: len(server.came) == 2))
         assert await _hours(connection) == [(HOUR, 2, 20, 11)]
         for worker in webhooks:
             await eventually(partial(_handles_sigterm, worker.pid))
@@ -268,21 +272,12 @@ async def _events(connection: asyncpg.Connection[Any], data: Path, urls: list[st
     await emit(connection, organization, EventType.BUDGET_EXHAUSTED, {})
 
 
-async def _until(worker: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
-    def goes_on_and_holds() -> bool:
-        assert worker.poll() is None, "it ended"
-        return holds()
-
-    await eventually(goes_on_and_holds)
-
-
 async def _until_hours(
     connection: asyncpg.Connection[Any],
     worker: subprocess.Popen[bytes],
     expected: list[tuple[datetime, int, int, int]],
 ) -> None:
     async def rolled_up() -> bool:
-        assert worker.poll() is None, "it ended"
         return await _hours(connection) == expected
 
-    await eventually(rolled_up)
+    await eventually(while_running(worker, rolled_up))

@@ -18,13 +18,12 @@ from infra.local.config import LocalConfig
 from slipstream import toml
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, WorkerConfig, ready_file
-from tests.waiting import eventually_blocking
+from tests.processes import while_running
+from tests.waiting import START_S, eventually_blocking
 
 pytestmark = pytest.mark.system
 
 STOP_S = 3.0
-START_S = 60.0
-"""A guard, not a measure."""
 LEAVE_S = 30.0
 """For a machine whose processors are all busy; what hung, hung for ever."""
 
@@ -59,10 +58,11 @@ def test_a_worker_makes_the_folder_it_needs_and_leaves_when_told(
 ) -> None:
     worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
     ready = ready_file(Settings(local=LocalConfig(data=str(data_folder))).data, Queue)
-    _until(worker, ready.exists)
-    _until(worker, lambda: b": worker ready: takes tasks of upkeep" in (tmp_path / "worker.log").read_bytes())
+    eventually_blocking(while_running(worker, ready.exists))
+    log = tmp_path / "worker.log"
+    eventually_blocking(while_running(worker, lambda: b": worker ready: takes tasks of upkeep" in log.read_bytes()))
     assert [folder.stat().st_mode & 0o777 for folder in (data_folder, ready.parent)] == [0o700, 0o700]
-    _until(worker, lambda: _rolled_up(fresh_postgres_url))  # the schedule runs
+    eventually_blocking(while_running(worker, lambda: _rolled_up(fresh_postgres_url)))  # the schedule runs
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(LEAVE_S) == 0
     assert not ready.exists()
@@ -70,13 +70,12 @@ def test_a_worker_makes_the_folder_it_needs_and_leaves_when_told(
 
 def test_a_worker_whose_servers_are_away_leaves_when_told(start: Start, data_folder: Path, tmp_path: Path) -> None:
     """Without URLs it waits for the embedded servers, which only `up` starts."""
-    worker = start(data=str(data_folder))
-    _until(worker, lambda: b"Cannot connect to redis" in (tmp_path / "worker.log").read_bytes())
+    worker, log = start(data=str(data_folder)), tmp_path / "worker.log"
+    eventually_blocking(while_running(worker, lambda: b"Cannot connect to redis" in log.read_bytes()))
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(LEAVE_S) == 0
-    log = (tmp_path / "worker.log").read_bytes()
-    assert b"--uid" not in log  # an option of Celery's command, not of ours
-    assert (b"running as root" in log) == (os.geteuid() == 0)
+    assert b"--uid" not in log.read_bytes()  # an option of Celery's command, not of ours
+    assert (b"running as root" in log.read_bytes()) == (os.geteuid() == 0)
 
 
 def test_a_worker_whose_valkey_refuses_to_write_waits_for_it(
@@ -85,15 +84,16 @@ def test_a_worker_whose_valkey_refuses_to_write_waits_for_it(
     """As one does whose disk is full. This one no longer allows the command by which a worker keeps what it took."""
     data_folder.mkdir(mode=0o700)  # a folder that is there and empty is used
     worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
-    _until(worker, lambda: _rolled_up(fresh_postgres_url))
+    eventually_blocking(while_running(worker, lambda: _rolled_up(fresh_postgres_url)))
+    log = tmp_path / "worker.log"
     with redis.from_url(valkey_url) as valkey:
         valkey.execute_command("ACL SETUSER", "default", "-zadd")
         try:
-            _until(worker, lambda: b"Connection to broker lost" in (tmp_path / "worker.log").read_bytes())
+            eventually_blocking(while_running(worker, lambda: b"Connection to broker lost" in log.read_bytes()))
         finally:
             valkey.execute_command("ACL SETUSER", "default", "+zadd")
     before = _roll_ups(fresh_postgres_url)
-    _until(worker, lambda: _roll_ups(fresh_postgres_url) > before)
+    eventually_blocking(while_running(worker, lambda: _roll_ups(fresh_postgres_url) > before))
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(LEAVE_S) == 0
 
@@ -116,7 +116,7 @@ def test_a_worker_whose_task_hangs_leaves_within_its_time(
     with psycopg.connect(fresh_postgres_url) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
         worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
-        _until(worker, lambda: _waits_for_a_lock(fresh_postgres_url))
+        eventually_blocking(while_running(worker, lambda: _waits_for_a_lock(fresh_postgres_url)))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(LEAVE_S) == 1
         assert "killed in the middle of its work" in (tmp_path / "worker.log").read_text()
@@ -140,11 +140,3 @@ def _waits_for_a_lock(url: str) -> bool:
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         ).fetchone()
     return row is not None and row[0] > 0
-
-
-def _until(worker: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
-    def goes_on_and_holds() -> bool:
-        assert worker.poll() is None, "it ended"
-        return holds()
-
-    eventually_blocking(goes_on_and_holds)

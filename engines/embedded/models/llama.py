@@ -247,14 +247,14 @@ class Llama:
         layers = [weights for layer in self._layers if (weights := layer.native()) is not None]
         if len(layers) < config.num_hidden_layers:
             return None
-        from engines.layers.native.compile_process import Form, compile_elsewhere
+        from engines.layers.native.compile_process import Form, compile_in_subprocess
         from engines.layers.native.decoder import NativeDecoder, fits
         from engines.layers.native.int8 import Int8Panels
 
         heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         if not fits(config.hidden_size, config.intermediate_size, *heads):
             return None
-        compile_elsewhere(Form.of(*heads, coded=isinstance(layers[0].qkv, Int8Panels)))
+        compile_in_subprocess(Form.of(*heads, coded=isinstance(layers[0].qkv, Int8Panels)))
         return NativeDecoder(
             layers,
             self.embedding if self._shared is None or self._shared.panels is None else self._shared.panels,

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import torch
 
 from engines.layers.native.attention import MOST_VECTORS
-from engines.layers.native.compiled import note
+from engines.layers.native.compiled import marker_file
 from engines.layers.native.compiling import COMPILING
 from engines.layers.native.vectors import LANES
 
 logger = logging.getLogger(__name__)
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 """Compiling takes 10 to 20 seconds of one core."""
 
 
@@ -42,25 +42,25 @@ class Form(NamedTuple):
         return cls(shared if shared * vectors <= MOST_VECTORS else 1, vectors, coded)
 
 
-def compile_elsewhere(form: Form) -> None:
-    """Have the kernels compiled in another process unless they are kept already. A failure is logged: the kernels are
+def compile_in_subprocess(form: Form) -> None:
+    """Have the kernels compiled in another process unless they are cached already. A failure is logged: the kernels are
     then compiled here."""
-    kept = note("-".join(str(int(number)) for number in form))
-    if kept is None or kept.exists():
+    marker = marker_file("-".join(str(int(number)) for number in form))
+    if marker is None or marker.exists():
         return
     command = [sys.executable, "-m", __name__, *(str(int(number)) for number in form)]
     try:
         # engines that start together wait for the first one's kernels
-        with kept.with_suffix(".lock").open("w") as lock:
+        with marker.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if kept.exists():
+            if marker.exists():
                 return
             logger.info(COMPILING)
             subprocess.run(
-                command, check=True, timeout=PATIENCE_S, cwd=Path(__file__).parents[3], stdin=subprocess.DEVNULL,
+                command, check=True, timeout=TIMEOUT_S, cwd=Path(__file__).parents[3], stdin=subprocess.DEVNULL,
                 capture_output=True,
             )  # fmt: skip
-            kept.touch(mode=0o600)
+            marker.touch(mode=0o600)
     except subprocess.CalledProcessError as error:
         reason = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {error.returncode}"]
         logger.warning("the process that compiles the kernels failed, so this one compiles them: %s", reason[-1])

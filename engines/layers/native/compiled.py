@@ -1,4 +1,4 @@
-"""Turns a Python function into machine code when it is first called, and keeps the code for the next process."""
+"""Turns a Python function into machine code when it is first called, and caches the code for the next process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def compiled(function: Kernel) -> Kernel:
 
 
 @functools.cache
-def kept(kernel: Any) -> Kernel:
-    """Keep a kernel's code for the next process, together with that of the kernels it calls; for the few kernels that
+def cached(kernel: Any) -> Kernel:
+    """Cache a kernel's code for the next process, together with that of the kernels it calls; for the few kernels that
     Python calls, before the first call."""
     if _cache_folder() is not None:
         kernel.enable_caching()
@@ -41,9 +41,8 @@ def kept(kernel: Any) -> Kernel:
 
 @functools.cache
 def _cache_folder() -> Path | None:
-    """A folder for exactly these sources and this numba, which itself distinguishes processors, and notices only a
-    change of the kernel's own file, not of the files of functions it calls. None: no folder is ours alone and writable,
-    so every process compiles."""
+    """Returns a folder keyed by these sources and numba's version. Numba separates processors, but notices only changes
+    in a kernel's own file. None: no folder is ours alone and writable, so every process compiles."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -62,9 +61,9 @@ def _cache_folder() -> Path | None:
     return folder
 
 
-def note(name: str) -> Path | None:
-    """The file whose existence says that kernels are kept for these very files on this processor, as numba demands;
-    None: none are kept."""
+def marker_file(name: str) -> Path | None:
+    """The file that exists if kernels of these very files are cached for this processor, as numba demands; None: none
+    are cached."""
     folder = _cache_folder()
     if folder is None:
         return None

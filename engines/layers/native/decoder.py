@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engines.layers.native.attention import MOST_VECTORS
 from engines.layers.native.compile_process import Form
-from engines.layers.native.compiled import kept
+from engines.layers.native.compiled import cached
 from engines.layers.native.int8 import Int8Panels, code_scratch
 from engines.layers.native.matmul import Panels
 from engines.layers.native.stack import BLOCK, run_stack
@@ -131,7 +131,7 @@ class NativeDecoder:
             *self._scratch,
         )  # fmt: skip
         given = asked, outputs.numpy(), out.numpy()
-        run, last = kept(run_stack), len(self._layers)
+        run, last = cached(run_stack), len(self._layers)
         for start in range(0, rows, BLOCK):
             stop = min(start + BLOCK, rows)
             # as much work as a whole block in one layer, or all layers of few rows

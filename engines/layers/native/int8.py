@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 from torch.nn import functional
 
-from engines.layers.native.compiled import compiled, kept
+from engines.layers.native.compiled import cached, compiled
 from engines.layers.native.matmul import PANEL, VECTORS
 from engines.layers.native.pointwise import widened
 from engines.layers.native.team import Team, announcing, begin, bounds, enter, go_on, reach, units_of
@@ -90,7 +90,7 @@ class Int8Panels:
         out = torch.empty(rows, self.width)
         given = bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs)
         self.team.wake()
-        kept(codes_together)(self.team.board, self.team.parts, given)
+        cached(codes_together)(self.team.board, self.team.parts, given)
         return out[:, : self.outputs]
 
 

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 from torch.nn import functional
 
-from engines.layers.native.compiled import compiled, kept
+from engines.layers.native.compiled import cached, compiled
 from engines.layers.native.pointwise import widened
 from engines.layers.native.team import Team, announcing, begin, bounds, enter, go_on, reach, units_of
 from engines.layers.native.vectors import (
@@ -65,7 +65,7 @@ class Panels:
         out = torch.empty(x.shape[0], self.width)
         given = x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr()
         self.team.wake()
-        kept(multiply_together)(self.team.board, self.team.parts, given)
+        cached(multiply_together)(self.team.board, self.team.parts, given)
         return out[:, : self.outputs]
 
     def rows(self, ids: Tensor) -> Tensor:

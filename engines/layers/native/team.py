@@ -24,7 +24,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from engines.layers.native.compiled import Kernel, compiled, kept
+from engines.layers.native.compiled import Kernel, cached, compiled
 from engines.layers.native.vectors import INT32, INT64, number, pointer
 
 LOOKS = 400
@@ -73,7 +73,7 @@ class Team:
 
 
 def _work(part: int, board: int, memory: Any, bed: queue.SimpleQueue[None]) -> None:
-    serve = kept(_serve)
+    serve = cached(_serve)
     calls = 0
     while (calls := serve(board, part, calls)) != CLOSED:
         bed.get()

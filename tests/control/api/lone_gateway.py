@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from contracts.generation import Tier
 from infra.local.folders import DataFolder
 from tests.deployment import free_port, plain_environment
 from tests.processes import answers, module_process
+from tests.temporary import short_folder
 
 MODELS = [Model("wide", Tier.CHAT, "one", 4_096, aliases=("broad",)), Model("narrow", Tier.AUTOCOMPLETE, "one", 4_096)]
 POOLS = [Pool("one", "sglang", (Replica("one-0", "http://127.0.0.1:9"),), max_adapters=4)]
@@ -43,7 +43,7 @@ async def lone_gateway(
 ) -> AsyncIterator[LoneGateway]:
     """Started and serving. descriptors: its hard limit of open files, when not 0. port: 0: a free one. program: a
     module that takes the arguments of `slipstream`. settings: more environment."""
-    folder = Path(tempfile.mkdtemp(prefix="slip-"))
+    folder = short_folder()
     data = DataFolder(folder / "d")
     data.prepare()
     if pepper is not None:

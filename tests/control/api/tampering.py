@@ -6,7 +6,7 @@ from pathlib import Path
 
 from control.audit.heads import current_head, note
 from storage.engine import connect
-from tests.database import as_owner
+from tests.databases import as_owner
 
 # Each row again through the table's own chain: numbers and times are its own, all hashes agree.
 REWRITE = """

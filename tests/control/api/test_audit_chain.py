@@ -14,7 +14,7 @@ from control.audit.chain import FIELDS, ROWS, text_of, verify
 from storage.audit_log import Actor, Change, record
 from storage.engine import connect
 from tests.control.api.tampering import tamper
-from tests.database import as_owner
+from tests.databases import as_owner
 
 ACTOR = Actor.command("tést,3:x", "slipstream keys create")
 

@@ -25,7 +25,7 @@ from slipstream.worker import create_app
 from slipstream.worker_config import Queue
 from storage.audit_log import Actor, Change, record
 from tests.control.api.tampering import note_now, rewrite, tamper
-from tests.database import as_owner
+from tests.databases import as_owner
 
 
 async def write(connection: asyncpg.Connection[Any], count: int) -> None:

@@ -10,7 +10,7 @@ import asyncpg
 from contracts.dated_request_id import mint
 from control.api.events.look import Look
 from control.api.events.topics import News, Topic
-from tests.database import as_owner
+from tests.databases import as_owner
 
 WANTED = frozenset({Topic.REQUESTS})
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -16,7 +16,7 @@ from control.billing.verification import verify
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import connect, lazy_pool
 from tests.control.billing.ledger_rows import find
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import closed, opened
 from tests.waiting import eventually

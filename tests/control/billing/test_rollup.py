@@ -19,7 +19,7 @@ from control.billing.verification import verify
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import connect, lazy_pool
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.gateway.metering.rows import moment, row
 
 BEGIN = moment("2026-03-01 21:00")

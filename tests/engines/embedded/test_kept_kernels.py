@@ -44,9 +44,9 @@ from engines.layers.native import compiled
 def double(number):
     return 2 * number
 
-kernel = compiled.kept(compiled.compiled(double))
+kernel = compiled.cached(compiled.compiled(double))
 assert kernel(3) == 6
-print(compiled.note("double"), sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+print(compiled.marker_file("double"), sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
 """
 
 
@@ -78,12 +78,12 @@ def test_a_form_is_compiled_in_another_process_until_that_succeeds(
     monkeypatch.setattr(subprocess, "run", run)
     form = compile_process.Form(2, 4, coded=True)
     for _ in range(3):
-        compile_process.compile_elsewhere(form)
+        compile_process.compile_in_subprocess(form)
     assert commands == [["-m", compile_process.__name__, "2", "4", "1"]] * 2, (
         "the first failed, and the third found them"
     )
     assert "no compiler" in caplog.text
-    assert compiled.note("2-4-1") != compiled.note("2-4-0")
+    assert compiled.marker_file("2-4-1") != compiled.marker_file("2-4-0")
 
 
 @pytest.mark.parametrize("level", ["slipstream", "slipstream/kernels"])

@@ -14,7 +14,7 @@ from gateway.auth.key_record import KeyRecord, Refusal
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
 from storage.engine import connect
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.gateway.auth.tenant import PEPPER, Tenant
 from tests.gateway.auth.wire import Wire
 from tests.waiting import eventually

@@ -21,7 +21,7 @@ from gateway.autocomplete.event import Event, EventKey, completed_request, key_o
 from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.store import FIRST_LOOK_S, LAST_LOOK_S, MOST_OF_COMPLETION, EventStore
 from gateway.observability.metrics import GatewayMetrics
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.examples import examples
 from tests.waiting import eventually
 

@@ -16,7 +16,7 @@ from contracts.generation import Tier
 from gateway.desired.config import DesiredConfig
 from gateway.desired.store import DesiredStateStore
 from storage.engine import connect
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.desired_states import put, seed
 from tests.gateway.auth.wire import Wire
 from tests.waiting import GUARD_S, eventually

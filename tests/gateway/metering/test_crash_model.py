@@ -7,7 +7,6 @@ import errno
 import os
 import random
 import shutil
-import tempfile
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -35,6 +34,7 @@ from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from tests.examples import examples
 from tests.gateway.metering.samples import MemoryLedger, closed, metrics, opened, placed, quick
+from tests.temporary import short_folder
 from tests.waiting import eventually
 
 ResultT = TypeVar("ResultT")
@@ -103,7 +103,7 @@ class Crashes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.folder = Path(tempfile.mkdtemp(prefix="journal-"))
+        self.folder = short_folder()
         self.ledger = MemoryLedger()
         self.config = quick(batch_rows=3, resolve_timeout_s=60)
         self.open: dict[AttemptKey, Opened] = {}

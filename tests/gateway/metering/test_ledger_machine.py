@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
@@ -31,10 +30,11 @@ from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from storage.engine import lazy_pool
 from tests.control.billing.test_rollup import DAYS, PRICE
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.examples import examples
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import metrics, placed, quick, start
+from tests.temporary import short_folder
 
 ResultT = TypeVar("ResultT")
 BEGIN, END = moment("2026-03-01 22:00"), moment("2026-03-03 02:00")
@@ -60,7 +60,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         self.loop = asyncio.new_event_loop()
         self.choose = random.Random(seed)
-        self.folder = Path(tempfile.mkdtemp(prefix="slip-"))
+        self.folder = short_folder()
         self.runs = 0
         self.opened: dict[AttemptKey, Opened] = {}
         self.open: dict[AttemptKey, Closed] = {}

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -22,12 +21,13 @@ from infra.local.postgres import Postgres, create_database
 from migrations.run import upgrade
 from storage.engine import lazy_pool
 from tests.gateway.metering.samples import closed, opened, quick, start, value
+from tests.temporary import short_folder
 from tests.waiting import eventually
 
 
 @pytest.fixture
 def folder() -> Iterator[DataFolder]:
-    path = Path(tempfile.mkdtemp(prefix="slip-"))
+    path = short_folder()
     folder = DataFolder(path)
     folder.prepare()
     yield folder

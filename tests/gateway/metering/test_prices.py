@@ -21,7 +21,7 @@ from gateway.metering.pricing.price import MAX_MICRO, NO_PRICE, PER_TOKENS, WHOL
 from gateway.metering.pricing.prices import PriceBook
 from storage.channels import PRICES_CHANNEL
 from storage.engine import lazy_pool
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.waiting import eventually
 

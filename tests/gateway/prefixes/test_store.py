@@ -16,7 +16,7 @@ from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.gateway.prefixes.prompts import asked, message, tool
 
 DROPPED = "slipstream_prefix_samples_dropped_total"

@@ -10,7 +10,7 @@ import asyncpg
 import openai
 import pytest
 
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.gateway.responses.guide import run_example
 from tests.gateway.slow_platform import SlowPlatform
 

@@ -19,7 +19,7 @@ from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival
 from gateway.serving.trace import Traces
-from tests.database import as_owner
+from tests.databases import as_owner
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, harness
 

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import socket
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pytest
 
 from tests.certificates import write_certificate
 from tests.deployment import ROOT, free_port
+from tests.temporary import short_folder
 from tests.waiting import eventually
 
 KEPT = 'proxy_http_version 1.1; proxy_set_header Connection "";'
@@ -105,7 +105,7 @@ def program() -> str:
 async def nginx(gateway_port: int) -> AsyncIterator[Nginx]:
     """In front of the gateway on this port; gone at the end."""
     path, (guide,) = program(), GUIDE
-    folder = Path(tempfile.mkdtemp(prefix="slip-"))
+    folder = short_folder()
     certificate_file, key_file = folder / "certificate.pem", folder / "key.pem"
     write_certificate(certificate_file, key_file)
     ports = {name: free_port() for name in SERVERS}

@@ -1,4 +1,4 @@
-"""Puts clocks in the place of `time`'s that go on by a millisecond whenever they are looked at.
+"""Replaces the clocks of `time` with clocks that advance by a millisecond at each read.
 
 Import it before everything else: what is measured of a request then has the same digits each time. They are C, for a
 function in Python would be counted.
