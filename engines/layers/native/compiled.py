@@ -2,23 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import glob
 import hashlib
 import logging
 import os
 import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 from llvmlite import binding
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
 Kernel = Callable[..., Any]
 logger = logging.getLogger(__name__)
 FAST_MATH = {"contract", "reassoc", "nsz", "nnan"}
 """Sums may be reordered, but once when the code is made: never depending on a call's arguments. No value is infinite or
 NaN where a kernel compares."""
+
+
+class _OurFolder(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
+    # numba's other folders are not checked for other users
+    _locator_classes = (UserProvidedCacheLocator,)
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """Numba's cache of one kernel. A file that cannot be read or written costs time to compile, not the engine."""
+
+    _impl_class = _OurFolder
+    must_save: ClassVar[bool] = False
+    """Raise the error of a file that cannot be written: in the process that only compiles."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code of this signature. None: it is not cached, or a file of it is damaged and was removed."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # a damaged pickle raises anything
+            logger.warning(
+                "cached code of kernel %s is damaged, so it is compiled again: %r", self._py_func.__name__, error
+            )
+            self._remove()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save the code of this signature, or log why it is not cached."""
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            _not_cached(self._py_func, error)
+
+    def _remove(self) -> None:
+        """Remove this kernel's files, and the markers of the forms that use it."""
+        folder = Path(self.cache_path)
+        files = folder.glob(f"{glob.escape(self._impl.filename_base)}.*nb[ic]")
+        with contextlib.suppress(OSError):
+            for path in (*folder.parent.glob("*.compiled"), *files):
+                path.unlink(missing_ok=True)
 
 
 def compiled(function: Kernel) -> Kernel:
@@ -34,7 +77,10 @@ def cached(kernel: Any) -> Kernel:
     """Cache a kernel's code for the next process, together with that of the kernels it calls; for the few kernels that
     Python calls, before the first call."""
     if _cache_folder() is not None:
-        kernel.enable_caching()
+        try:
+            kernel._cache = KernelCache(kernel.py_func)
+        except (OSError, RuntimeError) as error:  # RuntimeError: numba cannot write to the folder
+            _not_cached(kernel.py_func, error)
     made: Kernel = kernel
     return made
 
@@ -54,6 +100,7 @@ def _cache_folder() -> Path | None:
             folder /= name
             folder.mkdir(mode=0o700, exist_ok=True)
             _require_ours(folder)
+        tempfile.TemporaryFile(dir=folder).close()  # it may have become read-only
     except (OSError, RuntimeError) as error:  # RuntimeError: an account without a home
         logger.warning("kernels cannot be cached, so every start compiles them: %s", error)
         return None
@@ -81,3 +128,9 @@ def _require_ours(folder: Path) -> None:
         raise PermissionError(
             f"{folder} must be a folder of uid {os.geteuid()} that no other user may write; chmod go-w it, or remove it"
         )
+
+
+def _not_cached(function: Kernel, error: Exception) -> None:
+    if KernelCache.must_save:
+        raise error
+    logger.warning("kernel %s cannot be cached, so the next start compiles it again: %s", function.__name__, error)
