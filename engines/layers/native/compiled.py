@@ -95,7 +95,8 @@ def _cache_folder() -> Path | None:
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = base
+        folder = base.resolve()
+        _require_no_swap(folder)
         for name in ("slipstream", "kernels", digest.hexdigest()[:16]):
             folder /= name
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -128,6 +129,18 @@ def _require_ours(folder: Path) -> None:
         raise PermissionError(
             f"{folder} must be a folder of uid {os.geteuid()} that no other user may write; chmod go-w it, or remove it"
         )
+
+
+def _require_no_swap(folder: Path) -> None:
+    """Raise PermissionError where another user could put another folder in place of one below `folder`."""
+    for each in (folder, *folder.parents):
+        status = each.stat()
+        swappable = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+        if swappable or status.st_uid not in (0, os.geteuid()):
+            raise PermissionError(
+                f"{each} must be a folder of root or uid {os.geteuid()} in which no other user may rename; chmod go-w "
+                "it, or name another cache folder in XDG_CACHE_HOME"
+            )
 
 
 def _not_cached(function: Kernel, error: Exception) -> None:

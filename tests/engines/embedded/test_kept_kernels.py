@@ -198,3 +198,20 @@ def test_a_full_disk_and_a_read_only_one_cost_the_cache_only(
         disk.make_read_only()
         assert folder() is None
         assert "so every start compiles them" in caplog.text
+
+
+@pytest.mark.parametrize("above", [".", ".."])
+def test_a_folder_in_which_others_may_rename_holds_no_cache(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, above: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = cache / "base"
+    for each in (cache, base):
+        each.mkdir(mode=0o700)
+    shared = (base / above).resolve()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(base))
+    shared.chmod(0o777)
+    assert folder() is None
+    assert f"{shared} must be a folder" in caplog.text
+    assert not list(base.iterdir())
+    shared.chmod(0o1777)  # sticky, like /tmp: an entry's owner alone renames it
+    assert folder() is not None
