@@ -8,8 +8,10 @@ import glob
 import hashlib
 import logging
 import os
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 FAST_MATH = {"contract", "reassoc", "nsz", "nnan"}
 """Sums may be reordered, but once when the code is made: never depending on a call's arguments. No value is infinite or
 NaN where a kernel compares."""
+UNUSED_S = 30 * 86_400.0
+"""Code of other sources or another numba is removed when no process has used it for so long."""
 
 
 class _OurFolder(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
@@ -99,9 +103,13 @@ def _cache_folder() -> Path | None:
         _require_no_swap(folder)
         for name in ("slipstream", "kernels", digest.hexdigest()[:16]):
             folder /= name
+            is_new = not folder.exists()
             folder.mkdir(mode=0o700, exist_ok=True)
             _require_ours(folder)
+        os.utime(folder)
         tempfile.TemporaryFile(dir=folder).close()  # it may have become read-only
+        if is_new:
+            _remove_unused(folder.parent)
     except (OSError, RuntimeError) as error:  # RuntimeError: an account without a home
         logger.warning("kernels cannot be cached, so every start compiles them: %s", error)
         return None
@@ -141,6 +149,14 @@ def _require_no_swap(folder: Path) -> None:
                 f"{each} must be a folder of root or uid {os.geteuid()} in which no other user may rename; chmod go-w "
                 "it, or name another cache folder in XDG_CACHE_HOME"
             )
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove code that no process has used for `UNUSED_S`. A process that still uses it compiles what it lacks."""
+    for each in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if each.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(each)
 
 
 def _not_cached(function: Kernel, error: Exception) -> None:

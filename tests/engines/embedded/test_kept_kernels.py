@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from numba.core.caching import UserProvidedCacheLocator  # noqa: E402  needs num
 from engines.layers.native import compile_process, compiled  # noqa: E402  needs numba
 
 ROOT = Path(__file__).parents[3]
+DAY_S = 86_400
 
 
 @pytest.fixture
@@ -215,3 +217,18 @@ def test_a_folder_in_which_others_may_rename_holds_no_cache(
     assert not list(base.iterdir())
     shared.chmod(0o1777)  # sticky, like /tmp: an entry's owner alone renames it
     assert folder() is not None
+
+
+def test_code_that_no_process_has_used_for_a_month_is_removed(cache: Path) -> None:
+    kernels = cache / "slipstream" / "kernels"
+    for each in (cache, kernels.parent, kernels):
+        each.mkdir(mode=0o700)
+    for days in (29, 31):
+        (kernels / f"{days} days" / "native").mkdir(parents=True)
+        os.utime(kernels / f"{days} days", (time.time() - days * DAY_S,) * 2)
+    made = folder()
+    assert made is not None
+    assert {each.name for each in kernels.iterdir()} == {made.name, "29 days"}
+    os.utime(made, (0, 0))
+    assert folder() == made
+    assert made.stat().st_mtime > time.time() - DAY_S  # it counts as used
