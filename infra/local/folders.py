@@ -87,13 +87,13 @@ class DataFolder:
     def make(self) -> None:
         """Make the folder itself where it is absent. One that exists stays as it is: a deployment may mount its
         secrets read-only. Raises ConfigError with one sentence when it cannot be made."""
-        self._require_short()
+        self._require_usable_path()
         if not self.path.is_dir():
             claim_folder(self.path)
 
     def prepare(self) -> None:
         """Make the folders and secrets. Raises ConfigError with one sentence when the place cannot be used."""
-        self._require_short()
+        self._require_usable_path()
         claim_folder(self.path)
         self._require_writable()
         for folder in (self.journal, self.logs, self.prometheus_targets.parent, self.valkey, self.run):
@@ -101,7 +101,14 @@ class DataFolder:
         for secret in self.secret_files:
             secret_text(secret)
 
-    def _require_short(self) -> None:
+    def _require_usable_path(self) -> None:
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"data folder: its path {os.fsencode(self.path)!r} is not UTF-8, as settings are written; choose "
+                "another one with --data"
+            ) from None
         if len(os.fsencode(self.path)) > PATH_BYTES:
             raise ConfigError(
                 f"data folder: its path has {len(os.fsencode(self.path))} bytes and at most {PATH_BYTES} work; "

@@ -188,18 +188,29 @@ async def _administrator(sockets: Path) -> AsyncIterator[asyncpg.Connection[Any]
 
 
 def _run(command: list[str], account: Account | None, descriptor: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        env={**os.environ, **ENVIRONMENT},
-        cwd="/",
-        pass_fds=(descriptor,),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        **({} if account is None else account.dropping()),
-    )
+    try:
+        return subprocess.run(
+            command,
+            env={**os.environ, **ENVIRONMENT},
+            cwd="/",
+            pass_fds=(descriptor,),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            **({} if account is None else account.dropping()),
+        )
+    except OSError as error:
+        identity, remedy = "", "install Slipstream again"
+        if account is not None:
+            identity = f" as the account {account.name!r}"
+            remedy = "let it enter the folders above (chmod o+x), start Slipstream as an ordinary user"
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"{command[0]}: cannot be started{identity}: {reason}; {remedy}, or set local.database_url to use a "
+            "PostgreSQL that runs elsewhere"
+        ) from None
 
 
 def _told(stderr: str) -> str:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,15 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path: Path, below: str, said: st
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=said):
         DataFolder(tmp_path / below).prepare()
+
+
+@pytest.mark.parametrize("use", [DataFolder.make, DataFolder.prepare])
+def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_made(
+    tmp_path: Path, use: Callable[[DataFolder], None]
+) -> None:
+    with pytest.raises(ConfigError, match=r"x-\\xff' is not UTF-8, .* choose another one with --data"):
+        use(DataFolder(tmp_path / os.fsdecode(b"x-\xff")))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand a folder to somebody else")

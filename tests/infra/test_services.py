@@ -55,6 +55,17 @@ def test_a_database_that_cannot_be_made_says_what_initdb_said(kind: Kind) -> Non
     assert re.fullmatch(refusal + ".*No space left on device.*", said)
 
 
+def test_programs_that_cannot_be_started_are_refused_in_one_sentence(data_folder: Path) -> None:
+    data = DataFolder(data_folder)
+    data.prepare()
+    postgres = Postgres(data, LocalConfig())
+    postgres._binaries = data_folder / "absent"
+    with pytest.raises(
+        ConfigError, match=r"absent/initdb: cannot be started.*: (no such file|permission denied).* local\.database_url"
+    ):
+        postgres.prepare()
+
+
 async def test_databases_of_tests_are_apart(empty_postgres_url: str, fresh_postgres_url: str) -> None:
     assert empty_postgres_url != fresh_postgres_url
     connection = await asyncpg.connect(empty_postgres_url)

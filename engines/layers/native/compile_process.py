@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from engines.layers.native.attention import MOST_VECTORS
-from engines.layers.native.compiled import marker_file
+from engines.layers.native.compiled import KernelCache, marker_file
 from engines.layers.native.compiling import COMPILING
 from engines.layers.native.vectors import LANES
 
@@ -92,4 +92,5 @@ def _compile(form: Form) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    KernelCache.must_save = True
     _compile(Form(int(sys.argv[1]), int(sys.argv[2]), coded=sys.argv[3] == "1"))

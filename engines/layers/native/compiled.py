@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import glob
 import hashlib
 import logging
 import os
+import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 from llvmlite import binding
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
 Kernel = Callable[..., Any]
 logger = logging.getLogger(__name__)
 FAST_MATH = {"contract", "reassoc", "nsz", "nnan"}
 """Sums may be reordered, but once when the code is made: never depending on a call's arguments. No value is infinite or
 NaN where a kernel compares."""
+UNUSED_S = 30 * 86_400.0
+"""Code of other sources or another numba is removed when no process has used it for so long."""
+
+
+class _OurFolder(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
+    # numba's other folders are not checked for other users
+    _locator_classes = (UserProvidedCacheLocator,)
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """Numba's cache of one kernel. A file that cannot be read or written costs time to compile, not the engine."""
+
+    _impl_class = _OurFolder
+    must_save: ClassVar[bool] = False
+    """Raise the error of a file that cannot be written: in the process that only compiles."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code of this signature. None: it is not cached, or a file of it is damaged and was removed."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # a damaged pickle raises anything
+            logger.warning(
+                "cached code of kernel %s is damaged, so it is compiled again: %r", self._py_func.__name__, error
+            )
+            self._remove()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save the code of this signature, or log why it is not cached."""
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            _not_cached(self._py_func, error)
+
+    def _remove(self) -> None:
+        """Remove this kernel's files, and the markers of the forms that use it."""
+        folder = Path(self.cache_path)
+        files = folder.glob(f"{glob.escape(self._impl.filename_base)}.*nb[ic]")
+        with contextlib.suppress(OSError):
+            for path in (*folder.parent.glob("*.compiled"), *files):
+                path.unlink(missing_ok=True)
 
 
 def compiled(function: Kernel) -> Kernel:
@@ -34,7 +81,10 @@ def cached(kernel: Any) -> Kernel:
     """Cache a kernel's code for the next process, together with that of the kernels it calls; for the few kernels that
     Python calls, before the first call."""
     if _cache_folder() is not None:
-        kernel.enable_caching()
+        try:
+            kernel._cache = KernelCache(kernel.py_func)
+        except (OSError, RuntimeError) as error:  # RuntimeError: numba cannot write to the folder
+            _not_cached(kernel.py_func, error)
     made: Kernel = kernel
     return made
 
@@ -49,11 +99,17 @@ def _cache_folder() -> Path | None:
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = base
+        folder = base.resolve()
+        _require_no_swap(folder)
         for name in ("slipstream", "kernels", digest.hexdigest()[:16]):
             folder /= name
+            is_new = not folder.exists()
             folder.mkdir(mode=0o700, exist_ok=True)
             _require_ours(folder)
+        os.utime(folder)
+        tempfile.TemporaryFile(dir=folder).close()  # it may have become read-only
+        if is_new:
+            _remove_unused(folder.parent)
     except (OSError, RuntimeError) as error:  # RuntimeError: an account without a home
         logger.warning("kernels cannot be cached, so every start compiles them: %s", error)
         return None
@@ -81,3 +137,29 @@ def _require_ours(folder: Path) -> None:
         raise PermissionError(
             f"{folder} must be a folder of uid {os.geteuid()} that no other user may write; chmod go-w it, or remove it"
         )
+
+
+def _require_no_swap(folder: Path) -> None:
+    """Raise PermissionError where another user could put another folder in place of one below `folder`."""
+    for each in (folder, *folder.parents):
+        status = each.stat()
+        swappable = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+        if swappable or status.st_uid not in (0, os.geteuid()):
+            raise PermissionError(
+                f"{each} must be a folder of root or uid {os.geteuid()} in which no other user may rename; chmod go-w "
+                "it, or name another cache folder in XDG_CACHE_HOME"
+            )
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove code that no process has used for `UNUSED_S`. A process that still uses it compiles what it lacks."""
+    for each in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if each.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(each)
+
+
+def _not_cached(function: Kernel, error: Exception) -> None:
+    if KernelCache.must_save:
+        raise error
+    logger.warning("kernel %s cannot be cached, so the next start compiles it again: %s", function.__name__, error)
