@@ -258,9 +258,7 @@ class Dispatcher:
             self._prefilled(session, prefill, event, now, out)
         if pool is None or live.ask is None:
             return
-        # the gateway's figure excludes the report's own way; one that began before the grant says nothing about the
-        # engine
-        ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
+        ttft_s = _ttft_s(event, live, now)
         if pool.links.prefill:
             live.ttft_s = ttft_s  # the pair's formula is for prompts, which other engines compute
         else:
@@ -282,7 +280,7 @@ class Dispatcher:
         pool = self._pool_of(replica)
         if pool is not None and live.ask is not None:
             pool.avoidance.answered(_organization_of(live), replica.id)
-            ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
+            ttft_s = _ttft_s(event, live, now)
             if (whole := self.fleet.shared_by(pool)) is not None:
                 saw_pair(whole, live, ttft_s, event.cached_tokens)
             learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
@@ -545,6 +543,12 @@ class Dispatcher:
         for session in list(self.sessions.values()):
             if session.grace_ends_at is not None and session.grace_ends_at <= now:
                 self._end_session(session, now, out)
+
+
+def _ttft_s(event: FirstToken, live: LiveLease, now: float) -> float:
+    """Seconds from the grant to the first token: the gateway's figure, which excludes the report's own way. A figure
+    that began before the grant says nothing about the engine and is cut to the lease's age."""
+    return min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
 
 
 def _organization_of(live: LiveLease) -> str:

@@ -19,6 +19,7 @@ from router.core.record import Record, RecordBook
 from router.server import RouterServer
 from slipstream.commands import fleet as fleet_commands
 from slipstream.commands import router as router_commands
+from tests.router.core_driver import Core
 from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet
 from tests.waiting import eventually
 
@@ -61,6 +62,16 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
     assert "objective: none: background work" in explain.told([nobody])
     assert "share 300, of its project 50" in explain.told([nobody])
     assert f"policy 'prefix' chose {record.chosen}" in text
+
+
+@pytest.mark.parametrize(("told_s", "kept_s"), [(0.1, 0.1), (60.0, 0.2), (0.0, 0.2)])
+def test_a_time_to_the_first_token_is_no_longer_than_its_lease(told_s: float, kept_s: float) -> None:
+    core = Core()
+    core.placed("l1")
+    core.now += 0.2
+    core.began("l1", told_s)
+    (record,) = core.core.records.of("req_l1")
+    assert record.actual_s == pytest.approx(kept_s)
 
 
 async def test_what_the_commands_print_is_explained_where_it_is_printed(

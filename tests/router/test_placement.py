@@ -263,6 +263,16 @@ def test_a_gateway_back_within_grace_keeps_what_it_names() -> None:
     assert set(core.core.sessions["gateway"].leases) == {"kept"}
 
 
+def test_a_hello_decides_where_a_lease_runs_and_revives_none_that_has_ended() -> None:
+    core = least_load(fleet(replicas=("r1", "r2")))
+    here, _ = core.placed("moved"), core.placed("ended")
+    there = {"r1": "r2", "r2": "r1"}[here]
+    core.over("ended")
+    held = HeldLease("moved", there, 10, 10), HeldLease("ended", here, 10, 10)  # the end was on its way
+    core.do(GatewayConnected(2, "gateway", "epoch", held))
+    assert (leases(core, here), leases(core, there)) == (0, 1)
+
+
 def test_a_new_router_adopts_the_leases_a_gateway_names() -> None:
     core = least_load(DesiredState(0))
     (welcomed,) = core.do(GatewayConnected(2, "other", "epoch-9", (HeldLease("l1", "r1", 10, 20),)))

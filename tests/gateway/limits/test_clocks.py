@@ -132,6 +132,23 @@ def test_each_step_ahead_gives_back_a_minutes_limit_at_most(limiter: TimedStore 
         assert use(limiter, now_ms, plan, Cost(0, 100)).wait_ms == 100 * MINUTE_MS // 1_000
 
 
+def test_a_bucket_emptied_by_a_clock_ahead_refills_while_it_refuses(limiter: TimedStore | StandIn) -> None:
+    plan, now_ms = fresh(Limits(requests_per_minute=1)), 20_000 * DAY_MS
+    assert use(limiter, now_ms + HOUR_MS, plan, Cost()).status is Status.ADMITTED
+    assert use(limiter, now_ms, plan, Cost()).status is Status.REFUSED
+    assert use(limiter, now_ms + MINUTE_MS, plan, Cost()).status is Status.ADMITTED
+
+
+def test_a_share_reported_last_month_is_reported_again_this_month(timed: TimedStore) -> None:
+    plan, last_month = fresh(Limits(money_micro_per_month=1_000)), _month(MONTH_END_MS - 1)
+    for name, now_ms in (("a", MONTH_END_MS - 1), ("b", MONTH_END_MS)):
+        seed(timed, now_ms, plan, 0)
+        timed.told(now_ms, plan.rules[0].key, 80, last_month, 1_000)  # once too early, once too late
+        assert timed.reserve(now_ms, plan, "e", name, Cost(0, 0, 900)).status is Status.ADMITTED
+        assert timed.settle(now_ms, plan, name, 1, Cost(0, 0, 900)) == [(1, 80, 900, 1_000, 0)]
+        timed.told(now_ms, plan.rules[0].key, 80, last_month, 1_000)
+
+
 @pytest.mark.parametrize("back_ms", [LONGEST_LEASE_MS, HOUR_MS, 40 * DAY_MS])
 def test_a_dead_gateway_holds_its_places_no_longer_because_the_clock_was_set_back(
     limiter: TimedStore | StandIn, back_ms: int

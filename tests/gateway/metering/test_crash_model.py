@@ -53,6 +53,8 @@ class CrashingDisk(Disk):
         self.free.set()
         self._paths: dict[int, Path] = {}
         self._stable: dict[Path, int] = {}
+        self._unnamed: set[Path] = set()
+        """New files whose folder was not synced: their names may be lost."""
 
     def _check(self) -> None:
         if self.dead or self.failing:
@@ -63,6 +65,7 @@ class CrashingDisk(Disk):
         descriptor = super().create(path)
         self._paths[descriptor] = path
         self._stable[path] = 0
+        self._unnamed.add(path)
         return descriptor
 
     def write(self, descriptor: int, data: bytes) -> int:
@@ -81,6 +84,7 @@ class CrashingDisk(Disk):
 
     def sync_folder(self, path: Path) -> None:
         self._check()
+        self._unnamed = {file for file in self._unnamed if file.parent != path}
 
     def remove(self, path: Path) -> None:
         if not self.dead:
@@ -91,9 +95,11 @@ class CrashingDisk(Disk):
         super().rename(old, new)
 
     def lose_power(self, chance: random.Random) -> None:
-        """Cut every file somewhere behind what is stable."""
+        """Cut every file somewhere behind what is stable, and drop some whose names are not."""
         for path, stable in self._stable.items():
-            if path.exists():
+            if path in self._unnamed and chance.random() < 0.5:
+                path.unlink(missing_ok=True)
+            elif path.exists():
                 os.truncate(path, chance.randint(stable, max(stable, path.stat().st_size)))
 
 
@@ -381,3 +387,14 @@ def test_crashes_lose_and_double_nothing() -> None:
         Crashes,
         settings=examples(nightly=200, gate=15, stateful_step_count=40, suppress_health_check=list(HealthCheck)),
     )
+
+
+def test_ends_confirmed_in_later_segments_survive_a_power_cut() -> None:
+    state = Crashes()
+    state.begin()
+    for _ in range(30):
+        state.admit()
+        state.finish(0, 1)
+    assert len(list(state.folder.glob("gw/*.slj"))) > 2
+    state.lose_power(1)
+    state.teardown()

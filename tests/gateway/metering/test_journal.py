@@ -209,6 +209,7 @@ async def test_a_full_disk_stops_admission_until_a_write_succeeds(tmp_path: Path
     async with journal_in(tmp_path / "gw", registry=(again := CollectorRegistry())) as journal:
         assert journal.left_open == []
         assert value(again, "slipstream_journal_damaged_segments_total") == 0
+        assert value(again, "slipstream_journal_torn_tails_total") == 0  # a full disk is no crash
 
 
 async def test_after_a_failed_fdatasync_the_file_is_left_and_its_records_are_written_again(tmp_path: Path) -> None:

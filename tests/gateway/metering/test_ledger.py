@@ -6,11 +6,12 @@ from typing import Any
 
 import asyncpg
 import msgspec
+import pytest
 from prometheus_client import CollectorRegistry
 
 from contracts.usage import Finish, Outcome
 from gateway.metering.journal.records import Closed
-from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.ledger import RACES, Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
 from tests.control.billing.ledger_rows import find
@@ -104,3 +105,19 @@ async def test_several_gateways_may_ship_one_row_at_once(pool: asyncpg.Pool[Any]
         rows = [closed(opened()) for _ in range(300)]
         new = await asyncio.gather(*(ledger.insert(rows, f"gw-{n}") for n in range(3)))
         assert sum(new) == len(rows)
+
+
+async def test_a_row_that_other_gateways_raced_for_is_no_second_billed_attempt(
+    pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losing takes a moment that PostgreSQL cannot be made to wait in, so the losses are simulated."""
+    ledger = Ledger(pool)
+    insert, losses = ledger._insert, iter(range(RACES))
+
+    async def raced(*arguments: Any) -> int:
+        for _ in losses:
+            raise asyncpg.UniqueViolationError
+        return await insert(*arguments)
+
+    monkeypatch.setattr(ledger, "_insert", raced)
+    assert await ledger.insert([closed(opened())], "gw-0") == 1

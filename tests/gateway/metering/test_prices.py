@@ -131,6 +131,8 @@ async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str
         rows = [row(choose, begin, begin + 3 * DAY_S) for _ in range(2_000)]
         # a price holds from its very first millisecond on
         rows += [row(choose, at, at) for at in (begin + day * DAY_S for day in (0, 0.5, 1, 2)) for _ in range(20)]
+        for usage in (Usage(100, 5, cached_tokens=80, cache_write_tokens=80), Usage(100, 5, cached_tokens=300)):
+            rows += [msgspec.structs.replace(row(choose, begin, begin + DAY_S), usage=usage) for _ in range(20)]
         rows = [msgspec.structs.replace(one, opened=in_class(one.opened, choose.random() < 0.5)) for one in rows]
         assert await Ledger(pool).insert(rows, "g") == len(rows)
         stored = {

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from contracts.errors import (
     InsufficientQuota,
@@ -20,6 +23,7 @@ from contracts.errors import (
     SlipstreamError,
 )
 from contracts.usage import Finish, Outcome
+from engines.tokenizer.tokenizer import Tokenizer
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
@@ -28,10 +32,11 @@ from gateway.metering.pricing.price import Price
 from gateway.serving.request import InferenceRequest
 from gateway.serving.stream import StreamForwarder
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import COMPLETION, GUARD_S, PRICE, Harness, body, harness
+from tests.gateway.serving.harness import COMPLETION, GUARD_S, KEY, PRICE, Harness, body, harness
 from tests.virtual_time import in_virtual_time
 
 WHOLE, STREAM = body(), body(stream=True)
+CODE = Tokenizer.load(Path(__file__).parents[3] / "models" / "slipstream-code")
 
 
 async def served(platform: Harness, asked: bytes = STREAM, client: Client | None = None) -> Client:
@@ -337,6 +342,26 @@ async def test_an_engine_that_tells_no_usage_leaves_a_lower_bound(usage: bool, o
         client = await served(platform, WHOLE)
         assert finishes(platform) == [(Finish.COMPLETE, outcome, True)]
         assert client.answer.json["usage"]["completion_tokens"] == 4
+
+
+@pytest.mark.parametrize(("echo", "tokens"), [(False, 8), (True, 2)])
+async def test_an_echoed_prompt_is_not_counted_as_output(echo: bool, tokens: int) -> None:
+    """The gateway cannot tell an echo from output, so it counts events and not the text: a lower bound."""
+    prompt = "def add(a, b):"
+    async with harness(engines=1, tokenizer=CODE) as platform:
+        platform.script(texts=(prompt, " return"), tokens=2, usage=False)
+        asked = {"model": "m", "prompt": prompt, "max_tokens": 32, "echo": echo}
+        await platform.serve(Client(), msgspec.json.encode(asked), COMPLETION)
+        (record,) = platform.journal.records
+        assert (record.outcome, record.usage.completion_tokens) == (Outcome.LOWER_BOUND, tokens)
+
+
+async def test_sessions_that_two_organizations_name_alike_are_two_at_the_router() -> None:
+    async with harness(engines=1) as platform:
+        for organization in ("one", "two"):
+            caller = replace(KEY.caller, organization_id=organization)
+            await platform.serve(Client(), body(user="alike"), key=replace(KEY, caller=caller))
+        assert [ask.session_id for ask in platform.router.asks] == ["one:alike", "two:alike"]
 
 
 # clients that leave
