@@ -30,7 +30,7 @@ up: $(ENGINE)  ## install what is missing and start everything here; Ctrl-C stop
 test: $(DEV)  ## the gate: run the tests of every package, in minutes (ARGS="tests/gateway -x", WORKERS=8)
 	$(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
-test-system: $(DEV)  ## the tests that need deployments, a browser, Node, nginx or Prometheus (ARGS="tests/console -x")
+test-system: $(DEV)  ## the tests that need deployments, a browser, Node, nginx, Redis or Prometheus (ARGS="tests/console -x")
 	$(BIN)/python -m tests.once_more -rs -m 'system and not nightly and not sglang and not vllm and not gpu' \
 	  --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 

@@ -119,7 +119,8 @@ async def test_too_many_delayed_settlements_drop_the_oldest_and_say_so(
 
 
 async def test_valkey_killed_under_load_comes_back_to_zero(own_store: Store, make_limiter: MakeLimiter) -> None:
-    limiters = [await make_limiter(own_store.url) for _ in range(3)]
+    """On a busy disk the store comes back without its last writes: settlements that it had answered are open again."""
+    limiters = [await make_limiter(own_store.url, stray_s=0.5) for _ in range(3)]
     key, limits = new_id(), Limits(requests_per_minute=1_000_000, max_concurrency=8)
     results = {"admitted": 0, "unavailable": 0, "refused": 0}
     stop = asyncio.Event()
@@ -151,7 +152,7 @@ async def test_valkey_killed_under_load_comes_back_to_zero(own_store: Store, mak
         await limiter.wait_connected()
         await limiter.drain()
         assert limiter.metric("mode") == 0
-    assert running(own_store, key) == 0
+    await eventually(lambda: running(own_store, key) == 0)
     assert results["refused"] > 0
 
 
