@@ -34,7 +34,7 @@ test-system: $(DEV)  ## the tests that need deployments, a browser, Node, nginx,
 	$(BIN)/python -m tests.once_more -rs -m 'system and not nightly and not sglang and not vllm and not gpu' \
 	  --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
-test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledger is the engines' count (REQUESTS=200000)
+test-billing: $(DEV)  ## bill 20,000 requests while services are killed, compare the ledger with the engines (REQUESTS=200000)
 	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest -m nightly tests/billing/test_billing.py \
 	  -s --durations=1 $(ARGS)
 

@@ -1,4 +1,4 @@
-"""How much of a processor does it cost to start?
+"""How much CPU time does each start take?
 
     python -m benchmarks.start_up [--rounds 7] [--check]
 

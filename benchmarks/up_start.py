@@ -1,4 +1,4 @@
-"""How long does `slipstream up` take until requests are served, and which process takes what of the processors?
+"""How long does `slipstream up` take until it serves requests, and how much CPU does each process use?
 
     python -m benchmarks.up_start [--rounds 3] [--engines | --fetched] [--check]
 
