@@ -5,8 +5,8 @@ engine sends each stream a token every `spacing-ms`. The same client first holds
 through a whole deployment (keys, limits, journal, ledger and router on). The added gap is the 99th percentile of the
 time between two reads of a stream through the gateway, less the one at the engine. Everything shares this machine, so
 an idle one with two cores is needed. Ends with one JSON line; exit code 1 with `--check` if a stream is cut, the added
-gap is above 10 ms, or the gateway's memory grows after the first quarter by more than a tenth and the text that it may
-keep of each stream.
+gap is above 10 ms, or the gateway's memory grows after the first quarter by more than a tenth plus the text that it may
+keep for each stream.
 """
 
 from __future__ import annotations

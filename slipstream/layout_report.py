@@ -68,10 +68,10 @@ def _healing(healed: Healed, lines: int) -> str:
             "No half-typed word was healed: the server does not list `healing` for the model (GET /v1/models). A "
             "gateway lists it where models[].fim.healing takes effect."
         )
-    again = "the whole word" if healed.how == "word" else "its last tokens, forced by a grammar,"
+    again = "the whole typed part again" if healed.how == "word" else "the last typed tokens again, forced by a grammar"
     return (
-        f"The half-typed word was healed in {healed.lines:,} of {lines:,} lines, as the gateway does: the engine wrote "
-        f"{again} again."
+        f"The half-typed word was healed in {healed.lines:,} of {lines:,} lines, as the gateway does: the engine "
+        f"generated {again}."
     )
 
 

@@ -40,7 +40,7 @@ MAY_PASS = (*AWAY, asyncpg.PostgresSystemError, asyncpg.ReadOnlySQLTransactionEr
 
 
 COMMAND_TIMEOUT_S = 60.0
-"""No command of a pool takes longer, and no cancelled one waits longer for the server's acknowledgement."""
+"""The default limit of each command of a pool, and of the wait after its cancellation."""
 
 
 def checked(url: str, setting: str = "database url") -> str:

@@ -43,9 +43,9 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Folder with files of questions, which become slices too: published sets and your own
     (docs/guides/add-a-slice.md). Empty: generated questions only."""
     code_isolation: Isolation = Isolation.NAMESPACES
-    """Isolation of programs that models write: answers of the slice `code`, and of files of questions with tests.
-    `process` is for machines without namespaces, where such slices are refused otherwise: such a program can then read
-    all files of the worker's account."""
+    """Isolation of programs that models write: answers of the slices `code` and `code_tests`, and of question files
+    with tests. `process` is for machines without namespaces, where such slices are refused otherwise: such a program
+    can then read all files of the worker's account."""
     long_text_tokenizer: str = ""
     """Folder of a model by whose tokenizer long texts (RULER) are as long as `evals.long_text_lengths` says; empty:
     none are asked."""
@@ -72,7 +72,10 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Raise ConfigError for an invalid schedule, or an unknown slice."""
-        if self.schedule not in ("", DEFAULT_SCHEDULE):  # Celery reads it, which only a worker imports otherwise
+        if self.schedule not in (
+            "",
+            DEFAULT_SCHEDULE,
+        ):  # the check imports Celery, which otherwise only the worker needs
             self._check_schedule()
         if self.slices:
             self._check_slices()

@@ -47,7 +47,7 @@ def slice_in(sandbox: Sandbox) -> EditSlice:
 
 
 def edit_of(seed: int) -> Edit:
-    """The same for a seed for ever, and another for another. Its file is named by module and function."""
+    """The edit of a seed; it never changes. The edit's file is `module.py:function`."""
     draw = random.Random(f"tested/{seed}")
     module, function, found = draw.choice(_functions())
     blocks = [place for place in found if place.end is not None]

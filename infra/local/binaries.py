@@ -75,7 +75,8 @@ def _copied(package: Path, account: Account) -> Path:
         reason = (error.strerror or "not every file could be copied").lower()
         raise ConfigError(
             f"{copy}: the account {account.name!r} cannot enter {package}, and PostgreSQL's programs cannot be copied "
-            f"here: {reason} ({free_space(copy)} free); free some space, or start Slipstream as an ordinary user"
+            f"to this folder: {reason} ({free_space(copy)} free). Make the folder writable or free disk space, or "
+            "start Slipstream as an ordinary user"
         ) from None
     if not account.reaches(program):
         raise ConfigError(

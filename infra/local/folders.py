@@ -106,8 +106,7 @@ class DataFolder:
             str(self.path).encode()
         except UnicodeEncodeError:
             raise ConfigError(
-                f"data folder: its path {os.fsencode(self.path)!r} is not UTF-8, as settings are written; choose "
-                "another one with --data"
+                f"data folder: the path {os.fsencode(self.path)!r} is not valid UTF-8; choose a UTF-8 path with --data"
             ) from None
         if len(os.fsencode(self.path)) > PATH_BYTES:
             raise ConfigError(

@@ -546,8 +546,8 @@ class Dispatcher:
 
 
 def _ttft_s(event: FirstToken, live: LiveLease, now: float) -> float:
-    """Seconds from the grant to the first token: the gateway's figure, which excludes the report's own way. A figure
-    that began before the grant says nothing about the engine and is cut to the lease's age."""
+    """Seconds from the grant to the first token: the gateway's figure, which excludes the report's own transit time.
+    If that figure began before the grant, it is limited to the lease's age."""
     return min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
 
 

@@ -17,7 +17,7 @@ OPERATIONS = {
     "chat request": "`POST /v1/chat/completions`, streamed, 16 tokens, each in an event and a read of its own: from "
     "the bytes of the client's request to the last ones of its answer, with all books closed",
     "whole answer": "the same without `stream`: the engine's events come in one read, and the client gets one body",
-    "streamed token": "one token more of that answer, passed through by the relay",
+    "streamed token": "one more token of the streamed chat request, forwarded by the relay without decoding",
     "decoded token": "the same from an engine whose events the relay decodes, because their JSON has spaces",
     "completion": "`POST /v1/completions` with `suffix`, streamed, 16 tokens: a gap is laid out and filled",
     "refused request": "the chat request, refused with 429 by a limit of its key, as a client that does not slow down "
@@ -33,15 +33,15 @@ HEAD = """<!-- Written by `python -m tests.costs --page`; changes made here are 
 
 # Costs
 
-The operations of the hot paths, counted instead of timed. With Python 3.11 and the locked packages every machine
-counts the same, also a busy one.
+This page counts the operations of the hot paths instead of timing them. With Python 3.11 and the locked packages,
+every machine, even a busy one, gets the same counts.
 
-- **calls**: Python functions that were entered; a coroutine counts again whenever it goes on.
+- **calls**: Python functions that were entered; a coroutine counts again each time it resumes.
 - **bytes**: bytes requested from Python's allocators, including memory freed since.
 - **PyTorch**: operations that Python called.
 
-Work inside one call is not seen: a loop, C code, another thread.
-[Benchmarks](../guides/benchmarks.md) measure CPU time.
+The counts exclude loops inside a function, C code and other threads. [Benchmarks](../guides/benchmarks.md) measure CPU
+time.
 
 [A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the recorded one fails it,
 and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change

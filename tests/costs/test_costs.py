@@ -29,7 +29,7 @@ def now(functions: dict[str, float], size: float = 10_000, torch: float = 90) ->
 def test_no_operation_costs_other_than_what_is_kept() -> None:
     recorded = read()
     if not recorded:
-        pytest.skip(f"no numbers are kept for Python {VERSION}; write them down: python -m tests.costs --write")
+        pytest.skip(f"no costs are recorded for Python {VERSION}; record them: python -m tests.costs --write")
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ} | ENVIRONMENT
     ran = subprocess.run([sys.executable, "-m", "tests.costs"], cwd=ROOT, env=environment, capture_output=True)
     assert ran.returncode == 0, ran.stderr.decode()

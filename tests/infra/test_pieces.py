@@ -212,7 +212,7 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path: Path, below: str, said: st
 def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_made(
     tmp_path: Path, use: Callable[[DataFolder], None]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"x-\\xff' is not UTF-8, .* choose another one with --data"):
+    with pytest.raises(ConfigError, match=r"x-\\xff' is not valid UTF-8; choose a UTF-8 path with --data"):
         use(DataFolder(tmp_path / os.fsdecode(b"x-\xff")))
     assert not list(tmp_path.iterdir())
 

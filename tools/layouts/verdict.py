@@ -51,8 +51,8 @@ class Standing(msgspec.Struct, frozen=True):
     first_token_ms: float | None
     """Median over keystrokes; None: no keystroke was replayed."""
     computed_tokens: float | None
-    """Of the prompt for a keystroke, mean: within a healed word most keystrokes compute nothing, and the one after it
-    what the others saved. None: no keystroke, or the engine reports no cached tokens."""
+    """Mean prompt tokens computed per keystroke. Not the median: within a healed word most keystrokes compute nothing,
+    and the next keystroke computes what they skipped. None: no keystroke, or the engine reports no cached tokens."""
     difference: float | None = None
     """Of exact lines, to the present layout, which has none."""
     lower: float | None = None

@@ -146,8 +146,8 @@ def _require_no_swap(folder: Path) -> None:
         swappable = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
         if swappable or status.st_uid not in (0, os.geteuid()):
             raise PermissionError(
-                f"{each} must be a folder of root or uid {os.geteuid()} in which no other user may rename; chmod go-w "
-                "it, or name another cache folder in XDG_CACHE_HOME"
+                f"{each} must belong to root or uid {os.geteuid()}, and no other user may rename entries in it; run "
+                "chmod go-w, or set XDG_CACHE_HOME to another folder"
             )
 
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-COMPILING = "compiling the kernels: 10 to 20 seconds of one core, once for this installation"
+COMPILING = "compiling the kernels for this kind of model: 10 to 20 seconds of one core, then they are cached"

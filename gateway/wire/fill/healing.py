@@ -56,19 +56,21 @@ def opened(counted: Counted, text: str, output_tokens: int, stop: Sequence[str],
     """
     require_sound(text)
     able = opens_with(target.capabilities)
-    if able is None or target.tokenizer is None or not target.tokenizer.tokenizer.heals:
+    heals = target.model.fim.healing and target.tokenizer is not None and target.tokenizer.tokenizer.heals
+    if able is None or target.tokenizer is None or not heals:
         raise UnsupportedField(
-            f"'begins_with' is not available for '{target.model.name}': it needs a byte-level 'tokenizer' of the model "
-            "and engines of the driver embedded, sglang or vllm. Append the text to 'prompt'.",
+            f"'begins_with' is not available for '{target.model.name}': it needs the model's byte-level 'tokenizer' "
+            "and 'fim.healing', and engines of the driver embedded, sglang or vllm. Append the text to 'prompt'.",
             param="begins_with",
         )
     tokenizer = target.tokenizer.tokenizer
     found = _fault(text, output_tokens, stop, able, tokenizer, own)
     if not found and able == "tokens" and not tokenizer.begins_tokens(text):
-        found = "no longer token begins with it"
+        found = "no token begins with it and continues after it"
     if found:
         raise InvalidField(
-            f"Invalid value for 'begins_with': {shortened(repr(text))}: {found}. Shorten it, or append it to 'prompt'.",
+            f"Invalid value for 'begins_with': {shortened(repr(text))}: {found}. Remove the "
+            "cause, or omit 'begins_with' and append the text to 'prompt'.",
             param="begins_with",
         )
     return counted.beginning_with(text)
@@ -80,11 +82,11 @@ def _fault(
     """The reason why no engine can be made to begin with the text; empty: it can.
 
     An engine that is forced by a grammar would find a stop string in the opening, could write a control token for its
-    text, takes one grammar for a request, and may fail on characters that nobody prints.
+    text, takes one grammar for a request, and may fail on unprintable characters.
     """
     if healing == "tokens":
         if own and not _are_ends(own, tokenizer):
-            return "the request has parameters of engines, and one may be a grammar"
+            return "the request has engine parameters, and one of them may be a grammar"
         # XGrammar refuses NUL, and before 0.2.7 ends its process for a pattern that begins with it
         if not opening.replace("\t", " ").isprintable():
             return "it has a character that cannot be printed"
@@ -94,7 +96,7 @@ def _fault(
             return "a text of 'stop' may begin in it"
     tokens, most = tokenizer.plain_counts([opening])[0], output_tokens // HEALED_PART
     if tokens > most:
-        return f"it has {tokens} tokens, and may have {most}, a quarter of 'max_tokens'"
+        return f"it has {tokens} tokens; the maximum is {most}, a quarter of 'max_tokens'"
     return ""
 
 

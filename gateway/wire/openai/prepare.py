@@ -242,8 +242,8 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
         gap = rendered_gap(text, target)
     if request.begins_with is not None and (request.echo or gap is not None):
         raise UnsupportedField(
-            "'begins_with' cannot be combined with 'echo', nor with a gap, whose half-typed word the gateway itself "
-            "leaves to the output. Leave it out.",
+            "'begins_with' cannot be combined with 'echo' or with a gap: the gateway heals a gap's half-typed word "
+            "itself. Remove 'begins_with'.",
             param="begins_with",
         )
     return gap

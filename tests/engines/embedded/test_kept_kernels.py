@@ -213,7 +213,7 @@ def test_a_folder_in_which_others_may_rename_holds_no_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(base))
     shared.chmod(0o777)
     assert folder() is None
-    assert f"{shared} must be a folder" in caplog.text
+    assert f"{shared} must belong to root" in caplog.text
     assert not list(base.iterdir())
     shared.chmod(0o1777)  # sticky, like /tmp: an entry's owner alone renames it
     assert folder() is not None

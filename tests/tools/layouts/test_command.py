@@ -165,7 +165,7 @@ def test_the_present_layout_stays_where_no_other_is_proved_better(code: Path) ->
     assert "To use it" not in result.stdout
 
 
-@pytest.mark.parametrize(("healing", "how"), [("word", "the whole word"), ("tokens", "its last tokens, forced by a ")])
+@pytest.mark.parametrize(("healing", "how"), [("word", "the whole typed"), ("tokens", "the last typed tokens again, ")])
 def test_half_typed_words_are_healed_as_the_gateway_heals_them(code: Path, healing: str, how: str) -> None:
     """The engine writes nothing right behind a half-typed word that is in its prompt."""
     engine = Engine("all", texts(code), healing=healing)
@@ -176,8 +176,9 @@ def test_half_typed_words_are_healed_as_the_gateway_heals_them(code: Path, heali
     assert report["healed"]["how"] == healing
     lines = report["healed"]["lines"]
     assert 12 < lines <= 24
-    assert f"The half-typed word was healed in {lines} of 24 lines, as the gateway does: the engine wrote {how}" in (
-        told.stdout
+    assert (
+        f"The half-typed word was healed in {lines} of 24 lines, as the gateway does: the engine generated {how}"
+        in (told.stdout)
     )
     for each in report["verdict"]["standings"]:
         assert each["exact"] >= lines / 24, "of a word that no token continues, the engine writes nothing"

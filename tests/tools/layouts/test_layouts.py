@@ -291,7 +291,7 @@ def test_the_answer_comes_first_and_the_settings_last(other: Answers, said: str)
     report = report_of("coder", Path("/src"), verdict, Healed("tokens", 71), ["set b"])
     first, _, healing, *_, head, step = text_of(report).splitlines()
     assert first.startswith(said)
-    assert healing.startswith("The half-typed word was healed in 71 of 200 lines, as the gateway does: the engine wr")
+    assert healing.startswith("The half-typed word was healed in 71 of 200 lines, as the gateway does: the engine ge")
     assert (head, step) == ("To use it:", "  set b")
 
 

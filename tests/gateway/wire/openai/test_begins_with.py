@@ -16,7 +16,7 @@ CODE = Tokenizer.load(MODELS / "slipstream-code")
 IDS = CODE.plain_ids("return self.getUser")
 GAP: dict[str, Any] = {"prompt": "self.getUserNam", "suffix": "\n"}
 END = min(CODE.control_ids)
-ROOM: dict[str, Any] = {"context_tokens": 400}
+ROOM: dict[str, Any] = {"context_tokens": 400, "fim": {"healing": True}}
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,22 @@ async def test_the_engine_is_made_to_begin_with_it(driver: str, field: dict[str,
 @pytest.mark.parametrize(
     ("driver", "asked", "reason"),
     [
-        ("sglang", {"begins_with": "Nam", "max_tokens": 3}, r"'Nam': it has \d tokens?, and may have 0, a quarter of"),
-        ("embedded", {"begins_with": "Nam", "max_tokens": 3}, "and may have 0, a quarter of 'max_tokens'"),
+        (
+            "sglang",
+            {"begins_with": "Nam", "max_tokens": 3},
+            r"'Nam': it has \d tokens?; the maximum is 0, a quarter of",
+        ),
+        ("embedded", {"begins_with": "Nam", "max_tokens": 3}, "the maximum is 0, a quarter of 'max_tokens'"),
         ("vllm", {"begins_with": "Nam", "stop": ["x", "me"]}, "a text of 'stop' may begin in it"),
         ("sglang", {"begins_with": "<|fim"}, "a control token may begin in it"),
         ("vllm", {"begins_with": "\0"}, "it has a character that cannot be printed"),
-        ("sglang", {"begins_with": "12", "max_tokens": 40}, "no longer token begins with it"),
-        ("vllm", {"begins_with": "Nam", "top_k": 3}, "the request has parameters of engines, and one may be a grammar"),
-        ("sglang", {"begins_with": "Nam", "stop_token_ids": [IDS[0]]}, "the request has parameters of engines"),
+        ("sglang", {"begins_with": "12", "max_tokens": 40}, "no token begins with it and continues after it"),
+        (
+            "vllm",
+            {"begins_with": "Nam", "top_k": 3},
+            "the request has engine parameters, and one of them may be a grammar",
+        ),
+        ("sglang", {"begins_with": "Nam", "stop_token_ids": [IDS[0]]}, "the request has engine parameters"),
         ("embedded", {"begins_with": ""}, "begins_with"),
         ("embedded", {"begins_with": "x" * 65}, "begins_with"),
     ],
@@ -66,12 +74,13 @@ async def test_a_text_that_an_engine_may_fail_on_is_refused_with_the_reason(
         (
             "openai",
             {},
-            "needs a byte-level 'tokenizer' of the model and engines of the driver embedded, sglang or vllm",
+            "needs the model's byte-level 'tokenizer' and 'fim.healing', and engines of the driver embedded, sglang or "
+            "vllm",
         ),
-        ("llama_cpp", {}, "needs a byte-level 'tokenizer'"),
-        ("sglang", {"echo": True}, "cannot be combined with 'echo', nor with a gap"),
-        ("sglang", GAP, "cannot be combined with 'echo', nor with a gap"),
-        ("embedded", {"prompt": "<|fim_prefix|>x<|fim_suffix|>y<|fim_middle|>"}, "nor with a gap"),
+        ("llama_cpp", {}, "needs the model's byte-level 'tokenizer'"),
+        ("sglang", {"echo": True}, "cannot be combined with 'echo' or with a gap"),
+        ("sglang", GAP, "cannot be combined with 'echo' or with a gap"),
+        ("embedded", {"prompt": "<|fim_prefix|>x<|fim_suffix|>y<|fim_middle|>"}, "or with a gap"),
     ],
 )
 async def test_where_no_output_can_begin_so_the_field_is_refused(
@@ -82,14 +91,15 @@ async def test_where_no_output_can_begin_so_the_field_is_refused(
     assert said.value.param == "begins_with"
 
 
-async def test_a_model_without_a_tokenizer_here_is_refused() -> None:
-    with pytest.raises(RequestError, match="needs a byte-level 'tokenizer'"):
-        await complete(target(None, "embedded"), "x = 1", begins_with="Nam")
+async def test_a_model_without_a_tokenizer_here_or_without_healing_is_refused() -> None:
+    for where in (target(None, "embedded", **ROOM), target(CODE, "sglang", context_tokens=400)):
+        with pytest.raises(RequestError, match=r"needs the model's byte-level 'tokenizer' and 'fim.healing'"):
+            await complete(where, "x = 1", begins_with="Nam")
 
 
 async def test_ids_of_control_tokens_that_end_a_text_hinder_no_healing_and_others_do() -> None:
     """They are no grammar, and no opening has one."""
-    where = target(CODE, "sglang", fim={"healing": True}, **ROOM)
+    where = target(CODE, "sglang", **ROOM)
     assert prompts_of(await complete(where, **GAP, stop_token_ids=[END])).begins_with == "Nam"
     assert prompts_of(await complete(where, **GAP, stop_token_ids=[END, IDS[0]])).begins_with == ""
     assert prompts_of(await complete(where, **GAP, stop_token_ids=[END], top_k=3)).begins_with == ""
