@@ -22,7 +22,7 @@ from infra.local.valkey import Valkey
 from tests.databases import OWNER, Databases, migrated, url
 from tests.examples import register_profiles
 from tests.group_order import scheduling_order
-from tests.pending_tasks import none_left_since
+from tests.pending_tasks import require_no_new_tasks
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
 
@@ -75,13 +75,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-async def _no_task_is_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+async def _no_pending_tasks(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """Each module ends what it started on the loop. System tests and those of real engines share deployments, engines
     and browsers, whose tasks go on."""
     before = asyncio.all_tasks()
     yield
     if request.node not in _modules_on_deployments(request.session):
-        await none_left_since(before)
+        await require_no_new_tasks(before)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests import pending_tasks
-from tests.pending_tasks import left_since, none_left_since
+from tests.pending_tasks import new_tasks, require_no_new_tasks
 
 
 async def test_a_task_that_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,17 +19,17 @@ async def test_a_task_that_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     task = asyncio.create_task(forgotten())
     with pytest.raises(AssertionError, match=r"left pending: \S+forgotten; let the test"):
-        await none_left_since(before)
+        await require_no_new_tasks(before)
     go_on.set()
     await task
-    await none_left_since(before)
+    await require_no_new_tasks(before)
 
 
 async def test_a_server_of_a_fixture_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_tasks, "PLATFORMS", {"asyncio.locks.Event.wait"})
+    monkeypatch.setattr(pending_tasks, "ALLOWED", {"asyncio.locks.Event.wait"})
     before, stopped = asyncio.all_tasks(), asyncio.Event()
     task = asyncio.create_task(stopped.wait())
-    assert left_since(before) == []
+    assert new_tasks(before) == []
     stopped.set()
     await task
 
@@ -42,7 +42,7 @@ async def test_a_coroutine_of_another_module_with_a_servers_name_is_left() -> No
 
     forgotten.__qualname__ = "_deliver"
     task = asyncio.create_task(forgotten())
-    assert left_since(before) == [f"{__name__}._deliver"]
+    assert new_tasks(before) == [f"{__name__}._deliver"]
     go_on.set()
     await task
 
@@ -52,6 +52,6 @@ async def test_a_handler_of_the_loops_exceptions_that_is_left_is_a_failure() -> 
     loop.set_exception_handler(lambda _, __: None)
     try:
         with pytest.raises(AssertionError, match="exception handler"):
-            await none_left_since(asyncio.all_tasks())
+            await require_no_new_tasks(asyncio.all_tasks())
     finally:
         loop.set_exception_handler(None)
