@@ -143,9 +143,11 @@ async def world(module_postgres_url: str, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused lines are asked again at once."""
+async def _quick(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused lines are asked again at once, and no worker finds a batch of another test."""
     monkeypatch.setattr(line_runner, "PAUSE_S", 0.0)
+    for table in ("batch_results", "batches"):
+        await world.connection.execute(f"DELETE FROM gateway.{table}")
 
 
 class KillableBatches(Killable, BatchRunner):

@@ -55,6 +55,7 @@ REFUSED = "SELECT count(*) FROM gateway.request_traces WHERE client_request_id =
 OWNER = "SELECT organization_id::text, project_id::text FROM gateway.responses WHERE id = $1"
 FAILURES = "SELECT failures FROM gateway.background_responses WHERE id = $1"
 PUT_BACK = "SELECT lease_until IS NOT NULL AND lease_id IS NULL FROM gateway.background_responses WHERE id = $1"
+FORGET = "DELETE FROM gateway.background_responses"
 HOLD = "UPDATE gateway.background_responses SET lease_until = now() + interval '1 hour' WHERE id = $1"
 # those of `FILL` have no key, and stay held: a worker could not run them
 FREE = """
@@ -84,6 +85,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def client(platform: SlowPlatform) -> AsyncIterator[openai.AsyncOpenAI]:
+    await platform.database.execute(FORGET)  # no worker of this test runs what another test left
     key = (await platform.add_key(new_organization=True)).secret
     async with openai.AsyncOpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as made:
         yield made
