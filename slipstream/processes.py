@@ -84,6 +84,8 @@ class Processes:
 
     def engine(self, engine: Engine) -> ChildSpec:
         """An embedded engine, niced below the gateways and kept to its threads; it serves once /health says so."""
+        from slipstream.progress import is_compiling
+
         threads = str(engine.config.threads)
         return ChildSpec(
             name=engine.name,
@@ -97,6 +99,7 @@ class Processes:
             ),
             url=engine.url,
             probe=answers(reachable(engine.config.host), engine.config.port, "/health"),
+            at_work=is_compiling,
             json_log=self._json_log,
         )
 

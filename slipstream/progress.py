@@ -38,7 +38,12 @@ class Progress:
         return result
 
 
+def is_compiling(log: Path) -> bool:
+    """Whether the engine that writes this log compiles its kernels."""
+    return COMPILING in last_line(log)
+
+
 async def compiles(log: Path) -> None:
-    """Return once the engine that writes this log compiles its kernels."""
-    while not last_line(log).endswith(COMPILING):  # noqa: ASYNC110  another process's state
+    """Return once it does."""
+    while not is_compiling(log):  # noqa: ASYNC110  another process's state
         await asyncio.sleep(0.5)

@@ -9,6 +9,7 @@ Logits without a finite maximum (a broken weight, an overflow) have no likeliest
 
 from __future__ import annotations
 
+from array import array
 from math import isfinite
 from typing import NamedTuple
 
@@ -143,7 +144,7 @@ def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
 
 
 def _withhold_ends_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
-    """Exclude end ids before `min_tokens`, in place, unless the text's format allows nothing else."""
+    """Exclude end ids before `min_tokens`, in place, unless the text's format or opening allows nothing else."""
     before, ahead = None, 0
     for row, sequence in enumerate(sequences):
         ahead = ahead + 1 if sequence is before else 0
@@ -152,13 +153,14 @@ def _withhold_ends_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
             continue
         ends = logits[row, sequence.end_ids]
         logits[row, sequence.end_ids] = -torch.inf
-        if sequence.guide is not None and not logits[row].isfinite().any():
+        bound = sequence.guide is not None or sequence.opening is not None
+        if bound and not logits[row].isfinite().any():
             logits[row, sequence.end_ids] = ends
 
 
-def _allow_(logits: Tensor, ids: list[int]) -> None:
-    """Allow only these ids, in place. logits: (vocabulary)."""
-    index = torch.tensor(ids, device=logits.device)
+def _allow_(logits: Tensor, ids: array[int]) -> None:
+    """Allow only these ids, in place. logits: (vocabulary). ids: not empty."""
+    index = torch.frombuffer(ids, dtype=torch.int64).to(logits.device)
     kept = logits[index]
     logits.fill_(float("-inf"))
     logits[index] = kept

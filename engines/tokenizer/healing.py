@@ -8,6 +8,7 @@ then generated, together with their continuation, and their text is not delivere
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -41,7 +42,8 @@ class TokenIndex:
         """without: ids that no text may become, control tokens."""
         found = sorted((text, id_) for id_, text in token_bytes.items() if text and id_ not in without)
         self._texts = [text for text, _ in found]
-        self._ids = [id_ for _, id_ in found]
+        # half of a large vocabulary may begin with one character: a slice of an array is made 20 times as fast
+        self._ids = array("q", [id_ for _, id_ in found])
         self._bytes = {id_: text for text, id_ in found}
 
     @property
@@ -50,16 +52,16 @@ class TokenIndex:
         single = {text[0] for text in self._texts if len(text) == 1}
         return single >= {*range(0xC0), *range(0xC2, 0xF5)}
 
-    def toward(self, text: bytes) -> list[int]:
+    def toward(self, text: bytes) -> array[int]:
         """The ids that spell a beginning of `text`, all of it, or more. text: not empty."""
         shorter = [id_ for size in range(1, len(text)) for id_ in self._between(text[:size], text[:size] + b"\0")]
-        return shorter + self._between(text, _after(text))
+        return array("q", shorter) + self._between(text, _after(text))
 
     def bytes_of(self, id_: int) -> bytes:
         """Empty for ids that are not in the index."""
         return self._bytes.get(id_, b"")
 
-    def _between(self, low: bytes, high: bytes) -> list[int]:
+    def _between(self, low: bytes, high: bytes) -> array[int]:
         return self._ids[bisect_left(self._texts, low) : bisect_left(self._texts, high)]
 
 
@@ -123,7 +125,7 @@ class OpeningState:
         """All of it is written."""
         return not self._left
 
-    def allowed(self) -> list[int]:
+    def allowed(self) -> array[int]:
         """The ids that may come next; never none."""
         return self._index.toward(self._left)
 

@@ -20,7 +20,7 @@ from contracts.errors import ConfigError, in_words
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
 from storage.channels import DESIRED_CHANNEL
-from storage.engine import FAILURES, MAY_PASS, REFUSALS, borrow, close, lazy_pool, redacted
+from storage.engine import COMMAND_TIMEOUT_S, FAILURES, MAY_PASS, REFUSALS, borrow, close, lazy_pool, redacted
 from storage.notification_listener import NotificationListener
 
 NEWEST = "SELECT version, document FROM gateway.desired_states WHERE version > $1 ORDER BY version DESC LIMIT 1"
@@ -42,7 +42,7 @@ async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tup
     """
     try:
         async with asyncio.timeout(timeout_s), borrow(pool) as connection:
-            row = await connection.fetchrow(NEWEST, 0)
+            row = await connection.fetchrow(NEWEST, 0, timeout=timeout_s)
     except asyncpg.UndefinedTableError:
         raise ConfigError(
             "the database has no tables yet; run `slipstream config migrate up`", param="database"
@@ -92,7 +92,11 @@ class DesiredStateStore:
     async def start(self) -> None:
         """Load the newest state and begin to follow. Returns even when the database is away, with `current` empty."""
         self._pool = await lazy_pool(
-            self._url, size=2, connect_timeout_s=self._config.timeout_s, name="slipstream-desired"
+            self._url,
+            size=2,
+            connect_timeout_s=self._config.timeout_s,
+            command_timeout_s=max(COMMAND_TIMEOUT_S, self._config.timeout_s),
+            name="slipstream-desired",
         )
         await self._listener.start()
         await self._refresh()

@@ -48,6 +48,10 @@ async def _nothing() -> None:
     return None
 
 
+def _idle(log: Path) -> bool:
+    return False
+
+
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to run and how to know that it runs."""
 
@@ -64,6 +68,8 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How much longer than others it may take to stop."""
     ready_timeout_s: float = 0.0
     """How long it may take to be ready; 0: `local.ready_timeout_s`."""
+    at_work: Callable[[Path], bool] = _idle
+    """By its log, it does work that has a timeout of its own, and then has the time to be ready once more."""
     telling_line: Callable[[Path], str] = last_line
     """The line of its log that says why it ended."""
     json_log: bool = False
@@ -156,7 +162,7 @@ class Child:
         if self.spec.ready_timeout_s:
             return f"{self.spec.ready_timeout_s:g} s"
         setting = f"local.ready_timeout_s = {self._config.ready_timeout_s:g}"
-        return f"{setting} (seconds, up to {MOST_SECONDS:,}; more where it starts slowly)"
+        return f"{setting} (on a slow or busy machine set more in slipstream.toml; seconds, up to {MOST_SECONDS:,})"
 
     async def stop(self) -> None:
         """Stop it: the stop signal, then SIGKILL after its timeout. Idempotent; never raises."""
@@ -216,13 +222,17 @@ class Child:
         return code
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
-        deadline = time.monotonic() + (self.spec.ready_timeout_s or self._config.ready_timeout_s)
+        timeout_s = self.spec.ready_timeout_s or self._config.ready_timeout_s
+        deadline = time.monotonic() + timeout_s
         while not await self._serves():
             if self._refusal:
                 self._note(f"was killed: {self._refusal}", loud=self._settled.is_set())
                 _kill_group(process.pid)
                 return
             if time.monotonic() > deadline:
+                if self.spec.at_work(self.log):
+                    deadline += timeout_s
+                    continue
                 self._was_late = True
                 self._note(f"was not ready within {self._limit}; killed")
                 _kill_group(process.pid)

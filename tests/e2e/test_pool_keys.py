@@ -21,7 +21,7 @@ from contracts.errors import RouterUnavailable
 from contracts.generation import Tier
 from router.control.client import ControlClient
 from slipstream.commands.options import running_settings
-from tests.deployment import Deployment, deployment
+from tests.deployment import Deployment, deployment, free_port
 from tests.e2e.upstream import Upstream, upstream
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.slipstream.deployment import run
@@ -191,6 +191,7 @@ def test_a_key_that_cannot_be_had_stops_every_process_with_one_sentence(
     environment = {
         "SLIPSTREAM_MODELS": msgspec.json.encode([Model("m", Tier.CHAT, "hosted", 4_096)]).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
+        "SLIPSTREAM_GATEWAY__PORT": str(free_port()),
     }
     for command in ("up", "router", "gateway", "worker"):
         result = run(command, "--data", str(data_folder), env=environment)

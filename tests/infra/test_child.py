@@ -95,6 +95,25 @@ async def test_a_child_that_never_gets_ready_is_not_waited_for_for_ever(tmp_path
     await child.stop()
 
 
+async def test_a_child_at_work_of_its_own_has_its_time_once_more(tmp_path: Path) -> None:
+    """Fault: a first start on a busy machine was killed while its engines compiled, and so was each start after it."""
+    asked = []
+
+    def at_work(log: Path) -> bool:
+        asked.append(log)
+        return len(asked) < 4
+
+    async def probe() -> bool:
+        return len(asked) == 3
+
+    spec = _spec("compiler", SLEEPER, probe=probe, at_work=at_work)
+    child = Child(spec, tmp_path / "compiler.log", msgspec.structs.replace(QUICK, ready_timeout_s=0.1))
+    child.start()
+    await asyncio.wait_for(child.ready(), GUARD_S)
+    assert asked == [child.log] * 3
+    await child.stop()
+
+
 async def test_an_error_that_its_watcher_did_not_expect_is_raised_where_it_is_waited_for(tmp_path: Path) -> None:
     async def broken() -> None:
         raise RuntimeError("the loop starts no such child")

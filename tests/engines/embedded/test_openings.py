@@ -65,6 +65,15 @@ def test_the_first_token_is_the_likeliest_of_those_that_lead_there(tiny_model: P
     assert ids[0] == expected
 
 
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 3}])
+def test_an_end_that_alone_leads_there_is_not_withheld(tiny_model: Path, sampling: dict[str, Any]) -> None:
+    """Fault: with `min_tokens` no token was left, and the output went on without the opening."""
+    opening = "\U0010ffff"
+    [only] = CHAT.opening(opening).start().allowed()
+    one = opened("r", opening, max_tokens=24, min_tokens=20, stop_ids=frozenset((only,)), **sampling)
+    assert finish(make_engine(tiny_model), one)["r", 0][-1].completion_tokens == 1
+
+
 def test_guesses_change_nothing(tiny_model: Path) -> None:
     drafts = SpeculationConfig(method="ngram", governed=False, ngram_least=1)
     one = opened("r", "wörld", max_tokens=60)
