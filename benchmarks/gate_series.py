@@ -33,6 +33,8 @@ ARGUMENTS = {
     "random": ("ARGS=-p tests.random_order",),
     "burnt": (),
 }
+HANDED_ON = frozenset({"ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "WORKERS"})
+"""Variables by which a make that runs this one would decide."""
 BURNERS = 2
 GOAL_S = 600.0
 SUMMARY = re.compile(r"\d+ (?:passed|failed|error).* in [\d.]+s")
@@ -54,6 +56,7 @@ def run(kind: str, log: Path) -> Run:
         ended = subprocess.run(
             ["make", "test", *ARGUMENTS[kind]],
             cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name not in HANDED_ON},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

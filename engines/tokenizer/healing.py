@@ -35,6 +35,12 @@ def healed(prefix: str, pre_tokenizer: Any) -> int:
     return cut if cut >= line and len(prefix) - cut <= LONGEST_PIECE else len(prefix)
 
 
+def spells_any_text(tokens: Iterable[bytes]) -> bool:
+    """Whether there is a token for each byte in UTF-8."""
+    single = {text[0] for text in tokens if len(text) == 1}
+    return single >= {*range(0xC0), *range(0xC2, 0xF5)}
+
+
 class TokenIndex:
     """The ids of a byte-level vocabulary by their bytes."""
 
@@ -45,12 +51,6 @@ class TokenIndex:
         # half of a large vocabulary may begin with one character: a slice of an array is made 20 times as fast
         self._ids = array("q", [id_ for _, id_ in found])
         self._bytes = {id_: text for text, id_ in found}
-
-    @property
-    def complete(self) -> bool:
-        """Every text can be spelt: there is a token for each byte in UTF-8."""
-        single = {text[0] for text in self._texts if len(text) == 1}
-        return single >= {*range(0xC0), *range(0xC2, 0xF5)}
 
     def toward(self, text: bytes) -> array[int]:
         """The ids that spell a beginning of `text`, all of it, or more. text: not empty."""

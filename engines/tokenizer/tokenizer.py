@@ -23,7 +23,7 @@ from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, i
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
-from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed
+from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed, spells_any_text
 from engines.tokenizer.json_value import JsonBounds, require_bounded
 from engines.tokenizer.longest import longest_token_bytes
 from engines.tokenizer.segment_cache import SegmentCache
@@ -222,10 +222,12 @@ class Tokenizer:
         self.require_fitting(require_sound(prefix) + require_sound(suffix), limit_tokens)
         return self.fill.fill(self.leading_ids, prefix, suffix, lambda text: self._encode_plain(text, limit_tokens))
 
-    @property
+    @functools.cached_property
     def heals(self) -> bool:
-        """`healed` and `opening` work: they need the bytes of tokens, and the vocabulary's word pattern."""
-        return self._token_bytes is not None and self._plain.pre_tokenizer is not None
+        """`healed` and `opening` work: they need the vocabulary's word pattern, and tokens that spell any text."""
+        return self._plain.pre_tokenizer is not None and spells_any_text(
+            text for id_, text in (self._token_bytes or {}).items() if id_ not in self.control_ids
+        )
 
     def healed(self, prefix: str) -> int:
         """Start of the part of a prompt that is better generated again (`engines/tokenizer/healing.py`); the prompt's
@@ -255,9 +257,9 @@ class Tokenizer:
         """An opening that makes an output begin with a non-empty text, in any tokens. Raises UnsupportedField where the
         vocabulary cannot."""
         require_sound(text)
-        if not self.heals or not self._token_index.complete:
+        if not self.heals:
             raise UnsupportedField(
-                "begins_with needs a byte-level vocabulary, and this model has none. Omit it.",
+                "begins_with needs a byte-level vocabulary with a token for each byte; this model has none. Omit it.",
                 param="begins_with",
             )
         return Opening(text, self._token_index)

@@ -23,6 +23,8 @@ def test_kinds_take_turns_until_one_run_fails(
 ) -> None:
     (tmp_path / "Makefile").write_text(MAKEFILE)
     monkeypatch.setattr(gate_series, "ROOT", tmp_path)
+    for name, value in {"MAKEFLAGS": " -- ARGS=-x", "ARGS": "-v", "WORKERS": "9"}.items():
+        monkeypatch.setenv(name, value)
     [missed] = gate_series.main({"plain": 2, "workers": 1, "random": 1, "burnt": 2}, tmp_path)
     assert missed.startswith("run 5 failed")
     *lines, last = capsys.readouterr().out.splitlines()

@@ -332,6 +332,9 @@ async def _running_release(people: People, things: Things) -> object:
     return made.id
 
 
+SPARE = Model("spare", Tier.CHAT, "one", 4_096, aliases=("org/spare",))
+
+
 async def passed_comparison(people: People, margin: float = 0.02) -> UUID:
     """Of the spare model's cascade, which it is given."""
     pool = Pool("cascade-pool", "openai", (Replica("cascade-0", "http://127.0.0.1:9"),))
@@ -339,7 +342,7 @@ async def passed_comparison(people: People, margin: float = 0.02) -> UUID:
     cascade = Cascade("spare-first", when="always")
 
     def edit(state: DesiredState) -> DesiredState:
-        spare = msgspec.structs.replace(edits.find_model(state, "spare"), cascade=cascade)
+        spare = msgspec.structs.replace(SPARE, cascade=cascade)  # another test may have deleted it
         return edits.put_model(edits.put_model(edits.put_pool(state, pool), first), spare)
 
     async with people.database.transaction():
@@ -364,10 +367,9 @@ async def _spare_parts_of_the_fleet(people: People) -> dict[str, object]:
     """The names of a model, its alias, a pool and its replica, which are there now whatever tests did to them, and that
     nothing else depends upon."""
     pool = Pool("spare-pool", "openai", (Replica("spare-0", "http://127.0.0.1:9"),))
-    model = Model("spare", Tier.CHAT, "one", 4_096, aliases=("org/spare",))
 
     def put(state: DesiredState) -> DesiredState:
-        return edits.put_model(edits.put_pool(state, pool), model)
+        return edits.put_model(edits.put_pool(state, pool), SPARE)
 
     async with people.database.transaction():
         await write(people.database, put, actor="tests", action="put")
