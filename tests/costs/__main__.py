@@ -1,7 +1,8 @@
 """`python -m tests.costs`: count what the operations of docs/reference/costs.md cost.
 
-Prints them as JSON. `--write`: record the numbers that did not rise in `counts.json` and write the page; `--raise NAME`
-(repeatable): also that operation's, although it rose. `--page`: only the page.
+Compares them with the recorded ones, and prints them as JSON unless stdout is a terminal. `--write`: record the numbers
+that did not rise in `counts.json` and write the page; `--raise NAME` (repeatable): also that operation's, although it
+rose. `--page`: only the page.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ def main() -> None:
         from tests.costs.operations import measured
 
         costs = measured()
-        sys.stdout.buffer.write(msgspec.json.encode(costs) + b"\n")
+        if not sys.stdout.isatty():
+            sys.stdout.buffer.write(msgspec.json.encode(costs) + b"\n")
         if not arguments.write:
+            for text in kept.differences(kept.read(), costs) or ["each within 2 % of the recorded number"]:
+                print(text, file=sys.stderr)
             return
         for name in kept.write(costs, arguments.raised):
             print(f"{name} rose and keeps its number; to record it: {kept.COMMAND} --raise '{name}'", file=sys.stderr)

@@ -47,7 +47,7 @@ time.
 and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change
 keeps what it has earned. `python -m tests.costs --write` records the numbers that did not rise, by function in
 `tests/costs/counts.json`, and writes this page. A number that rose is recorded only with `--raise NAME`, so that small
-rises cannot add up unseen. `python -m tests.costs` prints the numbers only.
+rises cannot add up unseen. `python -m tests.costs` only compares.
 
 The gateway is a whole one in one process, without a network. The product's own are: the client's socket, the
 endpoint, a key in memory, limits of an organization and a key, the journal, the router's client and the engine's
