@@ -29,6 +29,8 @@ def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
     It changes nothing. Objectives and diagnosis are those of `slipstream diagnose` at this moment. Exit code 0: all
     checks are ok; 4: a warning, and no failure; 1: a check has failed.
     """
+    from infra.local.lock import held
+    from slipstream.commands.running import without_supervisor
     from slipstream.doctor import examined
 
     given = load_settings(deployment.config_file, local__data=deployment.data)
@@ -37,6 +39,8 @@ def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
         print(msgspec.json.encode(health).decode())
     else:
         rows = [(each.name, each.outcome.value, each.told) for each in health.checks]
+        if DOCTOR_EXIT[health.worst] == 1 and not held(given.data.lock_file):
+            print(without_supervisor(given.data, deployment))
         print("\n".join(table(("check", "", "found"), rows)))
         for each in health.checks:
             if each.step:

@@ -68,7 +68,7 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
         print(f"`slipstream up` on {folder.path} has not started a process yet: {answer.preparing}")
         sys.exit(1)
     elif answer is None and replicas is None:
-        print(_without_supervisor(folder, deployment), file=sys.stderr)
+        print(without_supervisor(folder, deployment), file=sys.stderr)
     else:
         print(text_of(url, console, processes, replicas, metrics, refusals))
     if refusals or not ready or not replicas or not all(replica.usable for replica in replicas):
@@ -102,7 +102,7 @@ def down(deployment: Deployment) -> None:
         sys.exit(1)
 
 
-def _without_supervisor(folder: DataFolder, deployment: Deployment) -> str:
+def without_supervisor(folder: DataFolder, deployment: Deployment) -> str:
     """What is known of a data folder on which neither `up` nor a router answers."""
     if not folder.path.is_dir():
         return f"there is no folder {folder.path}; name the deployment's with --data"

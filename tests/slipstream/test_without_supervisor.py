@@ -64,3 +64,13 @@ def test_a_folder_on_which_nothing_runs_is_said_to_be_one(data_folder: Path) -> 
         f"is Slipstream up on this data folder? (slipstream status --data {data_folder}); if its processes were "
         "started one by one, name their settings with --config"
     )
+
+
+def test_the_doctor_says_first_that_nothing_runs(data_folder: Path) -> None:
+    """Fault: five failed checks with advice for each, and none to start it."""
+    data_folder.mkdir(exist_ok=True)
+    seen = run_here("doctor", "--data", str(data_folder))
+    assert seen.returncode == 1
+    first, head, *_ = seen.stdout.splitlines()
+    assert first.startswith(f"`slipstream up` does not run on {data_folder}, nor does a gateway; start it with")
+    assert head.split() == ["check", "found"]
