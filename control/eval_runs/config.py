@@ -72,10 +72,8 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Raise ConfigError for an invalid schedule, or an unknown slice."""
-        if self.schedule not in (
-            "",
-            DEFAULT_SCHEDULE,
-        ):  # the check imports Celery, which otherwise only the worker needs
+        # the check imports Celery, which otherwise only the worker needs
+        if self.schedule not in ("", DEFAULT_SCHEDULE):
             self._check_schedule()
         if self.slices:
             self._check_slices()

@@ -9,7 +9,6 @@ from typing import Any
 from contracts.errors import InvalidField, UnsupportedField
 from contracts.fill_in_the_middle import Healing
 from contracts.misfit import shortened
-from engines.drivers.base import Capabilities
 from engines.drivers.parameters import STOP_TOKEN_IDS
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
@@ -23,15 +22,15 @@ Own = Mapping[str, Any] | None
 
 def healing_of(target: Target) -> Healing | None:
     """How the target's gaps are healed; None: not at all."""
-    tokenizer = None if target.tokenizer is None else target.tokenizer.tokenizer
-    if not (target.model.fim.healing and tokenizer is not None and tokenizer.fill is not None and tokenizer.heals):
-        return None
-    return opens_with(target.capabilities)
+    fills = target.tokenizer is not None and target.tokenizer.tokenizer.fill is not None
+    return opens_with(target) if fills else None
 
 
-def opens_with(able: Capabilities) -> Healing | None:
-    """The texts with which the engines can be made to begin an output; None: with none."""
-    if not (able.openings and able.token_prompts):
+def opens_with(target: Target) -> Healing | None:
+    """The texts with which the target's outputs can be made to begin; None: with none."""
+    able = target.capabilities
+    heals = target.model.fim.healing and target.tokenizer is not None and target.tokenizer.tokenizer.heals
+    if not (heals and able.openings and able.token_prompts):
         return None
     return "word" if able.own_openings else "tokens"
 
@@ -55,9 +54,8 @@ def opened(counted: Counted, text: str, output_tokens: int, stop: Sequence[str],
     Raises UnsupportedField where the model's engines cannot, InvalidField for a text that they may fail on.
     """
     require_sound(text)
-    able = opens_with(target.capabilities)
-    heals = target.model.fim.healing and target.tokenizer is not None and target.tokenizer.tokenizer.heals
-    if able is None or target.tokenizer is None or not heals:
+    able = opens_with(target)
+    if able is None or target.tokenizer is None:
         raise UnsupportedField(
             f"'begins_with' is not available for '{target.model.name}': it needs the model's byte-level 'tokenizer' "
             "and 'fim.healing', and engines of the driver embedded, sglang or vllm. Append the text to 'prompt'.",

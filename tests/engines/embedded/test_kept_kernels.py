@@ -43,7 +43,7 @@ def new_kernel() -> Any:
     return compiled.cached(compiled.compiled(_next))
 
 
-folder = compiled._cache_folder.__wrapped__  # in each test anew
+folder = compiled._cache_folder.__wrapped__  # uncached: each test has a cache of its own
 
 
 def test_they_are_kept_in_a_private_folder(cache: Path) -> None:
