@@ -6,6 +6,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # A line for each step; pip's own output is in the file. pip compiles all files, one after the other: 30 s of a first
 # installation. These are compiled side by side, the rest when it is imported.
 INSTALL := $(BIN)/python -m infra.installation $(VENV)/install.log
+# The versions that CI tests, so that no new release of a package fails a fresh clone; TESTED= takes the newest.
+TESTED ?= --versions-of requirements/dev-cpu.lock
 UNUSED := /(tests?|testing|sympy|networkx|mpmath|_dynamo|_inductor|onnx)/
 COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null || true
 CODE := benchmarks contracts control engines evals gateway infra migrations router slipstream speculative storage telemetry tests tools
@@ -95,19 +97,19 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # Editable: the code runs from here, with the models beside it.
-$(ENGINE): pyproject.toml | $(BIN)/python
+$(ENGINE): pyproject.toml requirements/dev-cpu.lock | $(BIN)/python
 	@echo "installing Slipstream and its engine (torch is the big one; a few minutes the first time)"
-	@$(INSTALL) -e '.[engine]'
+	@$(INSTALL) $(TESTED) -e '.[engine]'
 	@$(COMPILE)
 	@touch $@
 
-$(DEV): pyproject.toml | $(BIN)/python
+$(DEV): pyproject.toml requirements/dev-cpu.lock | $(BIN)/python
 	@echo "installing Slipstream, its engine and the tools for tests (a few minutes the first time)"
 ifdef LOCKED
 	@$(INSTALL) --require-hashes -r requirements/dev-cpu.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 else
-	@$(INSTALL) -e '.[engine,lsp,dev]'
+	@$(INSTALL) $(TESTED) -e '.[engine,lsp,dev]'
 endif
 	@$(COMPILE)
 	@touch $@ $(ENGINE)

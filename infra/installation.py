@@ -1,6 +1,7 @@
 """Runs pip for `make`, and prints a line for each step instead of pip's hundreds: the whole output goes into a file.
 
-`python -m infra.installation LOG ARGUMENT...`. It uses the standard library alone, for nothing else is installed yet.
+`python -m infra.installation LOG [--versions-of LOCK] ARGUMENT...`. With a lock file, pip installs the versions in it.
+It uses the standard library alone, because nothing else is installed yet.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ LARGE = re.compile(
 )
 LEAST_MB = 20.0
 LAST_LINES = 20
+VERSIONS_OF = "--versions-of"
+BUILD = re.compile(r"\+\w+")
+"""The name of a build in a version: an index has another build of PyTorch than the lock."""
 
 
 def steps(lines: Iterable[str]) -> Iterator[str]:
@@ -32,6 +36,13 @@ def steps(lines: Iterable[str]) -> Iterator[str]:
             yield f"downloading {large['name']} {large['version']} ({large['size']})"
         elif text.startswith("Installing collected packages: "):
             yield f"installing {text.count(',') + 1} packages"
+
+
+def constraints(lock: Iterable[str]) -> Iterator[str]:
+    """A lock's versions as pip's constraints: without hashes, which no editable package has."""
+    for line in lock:
+        if line[:1].isalnum():
+            yield BUILD.sub("", line.rstrip("\\ \n"), count=1)
 
 
 def _megabytes(size: str) -> float:
@@ -65,5 +76,15 @@ def main(log: Path, arguments: list[str]) -> int:
     return code
 
 
+def _arguments(given: list[str], folder: Path) -> list[str]:
+    """pip's arguments; the constraints are written into the folder."""
+    if given[:1] != [VERSIONS_OF]:
+        return given
+    kept = folder / "constraints.txt"
+    kept.write_text("".join(f"{line}\n" for line in constraints(Path(given[1]).read_text().splitlines())))
+    return ["--constraint", str(kept), *given[2:]]
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    log = Path(sys.argv[1])
+    sys.exit(main(log, _arguments(sys.argv[2:], log.parent)))

@@ -27,18 +27,23 @@ def render(
     admin_key: str | None = None,
     console_link: str | None = None,
     console: bool = False,
+    make_link: str = "slipstream console link",
     admin_url: str = "",
     make_key: str = "slipstream keys create",
     program: str = "slipstream",
     lack: str | None = None,
+    taken_port: int | None = None,
 ) -> str:
     """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
     console_link: just made, or its path. console: whether there is one. admin_url: of it and
-    the admin API; empty: `url`. make_key: the command that makes a key.
-    program: the name under which a shell finds this one."""
+    the admin API; empty: `url`. make_key, make_link: the commands that make a key and a link.
+    program: the name under which a shell finds this one. taken_port: the gateway's usual port, if another program
+    has it."""
     admin_url = admin_url or url
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
+    if taken_port is not None:
+        lines += _wrapped(f"Another program uses port {taken_port}; choose a port with --port.")
     for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):
         lines.append(_line(model.tier, model.name, _served(model, by_name[model.pool])))
         lines += _wrapped(model.description)
@@ -58,7 +63,7 @@ def render(
         link = console_link if "://" in console_link else f"{admin_url}{console_link}"
         lines.append(_line("console", link, "one-time link; create your account there"))
     elif console:
-        lines.append(_line("console", f"{admin_url}/console/", "sign in there"))
+        lines.append(_line("console", f"{admin_url}/console/", f"sign in there; to add an account: {make_link} EMAIL"))
     attempt = _try(url, models, key)
     if attempt and key is None:
         attempt = f"KEY=$({make_key}); {attempt}"

@@ -19,6 +19,12 @@ HEAD = ("layout", "exact", "similarity", "first token, p50", "tokens per key", "
 LAYOUTS = (
     "psm: prefix first, spm: suffix first, -after: half-typed line after the middle mark, +files: parts of other files."
 )
+COMPARED = (
+    "compared: difference to the present layout in percentage points and, in brackets, the interval of the true "
+    "difference at {sure}, for all layouts together."
+)
+FEW_FILES = 50
+"""Lines of one file resemble each other: below this, the intervals are wide whatever the number of lines."""
 
 
 class Healed(msgspec.Struct, frozen=True):
@@ -50,16 +56,25 @@ def text_of(report: Report) -> str:
     verdict = report.verdict
     lines = [
         report.answer,
-        f"{verdict.lines:,} lines of {verdict.files:,} files of {report.folder}",
+        f"{verdict.lines:,} lines of {verdict.files:,} files of {report.folder}{_few(verdict.files)}",
         _healing(report.healed, verdict.lines),
         "",
         *table(HEAD, (_row(one, verdict) for one in verdict.standings)),
         "",
         LAYOUTS,
+        COMPARED.format(sure=_sure(verdict)),
     ]
     if report.settings:
         lines += ["", "To use it:", *(f"  {step}" for step in report.settings)]
     return "\n".join(lines)
+
+
+def _few(files: int) -> str:
+    return f"; preferably at least {FEW_FILES} files (--from)" if files < FEW_FILES else ""
+
+
+def _sure(verdict: Verdict) -> str:
+    return f"{verdict.confidence * 100:g}% confidence"
 
 
 def _healing(healed: Healed, lines: int) -> str:
@@ -77,7 +92,7 @@ def _healing(healed: Healed, lines: int) -> str:
 
 def _answer(model: str, verdict: Verdict) -> str:
     chosen, own = verdict.standing(verdict.layout), verdict.standing(verdict.present)
-    sure = f"at {verdict.confidence * 100:g}% confidence"
+    sure = f"at {_sure(verdict)}"
     if verdict.reason is Reason.STAYS:
         return " ".join(_stays(model, verdict, own, sure))
     assert chosen.difference is not None

@@ -78,7 +78,9 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
             ports = Ports(data.ports_file)
             with contextlib.ExitStack() as kept:
                 chosen = port_chosen or bool(settings.gateway.console.public_url)  # which names the port
+                wanted = settings.gateway.port
                 settings = await _with_port(settings, ports, progress, chosen, kept)
+                taken_port = wanted if settings.gateway.port != wanted else None
                 if not settings.control.mounted:
                     # let go at once: `slipstream control` does not share its port
                     (await _reserved(settings.control.host, settings.control.port)).close()
@@ -87,7 +89,7 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
                     kept.callback(model.close)
                 for warning in start_check.warnings(settings):
                     progress.say(f"warning: {warning}")
-                everything = Up(settings, data, ports, progress, control, model, lack)
+                everything = Up(settings, data, ports, progress, control, model, lack, taken_port)
                 kept.enter_context(listed(everything.targets, data.prometheus_targets))
                 await everything.run()
     finally:
@@ -158,11 +160,14 @@ class Up:
         control: ControlServer,
         model: FetchedModel | None = None,
         lack: str | None = None,
+        taken_port: int | None = None,
     ) -> None:
-        """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none."""
+        """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none.
+        taken_port: the gateway's usual port, if another program has it."""
         self._control = control
         self._model = model
         self._lack = lack
+        self._taken_port = taken_port
         launched = launch_plan.local_pools(settings)
         settings = launch_plan.with_replicas(settings, ports.pick)
         settings, engines = local_engines.planned(settings)
@@ -240,8 +245,10 @@ class Up:
             console=self._settings.gateway.console.enabled,
             admin_url=admin_url(settings),
             make_key=command("keys create"),
+            make_link=command("console link"),
             program=program(),
             lack=self._lack,
+            taken_port=self._taken_port,
         )
 
     async def _warn_of_owner(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import sys
 import time
@@ -115,7 +116,7 @@ def fit(
       slipstream usage autocomplete fit coder --from . --lines 1000 --layouts psm-after,spm --json
     """
     from engines.tokenizer.tokenizer import Tokenizer
-    from slipstream.layout_report import Healed, report_of, text_of
+    from slipstream.layout_report import FEW_FILES, Healed, report_of, text_of
     from tools.layouts.cursors import chunks_of, draw, gap_of
     from tools.layouts.layout import Prompts, present_layout, settings_for
     from tools.layouts.measure import Completions, measure
@@ -127,7 +128,7 @@ def fit(
     if len({edit.file for edit in edits}) < 2:
         raise ConfigError(
             f"--from {folder}: {len({edit.file for edit in edits})} source files with lines to complete; a comparison "
-            "needs at least 2, preferably 50",
+            f"needs at least 2, preferably {FEW_FILES}",
             param="--from",
         )
     chunks = chunks_of(sources, seed)
@@ -232,7 +233,7 @@ def _progress() -> Callable[[str, int, int], None]:
         passed_s = time.monotonic() - begun.setdefault(what, time.monotonic())
         if not terminal and done % max(1, total // 10):
             return
-        left = f", about {passed_s / done * (total - done) / 60:.0f} min left" if passed_s and done else ""
+        left = f", about {math.ceil(passed_s / done * (total - done) / 60)} min left" if passed_s and done else ""
         line = f"  {what:<18} {done:,} of {total:,}{left if done < total else ''}"
         end = "\n" if not terminal or done == total else ""
         print(f"\r\x1b[K{line}" if terminal else line, end=end, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.installation import main, steps
+from infra.installation import constraints, main, steps
 
 OUTPUT = """\
 Obtaining file:///home/ada/slipstream
@@ -30,6 +30,22 @@ def test_a_line_is_printed_for_each_step() -> None:
         "downloading torch 2.9.1 (184.9 MB)",
         "installing 3 packages",
     ]
+
+
+LOCK = """\
+# everything. Written by `make lock`.
+numpy==2.4.6 ; python_full_version < '3.12' \\
+    --hash=sha256:065665c0 \\
+    --hash=sha256:92432136
+    # via torch
+torch==2.13.0+cpu \\
+    --hash=sha256:0133c3c3
+"""
+
+
+def test_a_locks_versions_are_constraints() -> None:
+    """Fault: a new release of msgspec failed the gate in each fresh clone."""
+    assert list(constraints(LOCK.splitlines())) == ["numpy==2.4.6 ; python_full_version < '3.12'", "torch==2.13.0"]
 
 
 def test_the_end_of_pips_output_is_shown_where_it_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -48,12 +48,22 @@ def test_later_starts_do_not_know_the_key_and_say_how_to_make_one() -> None:
 
 def test_later_starts_say_where_the_console_is() -> None:
     text = banner.render(URL, MODELS, POOLS, None, key_held=True, console=True)
-    assert "  console        http://127.0.0.1:8000/console/  sign in there" in text
+    [line] = (line for line in text.splitlines() if line.startswith("  console "))
+    assert line.split(maxsplit=2)[1:] == [
+        "http://127.0.0.1:8000/console/",
+        "sign in there; to add an account: slipstream console link EMAIL",
+    ]
     assert "console" not in banner.render(URL, MODELS, POOLS, None, key_held=True)
     first = banner.render(
         URL, MODELS, POOLS, None, key_held=True, console=True, console_link="/console/#/welcome?token=x"
     )
     assert [line.split()[1] for line in first.splitlines() if "console" in line] == [f"{URL}/console/#/welcome?token=x"]
+
+
+def test_a_moved_port_stands_below_the_address() -> None:
+    lines = banner.render("http://127.0.0.1:8001", MODELS, POOLS, None, key_held=True, taken_port=8000).splitlines()
+    assert "http://127.0.0.1:8001" in lines[0]
+    assert lines[1].strip() == "Another program uses port 8000; choose a port with --port."
 
 
 def test_the_variable_that_a_later_start_names_may_be_exported(tmp_path: Path) -> None:

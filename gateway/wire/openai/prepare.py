@@ -240,10 +240,16 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
         gap = Gap(text, request.suffix)
     elif not request.echo and isinstance(text, str):
         gap = rendered_gap(text, target)
-    if request.begins_with is not None and (request.echo or gap is not None):
+    if request.begins_with is not None and request.echo:
         raise UnsupportedField(
-            "'begins_with' cannot be combined with 'echo' or with a gap: the gateway heals a gap's half-typed word "
-            "itself. Remove 'begins_with'.",
+            "'begins_with' and 'echo' cannot be combined: the response leaves out the text of 'begins_with'. Remove "
+            "one of them.",
+            param="begins_with",
+        )
+    if request.begins_with is not None and gap is not None:
+        raise UnsupportedField(
+            "'begins_with' cannot be combined with 'suffix' or a prompt with fill-in-the-middle marks: there the "
+            "gateway heals the half-typed word itself. Remove 'begins_with'.",
             param="begins_with",
         )
     return gap

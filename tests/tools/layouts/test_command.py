@@ -159,7 +159,7 @@ def test_the_present_layout_stays_where_no_other_is_proved_better(code: Path) ->
     assert result.exit_code == 0, result.output
     first, where, healing, *rest = result.stdout.splitlines()
     assert first.startswith("coder: keep spm-after, the present layout (100.0% of the lines exact). No other layout is")
-    assert where == f"24 lines of 8 files of {code}"
+    assert where == f"24 lines of 8 files of {code}; preferably at least 50 files (--from)"
     assert healing.startswith("No half-typed word was healed: the server does not list `healing` for the model")
     assert any(line.startswith("* spm-after") for line in rest)
     assert "To use it" not in result.stdout

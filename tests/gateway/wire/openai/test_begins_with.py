@@ -78,9 +78,9 @@ async def test_a_text_that_an_engine_may_fail_on_is_refused_with_the_reason(
             "vllm",
         ),
         ("llama_cpp", {}, "needs the model's byte-level 'tokenizer'"),
-        ("sglang", {"echo": True}, "cannot be combined with 'echo' or with a gap"),
-        ("sglang", GAP, "cannot be combined with 'echo' or with a gap"),
-        ("embedded", {"prompt": "<|fim_prefix|>x<|fim_suffix|>y<|fim_middle|>"}, "or with a gap"),
+        ("sglang", {"echo": True}, "'begins_with' and 'echo' cannot be combined"),
+        ("sglang", GAP, "cannot be combined with 'suffix'"),
+        ("embedded", {"prompt": "<|fim_prefix|>x<|fim_suffix|>y<|fim_middle|>"}, "fill-in-the-middle marks"),
     ],
 )
 async def test_where_no_output_can_begin_so_the_field_is_refused(
