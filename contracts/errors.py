@@ -138,13 +138,13 @@ class UnknownField(RequestError):
 
 
 class UnsupportedField(RequestError):
-    """A field of the OpenAI API that this deployment does not support: refused rather than ignored."""
+    """A field of OpenAI's or Anthropic's API that this deployment does not support: refused rather than ignored."""
 
     code = "unsupported_parameter"
 
 
 class BodyTooLarge(RequestError):
-    """The body is larger than the deployment accepts."""
+    """The body, file, conversation or history is larger than the deployment accepts."""
 
     code = "request_too_large"
 
@@ -186,7 +186,7 @@ class WrongEndpoint(RequestError):
 
 
 class NotFound(RequestError):
-    """No such URL."""
+    """No such URL, or no such file, batch, response or conversation in the key's project."""
 
     code = "not_found"
 
@@ -271,7 +271,7 @@ class AuthError(SlipstreamError):
 
 
 class MissingKey(AuthError):
-    """No `Authorization: Bearer` header."""
+    """The request has no API key."""
 
     code = "missing_api_key"
 

@@ -59,6 +59,7 @@ def _codex_arguments(served: Served) -> list[str]:
         f"{provider}.env_key": KEY_VARIABLE,
         f"{provider}.wire_api": "responses",
         "model_context_window": served.context_tokens,
+        "web_search": "disabled",
     }
     # JSON's strings and numbers are TOML's
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={_json(value)}")]

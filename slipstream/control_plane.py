@@ -124,8 +124,8 @@ class ControlPlane:
     async def _refuse(self, send: Any) -> None:
         left_s = self._next_attempt_s - asyncio.get_running_loop().time()
         error = ServiceError(
-            "The admin API and the console cannot be loaded; the gateway's log has the reason, and the gateway tries "
-            "again. Inference is served.",
+            "Files, batches, the admin API and the console cannot be loaded. The gateway retries; its log has the "
+            "reason. Inference still works.",
             retry_after_s=max(1.0, left_s),
         )
         body = body_of(error)

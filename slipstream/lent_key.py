@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError, InvalidField, NoEngine, SlipstreamError
+from contracts.pooling import Task
 from contracts.printable import printable
 from slipstream.hints import command
 from slipstream.process_end import termination_signals
@@ -185,6 +186,7 @@ def _model(models: Sequence[Model], project: Project, asked: str | None, tiers: 
         each
         for each in models
         if each.tier in tiers
+        and each.task is Task.TEXT
         and (project.tiers is None or each.tier in project.tiers)
         and (project.models is None or each.name in project.models)
     ]

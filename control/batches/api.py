@@ -62,11 +62,11 @@ class BatchApi:
         pool, self._pool = self._pool, None
         await close(pool, TIMEOUT_S)
 
-    async def key(self, authorization: str) -> KeyRecord:
+    async def key(self, authorization: bytes) -> KeyRecord:
         """The caller's key. Raises AuthErrors."""
-        key = await authenticate(authorization.encode("latin-1"), self._keyring)
+        key = await authenticate(authorization, self._keyring)
         if key.purpose is not None or key.line:
-            error = ScopeMissing("Keys of the deployment's own work have no files and batches.")
+            error = ScopeMissing("This internal key cannot use files or batches. Use a project's API key.")
             error.caller = key.caller
             raise error
         if key.scopes is not None and not key.scopes & {*SCOPES.values()}:
@@ -89,8 +89,8 @@ class BatchApi:
         organization_id = key.caller.organization_id
         if self._uploads[organization_id] >= MOST_UPLOADS:
             raise RateLimited(
-                f"This organization sends {MOST_UPLOADS} files to this gateway, the most at once. Try again when one "
-                "has arrived.",
+                f"This organization is already uploading {MOST_UPLOADS} files to this gateway, which is the limit. Try "
+                "again when an upload has finished.",
                 retry_after_s=5.0,
             )
         self._uploads[organization_id] += 1

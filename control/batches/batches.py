@@ -81,14 +81,17 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
 def require_storable(metadata: Mapping[str, str]) -> None:
     """Raise InvalidField for text that PostgreSQL refuses in JSON."""
     if any("\0" in text for pair in metadata.items() for text in pair):
-        raise InvalidField("Invalid value for 'metadata': it has a NUL character; leave that out.", param="metadata")
+        raise InvalidField("Invalid value for 'metadata': it has a NUL character. Remove it.", param="metadata")
 
 
 async def find(connection: Connection, owner: Caller, batch_id: str) -> BatchObject:
     """A batch of the caller's project. Raises NotFound."""
     row = await connection.fetchrow(_FIND, owner.project_id, batch_id) if fnmatchcase(batch_id, ANY_BATCH) else None
     if row is None:
-        raise NotFound(f"There is no batch {shortened(batch_id)!r} in this project.", param="batch_id")
+        raise NotFound(
+            f"There is no batch {shortened(batch_id)!r} in this project. Check the id and the key's project.",
+            param="batch_id",
+        )
     return batch_object(row)
 
 
@@ -108,5 +111,8 @@ async def cancel(connection: Connection, owner: Caller, batch_id: str) -> BatchO
         return batch_object(row)
     found = await find(connection, owner, batch_id)
     if found.status not in CANCEL_ASKED:
-        raise Conflict(f"The batch {batch_id} cannot be cancelled: its status is '{found.status}'.")
+        raise Conflict(
+            f"Batch {batch_id} has the status '{found.status}'. Only a 'validating' or 'in_progress' batch can be "
+            "cancelled."
+        )
     return found

@@ -57,15 +57,15 @@ async def require_room(connection: Connection, owner: Caller, size_bytes: int) -
     assert row is not None
     if row[0] >= MOST_FILES:
         raise BodyTooLarge(
-            f"This organization has {row[0]} files, and at most {MOST_FILES} are kept. Delete files that you no longer "
-            "need, or let new ones expire sooner with 'expires_after'.",
+            f"This organization has {row[0]} files; the limit is {MOST_FILES}. Delete files that you no longer need, "
+            "or upload with a shorter 'expires_after'.",
             param="file",
         )
     needed_bytes = size_bytes + row[1]
     if needed_bytes > ORGANIZATION_BYTES:
         raise BodyTooLarge(
-            f"The files of this organization would have {needed_bytes} bytes, and at most {ORGANIZATION_BYTES} are "
-            "kept. Delete files that you no longer need.",
+            f"With this file, the organization's files would have {needed_bytes} bytes; the limit is "
+            f"{ORGANIZATION_BYTES}. Delete files that you no longer need.",
             param="file",
         )
 
@@ -94,7 +94,11 @@ async def find(connection: Connection, owner: Caller, file_id: str) -> FileObjec
     """A file of the caller's project. Raises NotFound."""
     row = await connection.fetchrow(_FIND, owner.project_id, file_id) if fnmatchcase(file_id, ANY_FILE) else None
     if row is None:
-        raise NotFound(f"There is no file {shortened(file_id)!r} in this project.", param="file_id")
+        raise NotFound(
+            f"There is no file {shortened(file_id)!r} in this project. It was deleted, has expired, or belongs to "
+            "another project.",
+            param="file_id",
+        )
     return file_object(row)
 
 

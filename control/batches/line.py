@@ -106,14 +106,14 @@ def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None])
         if len(errors) == MOST_ERRORS or mistake.code == "line_too_long":
             break
     if not total and not errors:
-        errors.append(LineError("empty_file", "The input file holds no request."))
+        errors.append(LineError("empty_file", "The input file contains no requests."))
     return Input(total, models.pop() if len(models) == 1 else None, errors)
 
 
 def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
     """The line's mistake; without one, its model. seen: ids of the lines so far; this line's is added."""
     if len(raw) > LINE_BYTES:
-        return LineError("line_too_long", f"This line is longer than {LINE_BYTES} bytes.")
+        return LineError("line_too_long", f"This line is longer than {LINE_BYTES} bytes. Shorten or split the request.")
     try:
         line = _LINE.decode(raw)
         asked = _ASKED.decode(line.body)
@@ -130,13 +130,13 @@ def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
         return LineError("duplicate_custom_id", message, param="custom_id")
     seen.add(line.custom_id)
     if line.method != "POST":
-        message = f"Invalid method '{shortened(line.method)}': requests in a batch are POST."
+        message = f"Invalid value for 'method': '{shortened(line.method)}'. It must be POST."
         return LineError("invalid_method", message, param="method")
     if line.url != endpoint:
         message = f"The URL '{shortened(line.url)}' is not the batch's endpoint, '{endpoint}'."
         return LineError("invalid_url", message, param="url")
     if asked.stream:
-        message = "A batch's response is not streamed: leave 'stream' out."
+        message = "Batches do not stream responses. Remove 'stream'."
         return LineError("invalid_value", message, param="body.stream")
     return asked.model
 

@@ -19,6 +19,7 @@ from control.batches.objects import (
 )
 from control.batches.query import BatchQuery, FileQuery
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
+from gateway.wire.operation import ANY_KEY
 
 IDS = {
     f"{name}_id": Annotated[str, msgspec.Meta(pattern=f"^{start}[0-9a-f]{{24}}$")]
@@ -107,6 +108,7 @@ def _operation(
         "operationId": name,
         "summary": first,
         **({"description": described} if described else {}),
+        "security": ANY_KEY,
         **({"parameters": found} if (found := parameters(path, IDS, query)) else {}),
         **({} if body is None else {"requestBody": body}),
         "responses": {"200": {"description": "Done.", "content": content}, **refusals(REFUSALS)},

@@ -25,6 +25,7 @@ from gateway.http.request_body import whole_body
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode, validation_error
+from gateway.wire.key_header import authorization_of
 
 FILES_PATH, BATCHES_PATH = "/v1/files", "/v1/batches"
 PART_BYTES = 1_000_000
@@ -39,7 +40,7 @@ def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]
     """All of them. limits: what a body may hold."""
 
     async def admitted(request: AnyRequest) -> KeyRecord:
-        key = await api.key(request.headers.get("authorization", ""))
+        key = await api.key(authorization_of(dict(request.scope["headers"])))
         request.scope[SCOPE_KEY].serve(key.caller.organization_id)  # type: ignore[literal-required]
         return key
 

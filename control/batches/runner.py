@@ -103,7 +103,7 @@ class BatchRunner(LeasedRowWorker):
             async with self._store.local(found.input_file_id) as path:
                 read = await asyncio.to_thread(checked, path, found.endpoint, model_error)
         except FileNotFoundError:
-            gone = LineError("input_file_not_found", f"The file {found.input_file_id} does not exist any more.")
+            gone = LineError("input_file_not_found", f"The input file {found.input_file_id} no longer exists.")
             await self._do(claims.fail, held, [gone])
             return
         if read.errors:

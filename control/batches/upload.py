@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import msgspec
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
-from contracts.errors import BodyTooLarge, InvalidField, InvalidJson, MissingField
+from contracts.errors import BodyTooLarge, InvalidField, MissingField
 from control.batches.config import FILE_BYTES, KEPT_S
 from control.batches.objects import ExpiresAfter
 from gateway.wire.decode import decode
@@ -36,7 +36,10 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
     """Read a whole form. body: of the request, as it arrives. draft: takes the file's content. Raises RequestErrors."""
     kind, options = parse_options_header(content_type)
     if kind != "multipart/form-data" or "boundary" not in options:
-        raise InvalidJson(f"A file is uploaded as multipart/form-data, not as {content_type[:100]!r}.")
+        raise InvalidField(
+            f"Content-Type is {content_type[:100]!r}. Upload the file as multipart/form-data with a boundary.",
+            param="Content-Type",
+        )
     form = _Form()
     parser = PushMultipartParser(options["boundary"], max_segment_size=FILE_BYTES + 1, max_segment_count=MOST_FIELDS)
     try:
@@ -45,15 +48,21 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
             async for chunk in body:
                 received_bytes += len(chunk)
                 if received_bytes > FILE_BYTES + FORM_BYTES:
-                    raise BodyTooLarge(f"A file may have at most {FILE_BYTES} bytes.", param="file")
+                    raise _too_large()
                 if not chunk:
                     continue  # which the parser takes for the end
                 # a thread, because a disk may be slow; one at a time, so that the order holds
                 await asyncio.to_thread(form.feed, list(parser.parse(chunk)), file)
             parser.close()
     except MultipartError as error:
-        raise InvalidJson(f"The form cannot be read: {error}.") from None
+        raise InvalidField(
+            f"The multipart form cannot be read: {error}. Upload it with an OpenAI SDK or `curl -F`.", param="file"
+        ) from None
     return form.read()
+
+
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"The file has more than {FILE_BYTES} bytes, the limit. Split it.", param="file")
 
 
 class _Form:
@@ -76,14 +85,14 @@ class _Form:
         self._part = part
         if part.name == "file":
             if self._filename is not None:
-                raise InvalidField("Invalid value for 'file': the form holds two.", param="file")
+                raise InvalidField("The form has more than one 'file'. Upload one file per request.", param="file")
             self._filename = part.filename or "file.jsonl"
         elif part.name in FIELDS:
             self._fields[part.name] = b""
         else:
             known = ", ".join(("file", *FIELDS))
             raise InvalidField(
-                f"Unknown field '{part.name[:100]}' of the form; there are: {known}.", param=part.name[:100]
+                f"Unknown form field '{part.name[:100]}'. Allowed fields: {known}.", param=part.name[:100]
             )
 
     def _add(self, data: bytes | bytearray, file: BinaryIO) -> None:
@@ -91,12 +100,14 @@ class _Form:
         if self._part.name == "file":
             self._size_bytes += len(data)
             if self._size_bytes > FILE_BYTES:
-                raise BodyTooLarge(f"A file may have at most {FILE_BYTES} bytes.", param="file")
+                raise _too_large()
             file.write(data)
             return
         value = self._fields[self._part.name] = self._fields[self._part.name] + bytes(data)
         if len(value) > FIELD_BYTES:
-            raise InvalidField(f"Invalid value for '{self._part.name}': it is too long.", param=self._part.name)
+            raise InvalidField(
+                f"Invalid value for '{self._part.name}': it has more than {FIELD_BYTES} bytes.", param=self._part.name
+            )
 
     def read(self) -> Upload:
         purpose = self._fields.get("purpose")
@@ -104,7 +115,7 @@ class _Form:
             raise MissingField("Missing required parameter: 'purpose'.", param="purpose")
         if purpose != b"batch":
             shown = purpose[:100].decode(errors="replace")
-            raise InvalidField(f"Invalid value for 'purpose': '{shown}'; files here are for 'batch'.", param="purpose")
+            raise InvalidField(f"Invalid value for 'purpose': '{shown}'. It must be 'batch'.", param="purpose")
         if self._filename is None:
             raise MissingField("Missing required parameter: 'file'.", param="file")
         if not self._size_bytes:

@@ -21,14 +21,14 @@ FAILED = frozenset({500, 502, 504})
 MOST_TRIES = 5
 """Most requests that fail by the platform's fault; the last failure is the result."""
 LOST = (
-    f"It was run {MOST_TRIES} times, and failed each time because the gateway or worker that ran it stopped, or its "
-    "engine failed. Send it again; if it fails again, change the request."
+    f"The request failed {MOST_TRIES} times because its gateway, worker or engine stopped. Send it again; if it fails "
+    "again, change the request."
 )
 LONGEST_RETRY_AFTER_S = 60.0
 TIMEOUT_S = 3_600.0
 TOKEN_REFUSED = (
-    "%s: %s does not take the worker's token for %s (%s), which is tried again: its key was rotated, the two have "
-    "different peppers (the file `pepper` of the data folder), or their clocks differ"
+    "%s: %s refuses the worker's token for %s (%s); retrying. The key was rotated, the two have different peppers (the "
+    "file `pepper` of the data folder), or their clocks differ"
 )
 """Log line about TokenRefused: the kind of work, the gateway's URL, the work's id, the gateway's message."""
 _CLOSED = msgspec.json.Decoder(Closed)

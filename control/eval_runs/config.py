@@ -52,7 +52,8 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long_text_lengths: tuple[Annotated[int, msgspec.Meta(ge=500, le=1_000_000)], ...] = (1000, 4000)
     """Lengths of long texts in tokens, question and answer together."""
     url: str = ""
-    """The gateway to ask, such as `https://api.example.com`; workers request batches' lines there too. Empty: the one
+    """The gateway to ask, such as `https://api.example.com`; workers also send batches' lines and background responses
+    there. Empty: the one
     that `gateway.host` and `gateway.port` name, on this machine."""
     ca_file: str = ""
     """Certificates that gateway's certificate is checked by, as PEM; empty: those the machine trusts, and the gateway's

@@ -92,7 +92,9 @@ class ResponseRunner(LeasedRowWorker):
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
         found = await self._do(transitions.begin, held)
         if found.left_s <= 0:
-            reason = f"It could not be run within {transitions.WINDOW_S // 3600} hours. Create it again."
+            reason = (
+                f"The response could not be generated within {transitions.WINDOW_S // 3600} hours. Create it again."
+            )
             await self._fail(held, found, _error("server_error", reason, "response_expired"))
             return
         if found.failures >= MOST_TRIES:

@@ -11,7 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 
 TITLE = "Slipstream"
 LINES = (
-    "This address serves language models by OpenAI's HTTP API.",
+    "This address serves language models through OpenAI's and Anthropic's APIs.",
     "Base URL for clients: this address and /v1, with an API key from its operator.",
 )
 LINKS = (

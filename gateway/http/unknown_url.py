@@ -31,9 +31,11 @@ METRICS = (
     "gateway.metrics.port sets a gateway's."
 )
 APART = (
-    "The admin API and the console are not on this port (control.mounted = false): `slipstream control` serves them, "
-    "by default on port 8001."
+    "The admin API, the console, files, batches and OpenAI's organization API are not on this port (control.mounted = "
+    "false): `slipstream control` serves them, by default on port 8001."
 )
+CONTROL = frozenset({"admin", "console", "batches", "files", "organization"})
+"""First segments of the control plane's paths, after /v1 where they have it."""
 MOST_COMPARED = 200
 """Characters of a path that are looked at, and repeated."""
 _ALIKE = 0.8
@@ -53,7 +55,7 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
     steps = [step for step in path.split("/") if step not in ("", VERSION[1:])]
     if not steps:
         return f"{VERSION} is a base URL. {_all(served)}"
-    if steps[0] in ("admin", "console") and not administered:
+    if steps[0] in CONTROL and not administered:
         return APART
     if steps[0] == "admin":
         meant = _meant_of_administration(steps[1:], administered)
@@ -66,7 +68,7 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
         return f"Did you mean POST {MESSAGES}? The base URL of Anthropic's clients is this address without {VERSION}."
     if endings := [meant for meant in served if _versioned(meant) and path.endswith(meant.removeprefix(VERSION))]:
         meant = max(endings, key=len)
-        return f"Did you mean {served[meant]} {meant}? A client's base URL is this address and exactly {VERSION}."
+        return f"Did you mean {served[meant]} {meant}? Set the client's base URL to this address followed by {VERSION}."
     if steps == ["metrics"]:
         return METRICS
     if steps[0] in NOT_SERVED:

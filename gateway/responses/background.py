@@ -68,15 +68,15 @@ class BackgroundResponses:
             await connection.execute(LOCK, caller.organization_id)
             if await connection.fetchval(COUNT, caller.organization_id) >= MOST_UNFINISHED:
                 raise RateLimited(
-                    f"This organization has {MOST_UNFINISHED} responses in the background that have not finished, "
-                    "which is the limit. Wait for one of them, or cancel one.",
+                    f"This organization has {MOST_UNFINISHED} unfinished background responses, which is the limit. "
+                    "Wait until one finishes, or cancel one.",
                     retry_after_s=5.0,
                 )
             place = *owner_of(caller), queued.response_id, queued.previous_id, *queued.stored, size_bytes
             first_event = len(FIRST_EVENTS) if queued.events else None
             asked = caller.key_id, queued.conversation_id, queued.request, first_event
             if await connection.fetchval(QUEUE, *place, *asked) is None:
-                raise _conversation_waits("another")
+                raise _conversation_waits(None)
             if queued.events:
                 await connection.execute(KEEP_FIRST, queued.response_id, first_event, queued.events)
             await connection.execute(MAKE_ROOM, caller.organization_id)
@@ -107,16 +107,22 @@ def require_tenants(key: KeyRecord) -> None:
     """Raise InvalidField for a line of a batch, and ScopeMissing for a key of the deployment's own work: neither has
     responses in the background."""
     if key.line:
-        raise InvalidField(
-            "'background' is true, but no client waits for a line of a batch: leave it out.", param="background"
-        )
+        raise InvalidField("'background' is not allowed in a batch line. Remove it.", param="background")
     if key.purpose is not None:
-        raise ScopeMissing("Keys of the deployment's own work have no responses in the background.", param="background")
+        raise ScopeMissing(
+            "This internal key cannot create background responses. Use a project's API key.", param="background"
+        )
 
 
-def _conversation_waits(response_id: str) -> Conflict:
-    return Conflict(
-        f"The conversation has a response in the background that has not finished: {response_id}. Retrieve that until "
-        "it has, or cancel it.",
-        param="conversation",
-    )
+def _conversation_waits(response_id: str | None) -> Conflict:
+    """response_id: of the unfinished response, if it is known."""
+    if response_id is None:
+        message = (
+            "Another background response of this conversation has not finished. Wait until it finishes, or cancel it."
+        )
+    else:
+        message = (
+            f"The conversation has an unfinished background response, '{response_id}'. Wait until it finishes, or "
+            "cancel it."
+        )
+    return Conflict(message, param="conversation")

@@ -91,7 +91,7 @@ def _stored(items: list[Item]) -> list[StoredItem]:
     """The items for the store. Raises InvalidField for a reference."""
     for at, item in enumerate(items):
         if isinstance(item, ItemReference):
-            raise InvalidField(f"'items[{at}]' is a reference; send the item itself.", param=f"items[{at}].type")
+            raise InvalidField(f"'items[{at}]' is an item reference. Send the item itself.", param=f"items[{at}].type")
     return [StoredItem(*item) for item in identified(input_json(items, mint().removeprefix(PREFIX)))]
 
 

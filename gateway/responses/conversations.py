@@ -141,8 +141,8 @@ async def grow(connection: asyncpg.Connection[Any], caller: Caller, grown: Grown
     row = await connection.fetchrow(RESIZE, *place, len(added), size_bytes)
     if row is None or row["items"] > MOST_ITEMS or row["size_bytes"] > MOST_HISTORY_BYTES:
         raise BodyTooLarge(
-            f"The conversation would hold more than {MOST_ITEMS} items or {MOST_HISTORY_BYTES} bytes, the limits. "
-            "Remove items, or begin another.",
+            f"With these items, the conversation would have more than {MOST_ITEMS} items or {MOST_HISTORY_BYTES} "
+            "bytes, which is the limit. Delete items, or create a new conversation.",
             param="conversation",
         )
 
@@ -160,7 +160,7 @@ def _conversation(row: asyncpg.Record | None, conversation_id: str) -> Conversat
 
 def _unknown(conversation_id: str) -> NotFound:
     return NotFound(
-        f"There is no conversation {shortened(repr(conversation_id))}: it was deleted, has passed its retention, or is "
-        "not of this key's project.",
+        f"There is no conversation {shortened(repr(conversation_id))}: it was deleted (by a request, after its "
+        "retention or to make room), or belongs to another project. Create a new conversation.",
         param="conversation",
     )

@@ -101,8 +101,8 @@ class EventStreams:
         if own >= MOST_EACH or self._open.total() >= MOST:
             whose = f"Your organization has {own}" if own >= MOST_EACH else f"This gateway has {MOST}"
             raise RateLimited(
-                f"{whose} streams of responses in the background open, which is the limit. Close one, or leave "
-                "'stream' out and retrieve the response every few seconds.",
+                f"{whose} open streams of background responses, which is the limit. Close one, or omit 'stream' and "
+                "retrieve the response every few seconds.",
                 retry_after_s=30,
             )
 
@@ -127,8 +127,8 @@ class EventStreams:
                     await stack.enter_async_context(self._room.of(organization_id, size_bytes))
             except TimeoutError:
                 raise RateLimited(
-                    f"Clients of your organization's streams have more than {HELD_BYTES} bytes of long events to read "
-                    "first, which is the limit. Read or close those streams, then stream again with 'starting_after'.",
+                    f"Your organization's clients have more than {HELD_BYTES} bytes of unread events, which is the "
+                    "limit. Read or close those streams, then request this one again with 'starting_after'.",
                     retry_after_s=30,
                 ) from None
             yield

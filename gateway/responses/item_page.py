@@ -65,7 +65,11 @@ def page_of(items: Sequence[tuple[str, bytes]], limit: int, order: str, after: s
     if after is not None:
         past = next((at + 1 for at, (name, _) in enumerate(items) if name == after), None)
         if past is None:
-            raise InvalidField(f"'after' is {shortened(repr(after))}, which is not among these items.", param="after")
+            raise InvalidField(
+                f"Invalid value for 'after': {shortened(repr(after))}. No item of this list has that id. Send the last "
+                "id of a previous page, or omit 'after'.",
+                param="after",
+            )
         items = items[past:]
     page = items[:limit]
     listed = {

@@ -42,7 +42,7 @@ class StorePool:
                 yield connection
         except asyncpg.CharacterNotInRepertoireError:
             # PostgreSQL takes no such text: waiting would not help
-            raise InvalidField("An id has a NUL character, which no id here has.", param="id") from None
+            raise InvalidField("An id contains a NUL character. Remove the character.", param="id") from None
         except FAILURES as failure:
             logger.warning("stored responses cannot be reached: %s", failure)
             raise ResponsesUnavailable(

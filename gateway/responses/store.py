@@ -105,7 +105,7 @@ class ResponseStore:
             step = (
                 "Retrieve it until it is completed, then send this request again."
                 if newest["status"] in UNFINISHED
-                else "Continue the response before it, or create it again."
+                else "Continue an earlier response, or create this one again."
             )
             raise Conflict(
                 f"The response {response_id} cannot be continued: its status is '{newest['status']}'. {step}",
@@ -126,6 +126,7 @@ def unknown(response_id: str, param: str) -> NotFound:
     """The error for a response that the caller's project has not."""
     return NotFound(
         f"There is no stored response {shortened(repr(response_id))}: it was created without 'store': true, was "
-        "deleted, has passed its retention, or is not of this key's project.",
+        "deleted (by a request, after its retention or to make room), or belongs to another project. Send the "
+        "conversation as 'input'.",
         param=param,
     )

@@ -25,17 +25,16 @@ PIECE_BYTES = 64 * 1024
 REPLAY_COPIES = 4
 """Of a stored response, in memory while it is sent as a stream."""
 INTERRUPTED = (
-    "This stream ends, and its response continues: retrieve it with 'stream' and with the number of the last event as "
-    "'starting_after'."
+    "The stream ended before the response. Request it again with 'stream', and with 'starting_after' set to the number "
+    "of the last event."
 )
 LOST = (
-    "The events after this number are not stored: the run was lost and the response runs again, or its events were "
-    "more than a stream may have, or were deleted after its end. Retrieve the response, or stream it without "
-    "'starting_after'."
+    "The events after this number are not available: the response is being generated again, the run had more events "
+    "than a stream may have, or the events were deleted. Retrieve the response, or stream it without 'starting_after'."
 )
 BEYOND = (
-    "The response has finished, and has no event of this number. Send the number of the last event that you have as "
-    "'starting_after', or leave it out."
+    "The response has finished, and has no event with this number. Send the number of the last event that you have as "
+    "'starting_after', or omit it."
 )
 
 

@@ -17,7 +17,8 @@ def require_image_url(url: str | None, param: str) -> str:
     """The URL. Raises UnsupportedField unless it is a `data:` URL, InvalidField unless that holds an image."""
     if url is None or not url.startswith("data:"):
         raise UnsupportedField(
-            "Images are taken as data: URLs only; this deployment fetches nothing on a client's behalf.", param=param
+            f"'{param}' is not a data: URL. Slipstream does not download images. Send data:<type>;base64,<data>.",
+            param=param,
         )
     if _DATA_URL.match(url) is None:
         raise InvalidField(

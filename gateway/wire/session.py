@@ -2,8 +2,8 @@
 
 The first name found counts: an operator's own header, then the header of a coding agent or of a gateway in front, then
 the body's (`prompt_cache_key`, or else the user; `Prepared.session`). The name is the client's, and only has a meaning
-within its organization. A header is recorded as it is. What a body holds is stored nowhere, and a user may be an e-mail
-address: of its name only a digest under the organization's salt is recorded, by which a known name is found.
+within its organization. A header is recorded as it is. A user in a body may be an e-mail address: of a
+body's name only a digest under the organization's salt is recorded, by which a known name is found.
 """
 
 from __future__ import annotations

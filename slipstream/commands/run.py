@@ -87,7 +87,7 @@ def _ended(arguments: list[str], environment: dict[str, str]) -> int:
     """Run the client on this terminal to its end; its exit code. A Ctrl-C is the client's alone; a signal that ends
     this command ends the client first."""
     with subprocess.Popen(arguments, env=environment) as child:
-        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT,)}
+        before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
         before |= {number: signal.signal(number, lambda *_: child.terminate()) for number in termination_signals()}
         try:
             code = child.wait()

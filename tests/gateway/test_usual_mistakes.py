@@ -39,7 +39,7 @@ async def test_a_wrong_base_url(platform: SlowPlatform, base: str) -> None:
         )
     assert said == (
         f"Unknown request URL: POST {base}/chat/completions. Did you mean POST /v1/chat/completions? "
-        "A client's base URL is this address and exactly /v1."
+        "Set the client's base URL to this address followed by /v1."
     )
 
 

@@ -225,8 +225,7 @@ def _image(block: schema.ImageBlock, path: str) -> ImagePart:
     source = block.source
     if isinstance(source, schema.UrlSource):
         raise UnsupportedField(
-            f"'{path}.source' is a URL. Images are taken as base64 only; this deployment fetches nothing on a client's "
-            "behalf.",
+            f"'{path}.source' is a URL. Slipstream does not download images. Send the image as base64.",
             param=f"{path}.source",
         )
     return ImagePart(ImageUrl(f"data:{source.media_type};base64,{source.data}"))

@@ -29,12 +29,14 @@ def require_turn(request: CountTokensRequest) -> None:
     """Raises a RequestError that names the field, unless it is the model's turn, with tools for its choice."""
     if isinstance(request.messages[-1], AssistantTurn):
         raise InvalidField(
-            "The last message has the role 'assistant'. A response cannot be prefilled here: the "
-            "conversation must end with a message of the user.",
+            "The last message has the role 'assistant'. Slipstream cannot continue an assistant message. End the "
+            "conversation with a user message.",
             param=f"messages[{len(request.messages) - 1}].role",
         )
     if request.tool_choice is not None and not request.tools:
-        raise InvalidField("'tool_choice' needs 'tools'.", param="tool_choice")
+        raise InvalidField(
+            "'tool_choice' is set, but there are no 'tools'. Add 'tools', or remove 'tool_choice'.", param="tool_choice"
+        )
 
 
 def by_tool_type(error: RequestError, body: bytes) -> RequestError:
@@ -52,7 +54,7 @@ def by_tool_type(error: RequestError, body: bytes) -> RequestError:
         return error
     param = f"tools[{number}].type"
     return UnsupportedField(
-        f"Unsupported value for '{param}': {shortened(repr(kind))}. This deployment runs no tools of its own; "
-        f"give a tool of the client, of type '{CUSTOM}' with an 'input_schema'.",
+        f"Unsupported value for '{param}': {shortened(repr(kind))}. Slipstream runs no server tools. Use a "
+        f"client tool with type '{CUSTOM}' and an 'input_schema'.",
         param=param,
     )

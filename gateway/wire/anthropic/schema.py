@@ -133,7 +133,7 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True):
     allowed_callers: Annotated[list[Literal["direct"]], Meta(max_length=1)] | None = None
     defer_loading: Literal[False] | None = None
     eager_input_streaming: bool | None = None
-    """Without effect: arguments are sent as the engine writes them."""
+    """Without effect: each call's arguments are sent whole."""
 
 
 class AutoChoice(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="auto"):

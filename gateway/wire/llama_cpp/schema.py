@@ -139,7 +139,7 @@ class InfillRequest(Common, forbid_unknown_fields=True, kw_only=True):
 class LlamaCompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     """POST /completion."""
 
-    prompt: Text | list[TokenId]
+    prompt: Text | Annotated[list[TokenId], Meta(min_length=1)]
     """Text, which may be a rendered gap of any family; or token ids."""
 
 

@@ -52,7 +52,9 @@ async def prepare_chat(
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidField("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
     if request.store:
-        raise UnsupportedField("Nothing is stored here; leave 'store' out.", param="store")
+        raise UnsupportedField(
+            "'store' is true, but Slipstream does not store chat completions. Remove it.", param="store"
+        )
     if request.max_tokens is not None and request.max_completion_tokens is not None:
         raise InvalidField(
             "Give 'max_completion_tokens' or the older 'max_tokens', not both.", param="max_completion_tokens"

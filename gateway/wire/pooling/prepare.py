@@ -101,7 +101,8 @@ def _named(field: str, values: Sequence[str | tuple[int, ...]], *, alone: bool =
     named = [Named(field if alone else f"{field}[{index}]", value) for index, value in enumerate(values)]
     empty = next((one for one in named if not (one.value.strip() if isinstance(one.value, str) else one.value)), None)
     if empty is not None:
-        raise InvalidField(f"'{empty.param}' is empty; leave it out.", param=empty.param)
+        step = "Send a text." if alone else "Remove it."
+        raise InvalidField(f"'{empty.param}' is empty. {step}", param=empty.param)
     return named
 
 
@@ -111,7 +112,7 @@ async def _counted(texts: list[Named], target: Target, organization_id: str) -> 
         ids = next((one for one in texts if not isinstance(one.value, str)), None)
         if ids is not None and not target.capabilities.checks_token_ids:
             raise UnsupportedField(
-                "Token ids are not taken for this model: it has no `tokenizer` to check them. Send texts.",
+                "Slipstream cannot check token ids for this model, because it has no `tokenizer` setting. Send texts.",
                 param=ids.param,
             )
         return [_estimated(one.value) for one in texts]

@@ -105,7 +105,8 @@ class Conversation:
                 self._call(item.call_id, function_name(item.name, item.namespace), arguments_of(item.input), path)
             elif isinstance(item, ItemReference):
                 raise NotFound(
-                    f"'{path}.id' names no item of a stored response: {item.id!r}. Send the item itself.",
+                    f"'{path}.id' is {item.id!r}, but no stored response has an item with this id. Send the item "
+                    "itself.",
                     param=f"{path}.id",
                 )
             else:
@@ -118,7 +119,7 @@ class Conversation:
             raise InvalidField("'input' is empty: send at least one message, or a text.", param="input")
         if len(self.messages) > MAX_MESSAGES:
             raise InvalidField(
-                f"The conversation has {len(self.messages)} messages; at most {MAX_MESSAGES} are allowed.",
+                f"The conversation has {len(self.messages)} messages; at most {MAX_MESSAGES} are allowed. Shorten it.",
                 param="input",
             )
 
@@ -199,7 +200,7 @@ class Conversation:
         if self._opened_characters > MOST_CHARACTERS:
             raise InvalidField(
                 f"The reasoning up to '{param}' has more than {MOST_CHARACTERS} characters, the limit of one "
-                "request. Leave the reasoning of earlier turns out.",
+                "request. Omit the reasoning of earlier turns.",
                 param=param,
             )
         return text
@@ -211,7 +212,11 @@ class Conversation:
         turn = self._turn.message
         calls = turn.tool_calls = turn.tool_calls or []
         if len(calls) == MAX_CALLS:
-            raise InvalidField(f"'{path}' is one call too many: at most {MAX_CALLS} follow each other.", param=path)
+            raise InvalidField(
+                f"'{path}' is a tool call after {MAX_CALLS} consecutive ones, which is the limit. Put a message or the "
+                "calls' outputs between them.",
+                param=path,
+            )
         calls.append(ToolCall(call_id, ChatFunction(name, arguments)))
         self._sources[-1].calls.append(path)
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from contracts.engine_parameters import may_pass
-from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
+from contracts.errors import InvalidField, InvalidJson, MissingField, UnknownField, UnsupportedField
 from gateway.wire.decode import Others, decode
 from gateway.wire.openai.foreign_names import NOT_PASSED_ON, WITHOUT_EFFECT
 from gateway.wire.openai.schema import ChatRequest
@@ -100,11 +100,15 @@ def _with_type(item: msgspec.Raw) -> dict[str, msgspec.Raw] | msgspec.Raw:
 def _require_available(request: CountedRequest) -> None:
     if request.conversation is not None and request.previous_response_id is not None:
         raise InvalidField(
-            "Give 'conversation' or 'previous_response_id', not both: each names what came before.",
+            "'conversation' and 'previous_response_id' cannot be combined, because each selects the history. Remove "
+            "one of them.",
             param="conversation",
         )
     if request.truncation == "auto":
-        raise _unavailable("truncation", "auto", "prompts are not truncated here. Leave it out, and shorten 'input'")
+        raise UnsupportedField(
+            "'truncation' is 'auto', but Slipstream does not truncate prompts. Remove it, and shorten 'input'.",
+            param="truncation",
+        )
     if isinstance(request, ResponsesRequest) and request.background:
         _require_retrievable(request)
 
@@ -113,12 +117,8 @@ def _require_retrievable(request: ResponsesRequest) -> None:
     """A response in the background is stored."""
     if request.store is False:
         raise InvalidField(
-            "'store' is false, but a response in the background must be stored to be retrieved: leave 'store' out, or "
-            "leave 'background' out.",
+            "'store' is false, but a background response must be stored to be retrieved. Remove 'store' or "
+            "'background'.",
             param="store",
         )
     request.store = True
-
-
-def _unavailable(name: str, value: str, reason: str) -> RequestError:
-    return UnsupportedField(f"'{name}' is {value}, which is not available: {reason}.", param=name)

@@ -28,7 +28,7 @@ def opened(content: str, param: str) -> str:
     text = _opened(content.removeprefix(MARK)) if content.startswith(MARK) else None
     if text is None:
         raise InvalidField(
-            f"'{param}' is not from this deployment. Leave this reasoning item out, or send its 'content'.",
+            f"'{param}' was not created by this deployment. Remove this reasoning item, or send its 'content' instead.",
             param=param,
         )
     return text

@@ -59,8 +59,8 @@ def chat_tools(tools: Sequence[Tool]) -> tuple[list[ChatTool], ToolNames]:
             continue
         else:
             raise UnsupportedField(
-                f"'tools[{at}]' is a web search, which this deployment does not have. Leave it out, or send "
-                "'external_web_access': false, with which it is left out here (in Codex: web_search = \"disabled\").",
+                f"'tools[{at}]' is a web search, which Slipstream does not support. Remove it, or set "
+                "'external_web_access' to false so that Slipstream ignores it (in Codex: web_search = \"disabled\").",
                 param=f"tools[{at}].type",
             )
         for path, one, namespace in inner:
@@ -72,11 +72,16 @@ def chat_tools(tools: Sequence[Tool]) -> tuple[list[ChatTool], ToolNames]:
                     param=f"{path}.name",
                 )
             if name in named:
-                raise InvalidField(f"'{path}.name' is {one.name!r}, which another tool has too.", param=f"{path}.name")
+                raise InvalidField(
+                    f"'{path}.name' is {one.name!r}, but another tool has this name. Rename one of them.",
+                    param=f"{path}.name",
+                )
             named[name] = Named(one.name, namespace, isinstance(one, CustomTool))
             functions.append(ChatTool("function", _function(one, name)))
     if len(functions) > MAX_TOOLS:
-        raise InvalidField(f"'tools' holds {len(functions)} functions; at most {MAX_TOOLS} are allowed.", param="tools")
+        raise InvalidField(
+            f"'tools' has {len(functions)} functions; at most {MAX_TOOLS} are allowed. Remove some.", param="tools"
+        )
     return functions, ToolNames(named)
 
 

@@ -392,7 +392,7 @@ async def test_uploads_beyond_the_room_of_an_organization_are_refused(
     owner, _ = await world.tenant()
     await world.file(owner, [asked(0)])
     monkeypatch.setattr(files, bound, 1)
-    with pytest.raises(BodyTooLarge, match="at most 1 are kept"):
+    with pytest.raises(BodyTooLarge, match="the limit is 1"):
         await world.file(owner, [asked(0)])
     await files.begin(world.connection, f"{owner.organization_id}-output", owner, "batch_output", "out.jsonl", 9, 3600)
 

@@ -171,13 +171,21 @@ async def test_lists_pages_and_what_other_projects_have(platform: SlowPlatform, 
 async def test_uploads_that_are_refused(sdk: openai.AsyncOpenAI) -> None:
     usual: dict[str, Any] = {"file": ("in.jsonl", b"{}"), "purpose": "batch"}
     for changes, said in (
-        ({"purpose": "fine-tune"}, "files here are for 'batch'"),
+        ({"purpose": "fine-tune"}, "It must be 'batch'"),
         ({"file": ("empty.jsonl", b"")}, "it is empty"),
         ({"expires_after": {"anchor": "created_at", "seconds": 10}}, "'seconds'"),
         ({"extra_body": {"colour": "red"}}, "Unknown field 'colour'"),
     ):
         with pytest.raises(openai.BadRequestError, match=said):
             await sdk.files.create(**{**usual, **changes})
+
+
+async def test_the_key_may_be_in_either_header_but_not_a_different_one_in_each(sdk: openai.AsyncOpenAI) -> None:
+    file_id = await uploaded(sdk, [line(1)])
+    headers = {"Authorization": openai.Omit(), "x-api-key": sdk.api_key}
+    assert (await sdk.files.retrieve(file_id, extra_headers=headers)).id == file_id
+    with pytest.raises(openai.AuthenticationError, match="hold different keys"):
+        await sdk.batches.list(extra_headers={"x-api-key": "sk-slip-other"})
 
 
 async def test_batches_that_are_refused(sdk: openai.AsyncOpenAI) -> None:

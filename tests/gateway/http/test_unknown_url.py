@@ -18,7 +18,7 @@ COMPLETIONS = "Did you mean POST /v1/completions?"
 MODELS = "Did you mean GET /v1/models?"
 MESSAGES = "Did you mean POST /v1/messages?"
 ANTHROPIC_BASE = "The base URL of Anthropic's clients is this address without /v1."
-BASE = "A client's base URL is this address and exactly /v1."
+BASE = "Set the client's base URL to this address followed by /v1."
 LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, "
     "POST /v1/messages, POST /v1/messages/count_tokens, POST /tokenize, POST /v1/embeddings, POST /v1/rerank, "
@@ -79,6 +79,9 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/admin/organizations", APART),
         ("/v1/admin/v1/organizations", APART),
         ("/console/", APART),
+        ("/v1/batches", APART),
+        ("/v1/files/file-1/content", APART),
+        ("/v1/organization/costs", APART),
     ],
 )
 def test_the_usual_mistakes_have_their_mend(path: str, advice: str) -> None:

@@ -209,7 +209,7 @@ async def test_a_cancelled_or_deleted_one_stops_and_is_not_billed(
         [run] = await bills(platform, each.id, 1)  # once the engine was stopped
         assert (run["billed"], run["purpose"]) == (False, "batches")
     assert (await client.responses.retrieve(made[0].id)).status == "cancelled"
-    with pytest.raises(openai.ConflictError, match="Continue the response before it"):
+    with pytest.raises(openai.ConflictError, match="Continue an earlier response"):
         await client.responses.create(model="wide", input=HI, previous_response_id=made[0].id)
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve(made[1].id)
@@ -389,7 +389,7 @@ async def test_long_events_are_read_a_row_at_a_time_and_sent_in_pieces(
         assert b"response_cancelled" in parts[-1]
     async with streams.held("a", HELD_BYTES), streams.held("b", HELD_BYTES):
         monkeypatch.setattr(event_streams, "HELD_WAIT_S", 0.0)
-        with pytest.raises(RateLimited, match="long events to read"):
+        with pytest.raises(RateLimited, match="bytes of unread events"):
             await streams.held("a", 1).__aenter__()
 
 

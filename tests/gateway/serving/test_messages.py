@@ -65,7 +65,7 @@ async def test_a_stream_and_a_whole_answer_say_the_same_and_cost_the_same() -> N
         platform.require_balanced()
 
 
-async def test_a_call_is_streamed_as_the_model_writes_it() -> None:
+async def test_a_streamed_call_has_its_whole_arguments() -> None:
     async with harness() as platform:
         platform.script(tool="look", texts=['{"at"', ":", '"x"}'], tokens=3)
         client = Client()

@@ -66,6 +66,13 @@ def test_two_names_of_one_thing_may_not_differ() -> None:
         assert caught.value.param == param
 
 
+def test_a_prompt_without_a_token_is_refused() -> None:
+    """Fault: an engine got it, and failed."""
+    with pytest.raises(InvalidField) as caught:
+        COMPLETION.decode(b'{"prompt":[]}')
+    assert caught.value.param == "prompt"
+
+
 def test_a_random_seed_is_none() -> None:
     assert infill(seed=-1).seed is None
     assert infill(seed=5).seed == 5

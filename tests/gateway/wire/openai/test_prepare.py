@@ -274,7 +274,7 @@ async def test_the_generation_says_for_whom_and_with_whose_cache(chat_tokenizer:
 @pytest.mark.parametrize(
     ("url", "kind", "said"),
     [
-        ("http://127.0.0.1/secret", UnsupportedField, "fetches nothing"),
+        ("http://127.0.0.1/secret", UnsupportedField, "does not download images"),
         ("data:", InvalidField, "'data:'. It must be data:<type>;base64,<data>"),
         ("data:text/html," + "x" * 9_000, InvalidField, "image/jpeg, image/png, image/gif, image/webp."),
     ],
