@@ -65,10 +65,11 @@ Counters end in `_total` and restart with the process; a histogram has `_bucket`
 ERRORS = """# Errors
 
 Failures have OpenAI's body: `{"error": {"message", "type", "param", "code"}}`.
-[Messages](../concepts/messages.md#errors) and [llama.cpp's paths](../concepts/autocomplete-apis.md) have the bodies of their APIs. `param` names the invalid field
-as in the request (`messages[2].content`). Codes do not change; messages may. 429 means that a limit of yours is
-reached. 503 (Messages: 529) means that the deployment is overloaded. Both have `Retry-After` and `retry-after-ms` if a
-retry can succeed. If a stream fails after it has begun, its last event is the error, without `[DONE]`.
+[Messages](../concepts/messages.md#errors) and [llama.cpp's paths](../concepts/autocomplete-apis.md) have the bodies of
+their APIs. `param` names the invalid field as in the request (`messages[2].content`). Codes do not change; messages
+may. 429 means that a limit of yours is reached. 503 (Messages: 529) means that the deployment is overloaded. Both have
+`Retry-After` and `retry-after-ms` if a retry can succeed. If a stream fails after it has begun, its last event is the
+error, without `[DONE]`.
 
 | code | status | type | meaning |
 |---|---|---|---|

@@ -174,7 +174,7 @@ async def test_uploads_that_are_refused(sdk: openai.AsyncOpenAI) -> None:
         ({"purpose": "fine-tune"}, "It must be 'batch'"),
         ({"file": ("empty.jsonl", b"")}, "it is empty"),
         ({"expires_after": {"anchor": "created_at", "seconds": 10}}, "'seconds'"),
-        ({"extra_body": {"colour": "red"}}, "Unknown field 'colour'"),
+        ({"extra_body": {"colour": "red"}}, "Unknown form field 'colour'"),
     ):
         with pytest.raises(openai.BadRequestError, match=said):
             await sdk.files.create(**{**usual, **changes})
@@ -182,7 +182,7 @@ async def test_uploads_that_are_refused(sdk: openai.AsyncOpenAI) -> None:
 
 async def test_the_key_may_be_in_either_header_but_not_a_different_one_in_each(sdk: openai.AsyncOpenAI) -> None:
     file_id = await uploaded(sdk, [line(1)])
-    headers = {"Authorization": openai.Omit(), "x-api-key": sdk.api_key}
+    headers: dict[str, str | openai.Omit] = {"Authorization": openai.Omit(), "x-api-key": sdk.api_key}
     assert (await sdk.files.retrieve(file_id, extra_headers=headers)).id == file_id
     with pytest.raises(openai.AuthenticationError, match="hold different keys"):
         await sdk.batches.list(extra_headers={"x-api-key": "sk-slip-other"})
@@ -221,7 +221,7 @@ async def test_a_token_of_the_worker_is_of_no_use_to_others(platform: SlowPlatfo
     assert "x-slipstream-line-closed" not in theirs.headers
     with pytest.raises(openai.PermissionDeniedError):
         await ours.files.list()
-    with pytest.raises(openai.BadRequestError, match="a line of a batch"):
+    with pytest.raises(openai.BadRequestError, match="not allowed in a batch line"):
         await ours.responses.create(model="wide", input="hello", background=True)
     other = (await platform.add_key(new_organization=True)).hash
     body, _, signature = token.rpartition(".")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from contracts.errors import BodyTooLarge, InvalidField, InvalidJson, MissingField
+from contracts.errors import BodyTooLarge, InvalidField, MissingField
 from control.batches import upload
 from control.batches.upload import Upload, read_upload
 from tests.examples import examples
@@ -56,8 +56,8 @@ async def test_chunks_do_not_matter(tmp_path: Path, cuts: list[int]) -> None:
         (form(purpose=b"batch", file=b""), InvalidField),
         (form(purpose=b"b" * 2_000, file=CONTENT), InvalidField),
         (form(purpose=b"batch", file=CONTENT, expires_after__seconds=b"3600"), MissingField),
-        (form(purpose=b"batch", file=CONTENT)[:-9], InvalidJson),
-        (b"nothing", InvalidJson),
+        (form(purpose=b"batch", file=CONTENT)[:-9], InvalidField),
+        (b"nothing", InvalidField),
     ],
 )
 async def test_forms_that_are_refused(tmp_path: Path, body: bytes, error: type[Exception]) -> None:
@@ -68,7 +68,7 @@ async def test_forms_that_are_refused(tmp_path: Path, body: bytes, error: type[E
 async def test_another_kind_of_body_and_a_file_that_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InvalidJson, match="application/json"):
+    with pytest.raises(InvalidField, match="application/json"):
         await read(tmp_path / "draft", b"{}", kind="application/json")
     monkeypatch.setattr(upload, "FILE_BYTES", 1_000)
     taken = 0

@@ -181,14 +181,14 @@ async def test_it_is_queued_runs_once_and_is_billed_once(platform: SlowPlatform,
 
 
 async def test_what_cannot_be_in_the_background(platform: SlowPlatform, client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="leave 'background' out") as refused:
+    with pytest.raises(openai.BadRequestError, match="Remove 'store' or 'background'") as refused:
         await create(client, store=False)
     assert refused.value.param == "store"
     with pytest.raises(openai.NotFoundError):
         await create(client, previous_response_id="resp_x")
     made = await create(client)
     await platform.database.execute(FILL, made.id, MOST_UNFINISHED)
-    with pytest.raises(openai.RateLimitError, match=f"{MOST_UNFINISHED} responses in the background") as full:
+    with pytest.raises(openai.RateLimitError, match=f"{MOST_UNFINISHED} unfinished background responses") as full:
         await create(client)
     assert full.value.response.headers["retry-after"] == "5"
     await client.responses.cancel(made.id)

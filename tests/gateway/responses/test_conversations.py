@@ -52,7 +52,7 @@ async def test_a_response_begins_with_its_conversation_and_adds_to_it(platform: 
         )
         assert second.usage == spelled.usage
         assert (await client.responses.retrieve(second.id)).output_text == " t0 t1"
-        with pytest.raises(openai.BadRequestError, match="not both"):
+        with pytest.raises(openai.BadRequestError, match="cannot be combined"):
             await client.responses.create(model="wide", input=HI, conversation=made.id, previous_response_id=second.id)
 
 
