@@ -25,7 +25,7 @@ class Task(StrEnum):
 
 
 _PATHS = {
-    Task.TEXT: "/v1/chat/completions or /v1/completions",
+    Task.TEXT: "/v1/chat/completions, /v1/completions, /v1/responses or /v1/messages",
     Task.EMBEDDING: "/v1/embeddings",
     Task.RERANK: "/v1/rerank or /v1/score",
 }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from contracts.desired_state import Model, Pool
 from contracts.generation import Tier
+from contracts.pooling import Task
 from slipstream.fetched_model import NAME
 
 LABEL_COLUMNS = 17
@@ -45,9 +46,10 @@ def render(
     if taken_port is not None:
         lines += _wrapped(f"Another program uses port {taken_port}; choose a port with --port.")
     for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):
-        lines.append(_line(model.tier, model.name, _served(model, by_name[model.pool])))
+        label = model.tier if model.task is Task.TEXT else model.task
+        lines.append(_line(label, model.name, _served(model, by_name[model.pool])))
         lines += _wrapped(model.description)
-        if model.description and model.tier is Tier.CHAT:
+        if model.description and model.tier is Tier.CHAT and model.task is Task.TEXT:
             if lack is not None:
                 lines += _wrapped(f"It replaces {NAME}, which is not served: {lack}. The next `up` tries again.")
             lines += _wrapped(BETTER.format(program=program))
@@ -96,6 +98,7 @@ def _try(url: str, models: Sequence[Model], key: str | None) -> str:
     Not from a name that begins with SLIPSTREAM_: exported, it would be read as a setting, and stop every command.
     """
     secret = key or "$KEY"
+    models = [model for model in models if model.task is Task.TEXT]
     for model in models:
         if model.tier is Tier.CHAT:
             messages = [{"role": "user", "content": "What is the capital of France?"}]

@@ -27,7 +27,7 @@ class Served(msgspec.Struct, frozen=True):
 
 class CodingClient(msgspec.Struct, frozen=True):
     """program: as the shell finds it. install: the command that installs it. path: of its API. without: variables that
-    would override these."""
+    would override these. least_tokens: the context below which its instructions and tools leave little room."""
 
     program: str
     install: str
@@ -35,6 +35,7 @@ class CodingClient(msgspec.Struct, frozen=True):
     environment: Callable[[Served], dict[str, str]]
     arguments: Callable[[Served], list[str]] = lambda _: []
     without: tuple[str, ...] = ()
+    least_tokens: int = 8_192
 
 
 def _claude_environment(served: Served) -> dict[str, str]:
@@ -99,6 +100,7 @@ CLIENTS: Mapping[str, CodingClient] = MappingProxyType({
         "/v1/messages",
         _claude_environment,
         without=("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
+        least_tokens=32_768,
     ),
     "codex": CodingClient(
         "codex",
@@ -106,6 +108,7 @@ CLIENTS: Mapping[str, CodingClient] = MappingProxyType({
         "/v1/responses",
         lambda served: {KEY_VARIABLE: served.key},
         _codex_arguments,
+        least_tokens=16_384,
     ),
     "opencode": CodingClient(
         "opencode", "npm install -g opencode-ai", "/v1/chat/completions", _opencode_environment

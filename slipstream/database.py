@@ -85,4 +85,4 @@ def _elsewhere(settings: Settings) -> str:
     """What helps where the embedded database was tried because nothing named another."""
     if settings.local.database_url:
         return ""
-    return "; if its processes were started one by one, name their settings with --config"
+    return "; if its processes were started one by one, name their settings with --config; --data names another folder"

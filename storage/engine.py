@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, SlipstreamError
 
 FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """asyncpg's exceptions for a database that is away, restarting, full or cut off."""
@@ -118,11 +118,13 @@ async def close(pool: asyncpg.Pool[Any] | None, timeout_s: float) -> None:
 async def borrow(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A connection of the pool; one whose use failed or was cancelled is closed.
 
-    Returning it to the pool would wait for a server that may not respond.
+    Returning it to the pool would wait for a server that may not respond. A refusal of ours is no failure.
     """
     connection = await pool.acquire()
     try:
         yield connection
+    except SlipstreamError:
+        raise
     except BaseException:
         connection.terminate()
         raise

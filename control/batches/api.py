@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from contracts.errors import RateLimited, ScopeMissing, ServiceError
+from contracts.errors import InvalidField, RateLimited, ScopeMissing, ServiceError
+from contracts.generation import Caller
 from control.batches import files
+from control.batches.disk import Disk
 from control.batches.line import Endpoint
 from control.batches.objects import FILE_ID, DeletedFile, FileObject, new_id
 from control.batches.store import FileStore
@@ -23,8 +25,11 @@ from gateway.auth.key_record import KeyRecord
 from gateway.auth.keyring import Keyring
 from gateway.auth.scopes import Scope
 from storage.engine import FAILURES, borrow, close, lazy_pool
+from storage.turns import Turns
 
 CONNECTIONS = 4
+MOST_CONNECTIONS = 2
+"""Of one organization: the others are for other organizations."""
 TIMEOUT_S = 10.0
 MOST_UPLOADS = 8
 """Files that an organization may send to one gateway process at once: each may take a whole file of disk before its
@@ -49,7 +54,9 @@ class BatchApi:
         self._keyring = keyring
         self._store = store
         self._pool: asyncpg.Pool[Any] | None = None
+        self._turns = Turns(MOST_CONNECTIONS)
         self._uploads: Counter[str] = Counter()
+        self._disk = Disk()
 
     async def start(self) -> None:
         """Be ready for the database, which may be away."""
@@ -73,13 +80,17 @@ class BatchApi:
             key.require_scope(Scope.CHAT)
         return key
 
-    async def do(self, work: Callable[..., Awaitable[ResultT]], *values: Any, **named: Any) -> ResultT:
-        """Call `work` with a connection. Raises ServiceError while the database is away."""
+    async def do(self, work: Callable[..., Awaitable[ResultT]], caller: Caller, *values: Any, **named: Any) -> ResultT:
+        """Call `work` with a connection, in the turn of the caller's organization. Raises InvalidField for text that no
+        database takes, and ServiceError while the database is away."""
         try:
             if self._pool is None:
                 raise ServiceError("The gateway is stopping; try again.", retry_after_s=1.0)
-            async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
-                return await work(connection, *values, **named)
+            turn = self._turns.of(caller.organization_id)
+            async with asyncio.timeout(TIMEOUT_S), turn, borrow(self._pool) as connection:
+                return await work(connection, caller, *values, **named)
+        except asyncpg.CharacterNotInRepertoireError:
+            raise InvalidField("A parameter contains a NUL character. Remove the character.") from None
         except FAILURES as error:
             _log.warning("files and batches wait for the database: %r", error)
             raise ServiceError("The database cannot be reached; try again.", retry_after_s=2.0) from None
@@ -106,11 +117,11 @@ class BatchApi:
         file_id = new_id(FILE_ID)
         try:
             async with self._store.draft() as draft:
-                upload = await read_upload(content_type, body, draft)
+                upload = await read_upload(content_type, body, draft, self._disk)
                 about = "batch", upload.filename, upload.size_bytes, upload.kept_s
-                await self.do(files.begin, file_id, key.caller, *about)
+                await self.do(files.begin, key.caller, file_id, *about)
                 await self._store.put(file_id, draft)
-                return await self.do(files.finish, file_id)
+                return await self.do(files.finish, key.caller, file_id)
         except OSError as error:
             raise _store_away(error) from None
 
@@ -132,7 +143,7 @@ class BatchApi:
         except OSError as error:
             _log.warning("files: %s is deleted, and its content stays until the next sweep: %r", file_id, error)
         else:
-            await self.do(files.forget, file_id)
+            await self.do(lambda connection, _caller: files.forget(connection, file_id), key.caller)
         return DeletedFile(id=file_id)
 
     def require_endpoint(self, key: KeyRecord, endpoint: Endpoint) -> None:

@@ -43,6 +43,7 @@ UPDATE gateway.batches SET status = '{BatchStatus.CANCELLING}', cancelling_at = 
 async def create(connection: Connection, owner: Caller, body: NewBatch) -> BatchObject:
     """A new batch, which a worker claims within seconds. Raises NotFound, InvalidField and RateLimited."""
     require_storable(body.metadata or {})
+    await _require_few(connection, owner)  # before the lock, for which all of the organization's requests wait
     async with connection.transaction():
         await files.lock_files(connection, owner)
         try:
@@ -54,12 +55,8 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
                 f"Invalid value for 'input_file_id': the purpose of {file.id} is '{file.purpose}', not 'batch'.",
                 param="input_file_id",
             )
-        if await connection.fetchval(_COUNT, owner.organization_id) >= MOST_UNFINISHED:
-            raise RateLimited(
-                f"This organization has {MOST_UNFINISHED} batches that have not ended, which is the limit. Wait "
-                "for one of them, or cancel one.",
-                retry_after_s=60.0,
-            )
+        await _require_few(connection, owner)
+        await files.require_room(connection, owner, 0)
         row = await connection.fetchrow(
             _CREATE,
             new_id(BATCH_ID),
@@ -76,6 +73,15 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
         )
     assert row is not None
     return batch_object(row)
+
+
+async def _require_few(connection: Connection, owner: Caller) -> None:
+    if await connection.fetchval(_COUNT, owner.organization_id) >= MOST_UNFINISHED:
+        raise RateLimited(
+            f"This organization has {MOST_UNFINISHED} unfinished batches, which is the limit. Wait until one ends, or "
+            "cancel one.",
+            retry_after_s=60.0,
+        )
 
 
 def require_storable(metadata: Mapping[str, str]) -> None:

@@ -33,6 +33,9 @@ UPDATE gateway.batches SET status = '{BatchStatus.FAILED}', failed_at = now(), e
        lease_until = NULL
  WHERE id = $1 AND lease_id = $2 AND status = '{BatchStatus.VALIDATING}'
 """  # noqa: S608
+_LOSE_REST = """
+UPDATE gateway.batches SET total = completed + failed, errors = $3 WHERE id = $1 AND lease_id = $2
+"""
 _FINALIZE = f"""
 UPDATE gateway.batches SET status = '{BatchStatus.FINALIZING}', finalizing_at = now(),
        expired_at = CASE WHEN completed + failed < total THEN now() END
@@ -103,7 +106,8 @@ async def read(connection: Connection, held: Claim) -> Held:
         raise LeaseLost
     left_s = (row["expires_at"] - row["now"]).total_seconds()
     status = BatchStatus(row["status"])
-    expired = left_s <= 0 if status is BatchStatus.IN_PROGRESS else row["expired_at"] is not None
+    may_expire = status in (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
+    expired = left_s <= 0 if may_expire else row["expired_at"] is not None
     return Held(
         standing=Standing(status, row["total"], row["completed"] + row["failed"], expired),
         owner=Caller(str(row["organization_id"]), str(row["project_id"]), str(row["key_id"])),
@@ -135,7 +139,17 @@ async def begin(connection: Connection, held: Claim, total: int, model: str | No
 
 async def fail(connection: Connection, held: Claim, errors: Sequence[LineError]) -> None:
     """The file is not valid: the batch has ended."""
-    await connection.execute(_FAIL, *held.key, msgspec.json.encode(errors).decode())
+    await connection.execute(_FAIL, *held.key, _json(errors))
+
+
+async def lose_rest(connection: Connection, held: Claim, errors: Sequence[LineError]) -> None:
+    """Lines without a result get none: the file is gone or damaged."""
+    await connection.execute(_LOSE_REST, *held.key, _json(errors))
+
+
+def _json(errors: Sequence[LineError]) -> str:
+    """PostgreSQL takes no NUL, not even escaped."""
+    return msgspec.json.encode(errors).decode().replace("\\u0000", "\\ufffd")
 
 
 async def finalize(connection: Connection, held: Claim) -> None:

@@ -25,7 +25,7 @@ INSERT INTO gateway.files (id, organization_id, project_id, key_id, purpose, fil
 VALUES ($1, $2, $3, $4, $5, $6, $7, now() + make_interval(secs => $8))
     ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes
 """
-_FINISH = "UPDATE gateway.files SET stored = true WHERE id = $1 RETURNING *"
+_FINISH = "UPDATE gateway.files SET stored = true WHERE id = $1 AND project_id = $2 RETURNING *"
 _THERE = "stored AND expires_at > now() AND project_id = $1"
 _FIND = f"SELECT * FROM gateway.files WHERE id = $2 AND {_THERE}"  # noqa: S608
 _LIST = """
@@ -52,7 +52,8 @@ SELECT id FROM gateway.files
 
 
 async def require_room(connection: Connection, owner: Caller, size_bytes: int) -> None:
-    """Raise BodyTooLarge where the organization has no room for an upload of this size."""
+    """Raise BodyTooLarge where the organization has no room for a file of this size. 0: of a size that is not known:
+    a batch's output, which may exceed the room once."""
     row = await connection.fetchrow(_HELD, owner.organization_id)
     assert row is not None
     if row[0] >= MOST_FILES:
@@ -62,16 +63,16 @@ async def require_room(connection: Connection, owner: Caller, size_bytes: int) -
             param="file",
         )
     needed_bytes = size_bytes + row[1]
-    if needed_bytes > ORGANIZATION_BYTES:
+    if needed_bytes > ORGANIZATION_BYTES or row[1] >= ORGANIZATION_BYTES:
         raise BodyTooLarge(
-            f"With this file, the organization's files would have {needed_bytes} bytes; the limit is "
-            f"{ORGANIZATION_BYTES}. Delete files that you no longer need.",
+            f"The organization's files would have {needed_bytes} bytes; the limit is {ORGANIZATION_BYTES}. Delete "
+            "files that you no longer need.",
             param="file",
         )
 
 
 async def begin(
-    connection: Connection, file_id: str, owner: Caller, purpose: str, filename: str, size_bytes: int, kept_s: int
+    connection: Connection, owner: Caller, file_id: str, purpose: str, filename: str, size_bytes: int, kept_s: int
 ) -> None:
     """Record a file whose content follows. Raises BodyTooLarge where the organization has no room for an upload; the
     output of its batches is always kept."""
@@ -83,9 +84,9 @@ async def begin(
         await connection.execute(_BEGIN, file_id, *ids, purpose, filename, size_bytes, kept_s)
 
 
-async def finish(connection: Connection, file_id: str) -> FileObject:
+async def finish(connection: Connection, owner: Caller, file_id: str) -> FileObject:
     """The content is there."""
-    row = await connection.fetchrow(_FINISH, file_id)
+    row = await connection.fetchrow(_FINISH, file_id, owner.project_id)
     assert row is not None
     return file_object(row)
 

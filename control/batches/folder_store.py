@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import BinaryIO
 
+from control.batches.disk import Disk
 from control.batches.store import CHUNK_BYTES, new_draft
 
 DRAFTS = "drafts"
@@ -18,22 +19,23 @@ class FolderStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._disk = Disk()
 
     @asynccontextmanager
     async def draft(self) -> AsyncIterator[Path]:
-        draft = await asyncio.to_thread(self._new_draft)
+        draft = await self._disk.do(self._new_draft)
         try:
             yield draft
         finally:
-            await asyncio.to_thread(draft.unlink, missing_ok=True)
+            await self._disk.do(draft.unlink, missing_ok=True)
 
     async def put(self, file_id: str, draft: Path) -> None:
-        await asyncio.to_thread(self._put, file_id, draft)
+        await self._disk.do(self._put, file_id, draft)
 
     async def read(self, file_id: str) -> AsyncIterator[bytes]:
-        file = await asyncio.to_thread((self._folder / file_id).open, "rb")
+        file: BinaryIO = await self._disk.do((self._folder / file_id).open, "rb")
         try:
-            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            while chunk := await self._disk.do(file.read, CHUNK_BYTES):
                 yield chunk
         finally:
             file.close()
@@ -43,7 +45,7 @@ class FolderStore:
         yield self._folder / file_id
 
     async def delete(self, file_id: str) -> None:
-        await asyncio.to_thread((self._folder / file_id).unlink, missing_ok=True)
+        await self._disk.do((self._folder / file_id).unlink, missing_ok=True)
 
     def _new_draft(self) -> Path:
         drafts = self._folder / DRAFTS

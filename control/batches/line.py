@@ -33,7 +33,7 @@ class _Asked(msgspec.Struct, frozen=True):
     """The part of a body that is checked beforehand; the gateway checks the rest."""
 
     model: str
-    stream: bool = False
+    stream: bool | None = None
 
 
 class LineError(msgspec.Struct, frozen=True):
@@ -119,8 +119,8 @@ def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
         asked = _ASKED.decode(line.body)
     except msgspec.ValidationError as error:
         return _misfit(str(error), raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return LineError("invalid_json_line", "This line is not valid JSON.")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return LineError("invalid_json_line", "This line is not valid JSON, or is nested too deeply.")
     shown = shortened(line.custom_id)
     if not 0 < len(line.custom_id) <= CUSTOM_ID_CHARACTERS:
         allowed = f"it must have 1 to {CUSTOM_ID_CHARACTERS} characters"

@@ -80,9 +80,10 @@ class LineRunner:
                 if not self._running and wait_s is None:
                     return Stopped.TURN_OVER if self._draining and self._left() else Stopped.DONE
                 await asyncio.wait({*self._running, ending}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-                results = self._ended()
-                if results:
+                if results := self._ended():
                     await self._store(results)
+            if results := self._ended():
+                await self._store(results)
             return Stopped.ENDED
         finally:
             tasks = {*self._running, ending}

@@ -52,7 +52,7 @@ class Step(StrEnum):
 
 class Standing(msgspec.Struct, frozen=True):
     """A batch as it stands in the database. results: lines that have one. expired: its window ended before it was
-    finalized; of a batch that runs: it has ended now."""
+    finalized; of a batch that is validated or runs: it has ended now."""
 
     status: BatchStatus
     total: int

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from control.batches import asking, claims, files
 from control.batches.claims import Held, Result, ResultFile
 from control.batches.line import Line, LineError, checked, line_of, numbered
@@ -98,13 +100,15 @@ class BatchRunner(LeasedRowWorker):
                     return
 
     async def _validate(self, held: Claim, found: Held) -> None:
+        if found.standing.expired:
+            await self._do(claims.fail, held, [LineError("batch_expired", GIVEN_UP[BatchStatus.FINALIZING][1])])
+            return
         model_error = await self._do(model_check, found.owner)
         try:
             async with self._store.local(found.input_file_id) as path:
                 read = await asyncio.to_thread(checked, path, found.endpoint, model_error)
         except FileNotFoundError:
-            gone = LineError("input_file_not_found", f"The input file {found.input_file_id} no longer exists.")
-            await self._do(claims.fail, held, [gone])
+            await self._do(claims.fail, held, [_gone(found)])
             return
         if read.errors:
             await self._do(claims.fail, held, read.errors)
@@ -119,7 +123,8 @@ class BatchRunner(LeasedRowWorker):
             return await asking.ask(self._session, self._url, await token.current(), number, line)
 
         async def store(results: list[Result]) -> None:
-            await self._do(claims.store, self._ledger, held, (BatchStatus.IN_PROGRESS,), results)
+            # a line that ended before its batch's cancellation was seen is billed: its response may be stored
+            await self._do(claims.store, self._ledger, held, (BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING), results)
             if self._metrics is not None:
                 completed = sum(each.ok for each in results)
                 self._metrics.stored(completed=completed, failed=len(results) - completed)
@@ -145,23 +150,27 @@ class BatchRunner(LeasedRowWorker):
             try:
                 return await runner.run(ended)
             except LeaseLost:
-                return Stopped.ENDED  # it is being cancelled; or it is lost indeed, which the next step notices
+                return Stopped.ENDED  # the next step notices
             finally:
                 over.cancel()
 
     async def _give_up_rest(self, held: Claim, found: Held) -> None:
         code, message = GIVEN_UP[found.standing.status]
         done = await self._do(claims.done, held)
-        async with self._store.local(found.input_file_id) as path:
-            group: list[Result] = []
-            for number, line in _missing(path, done):
-                content = asking.output(line.custom_id, None, {"code": code, "message": message})
-                group.append(Result(number, False, content))
-                if len(group) == GROUP:
-                    await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
-                    group = []
-            if group:
-                await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
+        group: list[Result] = []
+        try:
+            async with self._store.local(found.input_file_id) as path:
+                for number, line in _missing(path, done):
+                    content = asking.output(line.custom_id, None, {"code": code, "message": message})
+                    group.append(Result(number, False, content))
+                    if len(group) == GROUP:
+                        await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
+                        group = []
+        except (FileNotFoundError, msgspec.DecodeError):
+            await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
+            await self._do(claims.lose_rest, held, [_gone(found)])
+            return
+        await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
 
     async def _write_files(self, held: Claim, found: Held) -> None:
         """Write both files under the ids that the batch has for them: a repetition replaces them."""
@@ -172,10 +181,10 @@ class BatchRunner(LeasedRowWorker):
                 if not size_bytes:
                     continue
                 name = f"{held.id}_{file}.jsonl"
-                owned = found.owner, "batch_output", name, size_bytes, found.output_seconds
-                await self._do(files.begin, file_id, *owned)
+                about = "batch_output", name, size_bytes, found.output_seconds
+                await self._do(files.begin, found.owner, file_id, *about)
                 await self._store.put(file_id, draft)
-                await self._do(files.finish, file_id)
+                await self._do(files.finish, found.owner, file_id)
 
     async def _write(self, held: Claim, file: ResultFile, draft: Path) -> int:
         size_bytes, after = 0, 0
@@ -185,6 +194,10 @@ class BatchRunner(LeasedRowWorker):
                 size_bytes, after = size_bytes + len(text), rows[-1][0]
                 await asyncio.to_thread(written.write, text)
         return size_bytes
+
+
+def _gone(found: Held) -> LineError:
+    return LineError("input_file_not_found", f"The input file {found.input_file_id} no longer exists or is damaged.")
 
 
 def _missing(path: Path, done: set[int]) -> Iterator[tuple[int, Line]]:

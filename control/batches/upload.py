@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +11,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser, par
 
 from contracts.errors import BodyTooLarge, InvalidField, MissingField
 from control.batches.config import FILE_BYTES, KEPT_S
+from control.batches.disk import Disk
 from control.batches.objects import ExpiresAfter
 from gateway.wire.decode import decode
 
@@ -32,18 +32,19 @@ class Upload(msgspec.Struct):
     kept_s: int
 
 
-async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path) -> Upload:
-    """Read a whole form. body: of the request, as it arrives. draft: takes the file's content. Raises RequestErrors."""
+async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path, disk: Disk) -> Upload:
+    """Read a whole form. body: of the request, as it arrives. draft: takes the file's content. Raises RequestErrors,
+    and OSError."""
     kind, options = parse_options_header(content_type)
     if kind != "multipart/form-data" or "boundary" not in options:
         raise InvalidField(
             f"Content-Type is {content_type[:100]!r}. Upload the file as multipart/form-data with a boundary.",
             param="Content-Type",
         )
-    form = _Form()
-    parser = PushMultipartParser(options["boundary"], max_segment_size=FILE_BYTES + 1, max_segment_count=MOST_FIELDS)
+    form, boundary = _Form(), options["boundary"]
     try:
-        with draft.open("wb") as file:
+        parser = PushMultipartParser(boundary, max_segment_size=FILE_BYTES + 1, max_segment_count=MOST_FIELDS)
+        with await disk.do(draft.open, "wb") as file:
             received_bytes = 0
             async for chunk in body:
                 received_bytes += len(chunk)
@@ -51,8 +52,8 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
                     raise _too_large()
                 if not chunk:
                     continue  # which the parser takes for the end
-                # a thread, because a disk may be slow; one at a time, so that the order holds
-                await asyncio.to_thread(form.feed, list(parser.parse(chunk)), file)
+                # one at a time, so that the order holds
+                await disk.do(form.feed, list(parser.parse(chunk)), file)
             parser.close()
     except MultipartError as error:
         raise InvalidField(

@@ -3,8 +3,8 @@ apart, by tenant, tier and length class.
 
 A request is good when it kept its objective, by the objectives in force (`control.slo.judgement`). Amounts are those of
 all billed requests, so a missed objective makes good tokens more expensive. Each request's amount is the ledger's: its
-output is its output tokens at their price, rounded to a micro-unit, and its input the rest, so that both together are
-the invoice's amount.
+output is its output tokens at the price of its class, rounded to a micro-unit, and its input the rest, so that both
+together are the invoice's amount.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from control.api.moments import period
 from control.api.schemas import LedgerMoment, Query
 from control.billing.events import in_partitions
 from control.slo.judged import judged, newest_version
-from gateway.metering.pricing.price import PER_TOKENS
+from gateway.metering.pricing.price import PER_TOKENS, WHOLE
 from storage.rows import fetch
 from storage.tables.core import request_traces
 from storage.tables.metering import prices, usage_events
 
 LAST_DAY, MOST = timedelta(days=1), timedelta(days=31)
 _E, _T = usage_events.c, request_traces.c
-_PER_TOKENS = literal_column(str(PER_TOKENS), BigInteger)
 LENGTH: ColumnElement[str] = case(
     (literal_column(str(MEDIUM_TOKENS)) > _E.prompt_tokens, literal_column(f"'{LengthClass.SHORT}'", Text)),
     (literal_column(str(LONG_TOKENS)) > _E.prompt_tokens, literal_column(f"'{LengthClass.MEDIUM}'", Text)),
     else_=literal_column(f"'{LengthClass.LONG}'", Text),
 )
 """By the ledger's own count, which the trace of a request has too."""
-_HALF = literal_column(str(PER_TOKENS // 2), BigInteger)
+_WHOLE = literal_column(str(PER_TOKENS * WHOLE), BigInteger)
+_HALF = literal_column(str(PER_TOKENS * WHOLE // 2), BigInteger)
 OUTPUT = func.coalesce(
-    (_E.completion_tokens * prices.c.output_micro + _HALF) // _PER_TOKENS, literal_column("0", BigInteger)
+    (_E.completion_tokens * prices.c.output_micro * _E.price_percent + _HALF) // _WHOLE, literal_column("0", BigInteger)
 )
 """A request's amount for its output, in micro-units; integers only."""
 

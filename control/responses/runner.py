@@ -38,6 +38,7 @@ from control.responses.metrics import ResponseMetrics
 from control.responses.recording import Recorder
 from control.responses.transitions import ClaimedResponse, FinishedResponse
 from gateway.auth.delegation import BACKGROUND_PREFIX, delegated
+from gateway.metering.journal.records import Closed
 from gateway.wire.responses.openapi import RESPONSES_PATH
 from gateway.wire.responses.stored import with_fields
 from storage.engine import FAILURES
@@ -138,8 +139,9 @@ class ResponseRunner(LeasedRowWorker):
         ended = FinishedResponse(response, answer.closed, complete=recorder is None or not recorder.full)
         try:
             await self._do(transitions.end, self._ledger, held, found, ended)
-        except RequestError as error:  # its conversation was deleted, or is full
-            await self._fail(held, found, _error("invalid_prompt", error.message, error.code, error.param))
+        except RequestError as error:  # its conversation was deleted, or is full; a stream's client has the output
+            told = _error("invalid_prompt", error.message, error.code, error.param)
+            await self._fail(held, found, told, answer.closed)
 
     async def _refused(self, held: Claim, found: ClaimedResponse, answer: Answer) -> None:
         """End it, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
@@ -150,9 +152,11 @@ class ResponseRunner(LeasedRowWorker):
         code = CODES.get(answer.status, "server_error")
         await self._fail(held, found, _error(code, told.message, told.code, told.param))
 
-    async def _fail(self, held: Claim, found: ClaimedResponse, error: dict[str, Any]) -> None:
+    async def _fail(
+        self, held: Claim, found: ClaimedResponse, error: dict[str, Any], closed: Closed | None = None
+    ) -> None:
         response = with_fields(found.response, {"status": "failed", "error": error})
-        await self._do(transitions.end, self._ledger, held, found, FinishedResponse(response))
+        await self._do(transitions.end, self._ledger, held, found, FinishedResponse(response, closed, failed=True))
 
 
 def _error(code: str, message: str, kind: str | None, param: str | None = None) -> dict[str, Any]:

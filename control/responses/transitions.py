@@ -103,12 +103,13 @@ class ClaimedResponse(msgspec.Struct, frozen=True):
 
 
 class FinishedResponse(msgspec.Struct, frozen=True):
-    """The response as it ended. closed: the record of the run that made it; None: it failed. complete: all events of
-    its run are stored."""
+    """The response as it ended. closed: the record of a whole run, which is billed; None: there is none. complete: all
+    events of its run are stored. failed: without output, although its run may have been whole."""
 
     response: bytes
     closed: Closed | None = None
     complete: bool = True
+    failed: bool = False
 
 
 async def by_status(connection: Connection) -> dict[str, int]:
@@ -182,7 +183,7 @@ async def _end(
         await connection.fetchrow(_HOLD, held.id)
         if await connection.fetchval(_FORGET, *held.key) is None:
             raise LeaseLost
-        await connection.execute(_END, held.id, "failed" if ended.closed is None else None, ended.response)
+        await connection.execute(_END, held.id, "failed" if ended.failed else None, ended.response)
         if found.next_event is not None:
             number = await connection.fetchval(_NEXT, held.id) or found.next_event
             number += not ended.complete  # a gap, by which clients know
@@ -191,7 +192,7 @@ async def _end(
             await connection.execute(_LAST, held.id, number, number + 1, event)
         if ended.closed is not None:
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
-            if found.conversation_id is not None:
+            if found.conversation_id is not None and not ended.failed:
                 # read now: a long input of each running response would fill the worker's memory
                 given: bytes = await connection.fetchval(_INPUT, held.id)
                 items = [StoredItem(*item) for item in identified(given, ended.response)]

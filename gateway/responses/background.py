@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from contracts.errors import Conflict, InvalidField, RateLimited, ScopeMissing
+from contracts.errors import Conflict, InvalidField, RateLimited, ResponsesUnavailable, ScopeMissing
 from contracts.generation import Caller
 from gateway.auth.key_record import KeyRecord
 from gateway.responses.bounds import UNFINISHED
@@ -31,8 +31,10 @@ FIRST_EVENTS = ("response.created", "response.queued")
 """Of a stream, sent before a run."""
 KEEP_FIRST = "INSERT INTO gateway.response_events (response_id, first, next, events) VALUES ($1, 0, $2, $3)"
 IN_CONVERSATION = """
-SELECT id FROM gateway.background_responses WHERE organization_id = $1 AND conversation_id = $2 AND id <> $3
+SELECT work.id FROM gateway.background_responses AS work JOIN gateway.responses AS response USING (id)
+ WHERE response.organization_id = $1 AND response.project_id = $2 AND conversation_id = $3 AND id <> $4
 """
+STATUS = "SELECT status FROM gateway.responses WHERE organization_id = $1 AND project_id = $2 AND id = $3"
 HOLD = """
 SELECT response, status FROM gateway.responses WHERE organization_id = $1 AND project_id = $2 AND id = $3 FOR UPDATE
 """
@@ -84,9 +86,18 @@ class BackgroundResponses:
     async def require_finished(self, caller: Caller, conversation_id: str, response_id: str) -> None:
         """Raise Conflict for a conversation with a response in the background, other than this one."""
         async with self._pool.reached(caller.organization_id) as connection:
-            found = await connection.fetchval(IN_CONVERSATION, caller.organization_id, conversation_id, response_id)
+            found = await connection.fetchval(IN_CONVERSATION, *owner_of(caller), conversation_id, response_id)
         if found is not None:
             raise _conversation_waits(found)
+
+    async def was_ended(self, caller: Caller, response_id: str) -> bool:
+        """Whether a client cancelled or deleted it. False while the database is away."""
+        try:
+            async with self._pool.reached(caller.organization_id) as connection:
+                row = await connection.fetchrow(STATUS, *owner_of(caller), response_id)
+        except ResponsesUnavailable:
+            return False
+        return row is None or row["status"] == "cancelled"
 
     async def cancel(self, caller: Caller, response_id: str, cancelled: Callable[[bytes], bytes]) -> bytes:
         """The JSON of the response, which runs no more; one that has finished is left as it is. cancelled: returns it

@@ -21,7 +21,7 @@ MOST_CONVERSATIONS, MOST_ITEMS = 10_000, 10_000
 """Room of one organization, and items of one conversation."""
 _OWN = "organization_id = $1 AND project_id = $2 AND id = $3"
 CREATE = "INSERT INTO gateway.conversations (organization_id, project_id, id, metadata) VALUES ($1, $2, $3, $4)"
-MAKE_ROOM = make_room("gateway.conversations", "used_at", MOST_CONVERSATIONS)
+MAKE_ROOM = make_room("gateway.conversations", "used_at", MOST_CONVERSATIONS, "id = $2")
 _TOLD = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
 GET = f"SELECT {_TOLD} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
 CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_TOLD}"  # noqa: S608
@@ -80,7 +80,6 @@ class ConversationStore:
         async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(CREATE, *owner_of(caller), grown.conversation_id, metadata)
             await grow(connection, caller, grown)
-            await connection.execute(MAKE_ROOM, caller.organization_id)
             return _conversation(await connection.fetchrow(GET, *owner_of(caller), grown.conversation_id), grown[0])
 
     async def get(self, caller: Caller, conversation_id: str) -> Conversation:
@@ -130,8 +129,8 @@ class ConversationStore:
 
 
 async def grow(connection: asyncpg.Connection[Any], caller: Caller, grown: Grown) -> None:
-    """Add items to a conversation, within its transaction; an item that it has is left as it is. Raises NotFound, and
-    BodyTooLarge for more than a conversation holds."""
+    """Add items to a conversation, within its transaction; an item that it has is left as it is, and others make room.
+    Raises NotFound, and BodyTooLarge for more than a conversation holds."""
     place = *owner_of(caller), grown.conversation_id
     if await connection.fetchrow(LOCK, *place) is None:
         raise _unknown(grown.conversation_id)
@@ -145,6 +144,7 @@ async def grow(connection: asyncpg.Connection[Any], caller: Caller, grown: Grown
             "bytes, which is the limit. Delete items, or create a new conversation.",
             param="conversation",
         )
+    await connection.execute(MAKE_ROOM, caller.organization_id, grown.conversation_id)
 
 
 def no_item(item_id: str) -> NotFound:

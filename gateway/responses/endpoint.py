@@ -41,7 +41,7 @@ from gateway.wire.responses.events import event_of
 from gateway.wire.responses.format import ResponsesFormat
 from gateway.wire.responses.prepare import Asked, Details
 from gateway.wire.responses.schema import Item, ItemReference
-from gateway.wire.responses.stored import identified, input_json, item_in, items_in, response_of
+from gateway.wire.responses.stored import identified, input_json, item_in, items_in, output_in, response_of
 
 
 class _Continued(InferenceEndpoint[Asked]):
@@ -86,7 +86,7 @@ class _Continued(InferenceEndpoint[Asked]):
         return Asked(asked.request, history, items)
 
     async def _items(self, turns: list[Stored], caller: Caller) -> list[Item]:
-        texts = [text for turn in turns for text in turn]
+        texts = [text for turn in turns for text in (turn.input, output_in(turn.response))]
         return await self._decoded(texts, caller, lambda: [item for turn in turns for item in items_in(*turn)])
 
     async def _decoded(self, texts: list[bytes], caller: Caller, decode: Callable[[], list[Item]]) -> list[Item]:
@@ -134,6 +134,8 @@ class ResponsesEndpoint(_Continued):
         whole = request.prepared.details.asked
         conversation_id = whole.request.conversation_id
         if key.background:  # the worker stores the response with its bill
+            if whole.request.stream:
+                request.was_ended = partial(self._background.was_ended, request.caller, response_id)
             return request
         if whole.request.background:
             wire_format.queued = await self._queued(request, whole, response_id)

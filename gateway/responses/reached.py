@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import asyncpg
 from contracts.errors import InvalidField, ResponsesUnavailable
 from contracts.generation import Caller
 from storage.engine import FAILURES, borrow
+from storage.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +28,14 @@ class StorePool:
 
     def __init__(self, pool: asyncpg.Pool[Any]) -> None:
         self._pool = pool
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+        self._turns = Turns(MOST_EACH)
 
     @contextlib.asynccontextmanager
     async def reached(self, organization_id: str) -> AsyncIterator[asyncpg.Connection[Any]]:
         """A connection for a read or write that a client waits for. organization_id: empty: of several organizations.
         Raises ResponsesUnavailable, and InvalidField for an id that no database takes."""
-        turn = self._turns.get(organization_id)
-        if turn is None:
-            turn = self._turns[organization_id] = asyncio.Semaphore(MOST_EACH)
         try:
-            async with asyncio.timeout(TIMEOUT_S), turn, borrow(self._pool) as connection:
+            async with asyncio.timeout(TIMEOUT_S), self._turns.of(organization_id), borrow(self._pool) as connection:
                 yield connection
         except asyncpg.CharacterNotInRepertoireError:
             # PostgreSQL takes no such text: waiting would not help

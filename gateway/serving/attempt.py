@@ -168,7 +168,9 @@ class Attempt:
         included. One that the engine broke off is billed as far as it was sent on; an unstreamed response never was.
         A batch's line is billed where its result is stored (`control/batches/claims.py`).
         """
-        if self.idle_replica or self.request.purpose is not None or self.request.key.line:
+        if self.idle_replica or self.request.purpose is not None:
+            return False
+        if self.request.key.line and not self.request.tenant_left:
             return False
         if self.finish is Finish.COMPLETE:
             return True
@@ -365,8 +367,10 @@ class Attempt:
 
     def closed(self) -> Closed:
         """The record that the attempt is over."""
+        billed = self.billed
+        own = billed and self.opened.purpose is not None  # a run that its tenant ended, and pays
         return Closed(
-            opened=self.opened,
+            opened=msgspec.structs.replace(self.opened, purpose=None) if own else self.opened,
             outcome=self.outcome,
             finish=self.finish,
             usage=self.usage,
@@ -375,7 +379,7 @@ class Attempt:
             replica_id=self.engine.replica_id if self.engine else None,
             error_code=self.error_code,
             phases_ms=self.request.clock.as_ms(),
-            billed=self.billed,
+            billed=billed,
             pool=(self.engine.pool or None) if self.engine else None,
             driver=self.engine.driver if self.engine else None,
         )

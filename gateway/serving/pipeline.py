@@ -36,6 +36,7 @@ from contracts.errors import (
 )
 from contracts.lease import Lease
 from contracts.phases import Phase
+from contracts.usage import Finish
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
 from gateway.http.server_timing import server_timing
@@ -247,6 +248,8 @@ class RequestPipeline:
             attempt.status = attempt.client.response.status or request.wire_format.error_status(error)
             raise
         finally:
+            if attempt.finish is Finish.CLIENT_GONE and request.was_ended is not None:
+                request.tenant_left = await request.was_ended()
             attempt.traced()
             request.measurement, request.timing = attempt.measured(), attempt.timing
             if attempt.counts_in_limits:

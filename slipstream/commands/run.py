@@ -79,6 +79,12 @@ def run(
             f"and expires in {hours:g} h",
             file=sys.stderr,
         )
+        if served.context_tokens < chosen.least_tokens:
+            print(
+                f"warning: {served.model} has a context of {served.context_tokens:,} tokens; {client} needs at least "
+                f"{chosen.least_tokens:,}",
+                file=sys.stderr,
+            )
         code = _ended([program, *chosen.arguments(served), *arguments], environment_of(chosen, served, os.environ))
     sys.exit(code)
 

@@ -175,7 +175,11 @@ def _key_env(where: str, value: Any, notes: Notes) -> str:
     """The environment variable with the engine's key. A key itself enters neither the fleet nor the report."""
     text = "" if value is None else str(value)
     if text.startswith(ENVIRONMENT):
-        return text.removeprefix(ENVIRONMENT)
+        name = text.removeprefix(ENVIRONMENT)
+        notes.differs(
+            f"{where}: api_key", f"gateways read {name}", "set it for them and restart them before the import"
+        )
+        return name
     if text.lower() not in NO_KEYS:
         step = "write the key to a file and set api_key_file of the pool: `slipstream fleet pools set --file`"
         notes.left_out(f"{where}: api_key", "a key in the configuration is not copied", step)

@@ -43,8 +43,8 @@ async def test_a_model_of_another_task_is_refused_by_name(platform: SlowPlatform
             client.embeddings.create(model="wide", input="hi"), openai.BadRequestError, "wrong_endpoint"
         )
         assert said == (
-            "'wide' is served by /v1/chat/completions or /v1/completions, not here. Models of this key for this "
-            "endpoint: vectors."
+            "'wide' is served by /v1/chat/completions, /v1/completions, /v1/responses or /v1/messages, not here. "
+            "Models of this key for this endpoint: vectors."
         )
         ranked: Any = await client.post(
             "/rerank", cast_to=object, body={"model": "ranks", "query": "a b", "documents": ["a", "a b"]}

@@ -9,6 +9,7 @@ from pathlib import Path
 from contracts import settings
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
+from contracts.pooling import Task
 from slipstream import banner
 from slipstream.settings import Settings
 from tests.slipstream.deployment import run_here
@@ -37,6 +38,15 @@ def test_the_first_start_shows_everything_once() -> None:
     words = shlex.split(lines[4].removeprefix("  try"))
     assert "Authorization: Bearer sk-slip-abc" in words, "it is one shell command"
     assert words[-1].startswith('{"model":"slipstream-chat"')
+
+
+def test_a_model_of_another_task_is_not_tried_as_chat() -> None:
+    """Fault: an embedding model that came first was to answer a question."""
+    vectors = Model("vectors", Tier.CHAT, "vectors", 512, task=Task.EMBEDDING)
+    pools = (*POOLS, Pool("vectors", "embedded", (Replica("c", "http://127.0.0.1:3"),)))
+    lines = banner.render(URL, (vectors, *MODELS), pools, "k", key_held=True).splitlines()
+    assert lines[1] == "  embedding      vectors              embedded engine, 1 replica, 512 tokens"
+    assert '"model":"slipstream-chat"' in lines[-1]
 
 
 def test_later_starts_do_not_know_the_key_and_say_how_to_make_one() -> None:

@@ -17,7 +17,7 @@ import torch
 
 from engines.layers.native.attention import MOST_VECTORS
 from engines.layers.native.compiled import KernelCache, marker_file
-from engines.layers.native.compiling import COMPILING
+from engines.layers.native.compiling import COMPILING, WAITING
 from engines.layers.native.vectors import LANES
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,11 @@ def compile_in_subprocess(form: Form) -> None:
     try:
         # engines that start together wait for the first one's kernels
         with marker.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.info(WAITING)
+                fcntl.flock(lock, fcntl.LOCK_EX)
             if marker.exists():
                 return
             logger.info(COMPILING)

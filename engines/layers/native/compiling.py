@@ -1,5 +1,7 @@
-"""The log line of an engine that compiles its kernels; `up`, which imports no kernel, looks for it."""
+"""The log lines of an engine that compiles its kernels or waits for them; `up`, which imports no kernel, looks for
+`COMPILING`."""
 
 from __future__ import annotations
 
 COMPILING = "compiling the kernels for this kind of model: 10 to 20 seconds of one core, then they are cached"
+WAITING = f"waiting for another engine, which is {COMPILING}"

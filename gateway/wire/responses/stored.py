@@ -41,6 +41,10 @@ class _RawOutput(msgspec.Struct):
     output: list[msgspec.Raw]
 
 
+class _WholeOutput(msgspec.Struct):
+    output: msgspec.Raw
+
+
 class _Kind(msgspec.Struct):
     background: bool
 
@@ -53,6 +57,7 @@ _decode_items = msgspec.json.Decoder(list[Item]).decode
 _decode_item: Callable[[bytes], Item] = msgspec.json.Decoder(Item).decode
 _decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_raw_output = msgspec.json.Decoder(_RawOutput).decode
+_decode_whole_output = msgspec.json.Decoder(_WholeOutput).decode
 _decode_kind = msgspec.json.Decoder(_Kind).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_named = msgspec.json.Decoder(_Named).decode
@@ -83,6 +88,11 @@ def _listed(item: Item, key: str) -> Item:
 def items_in(stored_input: bytes, response: bytes) -> list[Item]:
     """The items of a stored response, its input before its output."""
     return [*_decode_items(stored_input), *_decode_output(response).output]
+
+
+def output_in(response: bytes) -> bytes:
+    """The output of a stored response, as JSON."""
+    return bytes(_decode_whole_output(response).output)
 
 
 def item_in(stored: bytes) -> Item:

@@ -45,13 +45,14 @@ def schema_of(document: Mapping[str, Any]) -> Any:
 
 @hypothesis.strategies.composite
 def _invalid(draw: Any, cases: Any) -> Any:
-    """Invalid requests. Some of schemathesis' changes leave a schema that nothing satisfies, or add a parameter to the
-    query that has no text in a URL and is not sent."""
+    """Invalid requests. Some of schemathesis' changes leave a schema that nothing satisfies, add a parameter to the
+    query that has no text in a URL and is not sent, or a field with null, which counts as absent."""
     try:
         case = draw(cases)
     except InvalidSchema:
         hypothesis.reject()
     hypothesis.assume(all(map(_has_text, (case.query or {}).values())))
+    hypothesis.assume(not isinstance(case.body, dict) or None not in case.body.values())
     return case
 
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from gateway.metering.journal.records import LINE_CLOSED, Closed, Opened
 from tests.serving import serving
 
 PEPPER = b"pepper of the tests"
+Answer = Callable[[int], str | Awaitable[str]]
 
 
 class Refused(Exception):
@@ -33,7 +34,7 @@ class Gateway:
     """Use `gateway`. answer: called with the number in a line's prompt; may raise Refused. A line uses as many prompt
     tokens as its number, and one token more with each run, so that no two runs cost the same."""
 
-    def __init__(self, owner: Caller, key_hash: bytes, answer: Callable[[int], str]) -> None:
+    def __init__(self, owner: Caller, key_hash: bytes, answer: Answer) -> None:
         self.owner = owner
         self.key_hash = key_hash
         self.answer = answer
@@ -57,6 +58,7 @@ class Gateway:
             number = self._number(request.headers["authorization"], await request.read())
             self.asked[number] += 1
             text = self.answer(number)
+            text = text if isinstance(text, str) else await text
         except Refused as refused:
             if not refused.status and request.transport is not None:
                 request.transport.close()
@@ -108,7 +110,9 @@ def answer_of(request_id: str, text: str, usage: Usage) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def gateway(owner: Caller, key_hash: bytes, answer: Callable[[int], str]) -> AsyncIterator[Gateway]:
+async def gateway(
+    owner: Caller, key_hash: bytes, answer: Callable[[int], str | Awaitable[str]]
+) -> AsyncIterator[Gateway]:
     served = Gateway(owner, key_hash, answer)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", served.serve)

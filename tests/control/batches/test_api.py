@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from contracts.errors import InvalidField, RateLimited
 from contracts.generation import Caller
-from control.batches import api, asking, batches
+from control.batches import api, asking, batches, disk, files
 from control.batches.api import BatchApi
+from control.batches.disk import Disk
 from control.batches.folder_store import FolderStore
 from control.batches.line import Line
 from control.deferred.gateway_client import GatewayUnreachable, TokenRefused
@@ -58,6 +61,48 @@ async def test_uploads_of_an_organization_are_bounded(tmp_path: Path, monkeypatc
         each.cancel()
     await asyncio.gather(*held, other, return_exceptions=True)
     assert not batch_api._uploads
+
+
+async def test_an_organization_never_takes_all_connections(tmp_path: Path, module_postgres_url: str) -> None:
+    """Fault: one that created batches held up another's list by seconds."""
+    batch_api: Any = BatchApi(module_postgres_url, None, FolderStore(tmp_path))  # type: ignore[arg-type]
+    await batch_api.start()
+    held, release = 0, asyncio.Event()
+
+    async def hold(*_: Any) -> None:
+        nonlocal held
+        held += 1
+        await release.wait()
+
+    async def other(*_: Any) -> str:
+        return "served"
+
+    tasks = [asyncio.create_task(batch_api.do(hold, key_of("o").caller)) for _ in range(10)]
+    await eventually(lambda: held == api.MOST_CONNECTIONS)
+    assert await batch_api.do(other, key_of("other").caller) == "served"
+    assert held == api.MOST_CONNECTIONS
+    release.set()
+    await asyncio.gather(*tasks)
+    await batch_api.stop()
+
+
+async def test_text_that_no_database_takes_is_the_clients_error(tmp_path: Path, module_postgres_url: str) -> None:
+    batch_api: Any = BatchApi(module_postgres_url, None, FolderStore(tmp_path))  # type: ignore[arg-type]
+    await batch_api.start()
+    caller = Caller(str(UUID(int=1)), str(UUID(int=2)), str(UUID(int=3)))
+    with pytest.raises(InvalidField, match="NUL"):
+        await batch_api.do(files.listed, caller, "\0", None, 1, ascending=True)
+    await batch_api.stop()
+
+
+async def test_a_disk_that_hangs_leaves_the_shared_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault: downloads from a folder that hung took all threads, and no usage reached the ledger."""
+    monkeypatch.setattr(disk, "TIMEOUT_S", 0.05)
+    hung, again = Disk(), threading.Event()
+    work = [hung.do(again.wait) for _ in range(3 * disk.THREADS)]
+    assert {type(end) for end in await asyncio.gather(*work, return_exceptions=True)} == {OSError}
+    assert await asyncio.to_thread(lambda: "free") == "free"
+    again.set()
 
 
 @pytest.mark.parametrize("metadata", [{"a": "\0"}, {"\0": "a"}])

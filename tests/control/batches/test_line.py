@@ -48,6 +48,7 @@ def test_lines_keep_their_bodies_and_their_numbers(path: Path) -> None:
     [
         (b"{", "invalid_json_line", None),
         (b'{"custom_id": "\xff"}', "invalid_json_line", None),
+        (b'{"custom_id": "a", "x": ' + b"[" * 3_000 + b"]" * 3_000 + b"}", "invalid_json_line", None),
         (b"[]", "invalid_value", None),
         (but(custom_id=None), "missing_required_parameter", "custom_id"),
         (but(body=None), "missing_required_parameter", "body"),
@@ -67,6 +68,10 @@ def test_a_mistake_is_reported_with_its_line(path: Path, written: bytes, code: s
     [error] = read(path, but(custom_id="first"), written).errors
     assert (error.line, error.code, error.param) == (2, code, param)
     assert len(error.message) < 1_000
+
+
+def test_a_stream_that_is_null_is_no_stream(path: Path) -> None:
+    assert not read(path, but(body={"model": "code", "stream": None}).replace(b"}}", b', "stream": null}}')).errors
 
 
 def test_empty_lines_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,9 +74,9 @@ class World:
         file_id, text = new_id(FILE_ID), b"\n".join(map(msgspec.json.encode, lines))
         async with self.store.draft() as draft:
             draft.write_bytes(text)
-            await files.begin(self.connection, file_id, owner, "batch", "in.jsonl", len(text), 3600)
+            await files.begin(self.connection, owner, file_id, "batch", "in.jsonl", len(text), 3600)
             await self.store.put(file_id, draft)
-        await files.finish(self.connection, file_id)
+        await files.finish(self.connection, owner, file_id)
         return file_id
 
     async def batch(self, owner: Caller, count: int) -> str:
@@ -315,6 +315,82 @@ async def test_a_running_batch_is_cancelled_and_what_was_in_flight_costs_nothing
     assert (batch.request_counts.completed, batch.request_counts.failed) == (10, 50)
 
 
+async def test_a_line_that_ends_after_its_batch_was_cancelled_is_a_result_and_billed(world: World) -> None:
+    """Fault: a response that the line had stored stayed with its tenant, who did not pay."""
+    owner, key_hash = await world.tenant()
+    asked_for, answered = asyncio.Event(), asyncio.Event()
+    batch_id = await world.batch(owner, 1)
+
+    async def answer(_number: int) -> str:
+        asked_for.set()
+        await answered.wait()
+        return "late"
+
+    async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
+        await asyncio.wait_for(asked_for.wait(), GUARD_S)
+        await batches.cancel(world.connection, owner, batch_id)
+        answered.set()
+        batch = await world.ended(owner, batch_id)
+        await world.check(owner, served, batch, 1)
+    assert (batch.status, batch.request_counts.completed) == (BatchStatus.CANCELLED, 1)
+
+
+@pytest.mark.parametrize("harm", ["gone", "torn"])
+async def test_a_cancelled_batch_whose_file_is_gone_or_damaged_ends(world: World, harm: str) -> None:
+    owner, key_hash = await world.tenant()
+    batch_id = await world.batch(owner, 3)
+
+    def answer(number: int) -> str:
+        if number > 1:
+            raise Refused(503, "overloaded", **{"retry-after": "1"})
+        return text_of(number)
+
+    async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
+
+        async def begun() -> bool:
+            return (await batches.find(world.connection, owner, batch_id)).request_counts.completed == 1
+
+        await eventually(begun)
+        found = await batches.find(world.connection, owner, batch_id)
+        async with world.store.local(found.input_file_id) as path:
+            text = path.read_bytes()
+            path.unlink()
+            if harm == "torn":
+                path.write_bytes(text[:-5])
+        await batches.cancel(world.connection, owner, batch_id)
+        batch = await world.ended(owner, batch_id)
+    assert (batch.status, batch.request_counts.completed) == (BatchStatus.CANCELLED, 1)
+    assert batch.errors is not None
+    assert [each.code for each in batch.errors.data] == ["input_file_not_found"]
+    assert len(await world.read(batch.output_file_id)) == 1
+
+
+async def test_a_mistake_with_nul_ends_its_batch(world: World) -> None:
+    """Fault: PostgreSQL refused the report, again and again."""
+    owner, key_hash = await world.tenant()
+    twice = [asked(1, custom_id="a\0b"), asked(2, custom_id="a\0b")]
+    body = NewBatch(
+        input_file_id=await world.file(owner, twice), endpoint="/v1/chat/completions", completion_window="24h"
+    )
+    batch_id = (await batches.create(world.connection, owner, body)).id
+    async with gateway(owner, key_hash, text_of) as served, working(runner_of(world, served)):
+        batch = await world.ended(owner, batch_id)
+    assert batch.status is BatchStatus.FAILED
+    assert batch.errors is not None
+    assert "a\ufffdb" in batch.errors.data[0].message
+
+
+async def test_a_batch_that_was_never_validated_fails_after_its_window(world: World) -> None:
+    owner, key_hash = await world.tenant()
+    batch_id = await world.batch(owner, 1)
+    await world.connection.execute(EXPIRE, batch_id)
+    async with gateway(owner, key_hash, text_of) as served, working(runner_of(world, served)):
+        batch = await world.ended(owner, batch_id)
+    assert batch.status is BatchStatus.FAILED
+    assert batch.errors is not None
+    assert batch.errors.data[0].code == "batch_expired"
+
+
 async def test_a_file_with_mistakes_fails_with_their_lines(world: World) -> None:
     owner, key_hash = await world.tenant()
     wrong = [asked(1), asked(1), asked(2, url="/v1/completions"), {"custom_id": "x"}, asked(3, body={"model": "chta"})]
@@ -390,11 +466,14 @@ async def test_uploads_beyond_the_room_of_an_organization_are_refused(
     world: World, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, _ = await world.tenant()
-    await world.file(owner, [asked(0)])
+    file_id = await world.file(owner, [asked(0)])
     monkeypatch.setattr(files, bound, 1)
     with pytest.raises(BodyTooLarge, match="the limit is 1"):
         await world.file(owner, [asked(0)])
-    await files.begin(world.connection, f"{owner.organization_id}-output", owner, "batch_output", "out.jsonl", 9, 3600)
+    body = NewBatch(input_file_id=file_id, endpoint="/v1/chat/completions", completion_window="24h")
+    with pytest.raises(BodyTooLarge, match="the limit is 1"):  # fault: output filled the disk, batch by batch
+        await batches.create(world.connection, owner, body)
+    await files.begin(world.connection, owner, f"{owner.organization_id}-output", "batch_output", "out.jsonl", 9, 3600)
 
 
 async def test_files_whose_time_is_over_are_deleted_with_their_contents(world: World, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import BodyTooLarge, InvalidField, MissingField
 from control.batches import upload
+from control.batches.disk import Disk
 from control.batches.upload import Upload, read_upload
 from tests.examples import examples
 
@@ -35,7 +36,7 @@ async def in_chunks(body: bytes, cuts: list[int]) -> AsyncIterator[bytes]:
 
 
 async def read(path: Path, body: bytes, cuts: list[int] | None = None, kind: str = KIND) -> Upload:
-    return await read_upload(kind, in_chunks(body, cuts or []), path)
+    return await read_upload(kind, in_chunks(body, cuts or []), path, Disk())
 
 
 @given(st.lists(st.integers(1, 600), max_size=8))
@@ -70,6 +71,8 @@ async def test_another_kind_of_body_and_a_file_that_is_too_large(
 ) -> None:
     with pytest.raises(InvalidField, match="application/json"):
         await read(tmp_path / "draft", b"{}", kind="application/json")
+    with pytest.raises(InvalidField, match="cannot be read"):
+        await read(tmp_path / "draft", b"x", kind='multipart/form-data; boundary=""')
     monkeypatch.setattr(upload, "FILE_BYTES", 1_000)
     taken = 0
 
@@ -81,5 +84,5 @@ async def test_another_kind_of_body_and_a_file_that_is_too_large(
             yield b"x" * 500
 
     with pytest.raises(BodyTooLarge):
-        await read_upload(KIND, endless(), tmp_path / "draft")
+        await read_upload(KIND, endless(), tmp_path / "draft", Disk())
     assert taken < 2_000

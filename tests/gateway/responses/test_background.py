@@ -223,6 +223,44 @@ async def test_a_cancelled_or_deleted_one_stops_and_is_not_billed(
         await client.responses.cancel(live.id)
 
 
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_a_streamed_one_that_its_tenant_ends_is_billed_as_far_as_it_got(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, due: asyncio.Event, how: str
+) -> None:
+    """Fault: its client read the text, cancelled it before its end, and paid nothing."""
+    stream = await create(client, 'mock:{"tokens":2000,"inter_token_s":0.05,"prompt_tokens":500}', stream=True)
+    due.set()
+    response_id, deltas = "", 0
+    async for event in stream:
+        response_id = event.response.id if event.type == "response.created" else response_id
+        deltas += event.type == "response.output_text.delta"
+        if deltas == 3:
+            await getattr(client.responses, how)(response_id)
+            break
+    [bill] = await bills(platform, response_id, 1)
+    assert (bill["billed"], bill["purpose"], bill["prompt_tokens"]) == (True, None, 500)
+    assert 3 <= bill["completion_tokens"] < 2000
+
+
+async def test_a_streamed_one_whose_conversation_was_deleted_fails_and_is_billed(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, due: asyncio.Event
+) -> None:
+    """Fault: its client had the whole text for nothing."""
+    conversation = await client.conversations.create()
+    stream = await create(client, 'mock:{"tokens":8,"inter_token_s":0.05}', stream=True, conversation=conversation.id)
+    due.set()
+    response_id, text, last = "", "", ""
+    async for event in stream:
+        last = event.type
+        response_id = event.response.id if event.type == "response.created" else response_id
+        if event.type == "response.output_text.delta" and not text:
+            await client.conversations.delete(conversation.id)
+        text += event.delta if event.type == "response.output_text.delta" else ""
+    assert (last, len(text.split())) == ("response.failed", 8)
+    run, bill = await bills(platform, response_id, 2)
+    assert (run["billed"], bill["billed"], bill["completion_tokens"]) == (False, True, 8)
+
+
 async def seen(stream: Any) -> list[Any]:
     """All events of a stream, whose numbers have no gap."""
     events = [event async for event in stream]

@@ -9,9 +9,15 @@ from typing import Any
 import openai
 import pytest
 
+from gateway.auth.keys import hash_of
 from tests.gateway.slow_platform import SlowPlatform
 
 HI = 'mock:{"tokens":2}'
+MOVE = """
+UPDATE gateway.projects
+   SET name = 'other', organization_id = (SELECT organization_id FROM gateway.responses WHERE id = $2)
+ WHERE id = (SELECT project_id FROM gateway.api_keys WHERE hash = $1)
+"""
 
 
 def client_of(platform: SlowPlatform, key: str = "") -> openai.AsyncOpenAI:
@@ -98,6 +104,17 @@ async def test_no_other_project_finds_it(platform: SlowPlatform) -> None:
         with pytest.raises(openai.NotFoundError):
             await texts(stranger, made.id)
         assert await texts(client, made.id) == ["mine"]
+
+
+async def test_a_response_in_the_background_of_another_project_is_not_named(platform: SlowPlatform) -> None:
+    async with client_of(platform, (await platform.add_key(new_organization=True)).secret) as client:
+        made = await client.conversations.create()
+        waiting = await client.responses.create(model="wide", input=HI, conversation=made.id, background=True)
+        theirs = client.with_options(api_key=(await platform.add_key(new_organization=True)).secret)
+        await platform.database.execute(MOVE, hash_of(theirs.api_key, platform.pepper), waiting.id)
+        with pytest.raises(openai.NotFoundError):
+            await theirs.responses.create(model="wide", input=HI, conversation=made.id)
+        await client.responses.cancel(waiting.id)
 
 
 async def test_responses_at_once_each_add_all_of_theirs(platform: SlowPlatform) -> None:

@@ -160,11 +160,17 @@ async def test_conversations_make_room_and_are_gone_when_unused(
     for name in ("1", "2", "3"):
         await held.create(caller, b"{}", Grown(name, items(name)))
     await held.add(caller, Grown("1", items("used")))
-    await held.create(caller, b"{}", Grown("4", []))
+    await held.create(caller, b"{}", Grown("4", items("kept")))
     with pytest.raises(NotFound):
         await held.get(caller, "2")
     assert len(await held.items(caller, "1")) == 2
-    assert await held.items(caller, "4") == []
+    # fault: a conversation that grew made no room
+    await pool.execute("UPDATE gateway.conversations SET size_bytes = 600000000 WHERE id IN ('3', '4')")
+    await held.add(caller, Grown("1", items("grown")))
+    with pytest.raises(NotFound):
+        await held.get(caller, "3")
+    assert len(await held.items(caller, "1")) == 3
+    assert len(await held.items(caller, "4")) == 1
     await pool.execute("UPDATE gateway.conversations SET used_at = now() - interval '31 days' WHERE id = '1'")
     assert await asyncio.to_thread(forget_traces, fresh_postgres_url, 30) == 1
     assert await pool.fetchval("SELECT count(*) FROM gateway.conversation_items") == 1
