@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -112,6 +113,22 @@ async def close(pool: asyncpg.Pool[Any] | None, timeout_s: float) -> None:
             async with asyncio.timeout(timeout_s):
                 await pool.close()
         pool.terminate()
+
+
+class Turns:
+    """Turns of organizations at connections. Each has at most so many at once; what it asks for beyond waits for its
+    own, and no other organization's for it."""
+
+    def __init__(self, most_each: int) -> None:
+        self._most_each = most_each
+        self._of: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+
+    def of(self, organization_id: str) -> asyncio.Semaphore:
+        """The organization's turns, to be held while one is taken."""
+        turn = self._of.get(organization_id)
+        if turn is None:
+            turn = self._of[organization_id] = asyncio.Semaphore(self._most_each)
+        return turn
 
 
 @asynccontextmanager

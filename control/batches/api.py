@@ -24,8 +24,7 @@ from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.keyring import Keyring
 from gateway.auth.scopes import Scope
-from storage.engine import FAILURES, borrow, close, lazy_pool
-from storage.turns import Turns
+from storage.engine import FAILURES, Turns, borrow, close, lazy_pool
 
 CONNECTIONS = 4
 MOST_CONNECTIONS = 2

@@ -12,8 +12,7 @@ import asyncpg
 
 from contracts.errors import InvalidField, ResponsesUnavailable
 from contracts.generation import Caller
-from storage.engine import FAILURES, borrow
-from storage.turns import Turns
+from storage.engine import FAILURES, Turns, borrow
 
 logger = logging.getLogger(__name__)
 

@@ -62,7 +62,7 @@ def test_a_folder_on_which_nothing_runs_is_said_to_be_one(data_folder: Path) -> 
     keys = run_here("keys", "list", "--data", str(data_folder))
     assert keys.stderr.strip().endswith(
         f"is Slipstream up on this data folder? (slipstream status --data {data_folder}); if its processes were "
-        "started one by one, name their settings with --config"
+        "started one by one, name their settings with --config; --data names another folder"
     )
 
 
