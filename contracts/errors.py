@@ -348,6 +348,10 @@ class PermissionDenied(AuthError):
     code = "permission_denied"
 
 
+PROMPT_CAP = "max_prompt_tokens"
+"""The one limit that is no counter."""
+
+
 class LimitDetail(msgspec.Struct, frozen=True):
     """The limit that refused; the error body carries it as `limit`."""
 

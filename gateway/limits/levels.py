@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.errors import PROMPT_CAP
 from contracts.generation import Tier
 
 MAX_PER_MINUTE = 1_000_000_000
@@ -20,10 +21,6 @@ MAX_MICRO = 90_000_000_000_000
 PerMinute = Annotated[int, msgspec.Meta(ge=1, le=MAX_PER_MINUTE)]
 PerDay = Annotated[int, msgspec.Meta(ge=1, le=MAX_PER_DAY)]
 Micro = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
-
-
-PROMPT_CAP = "max_prompt_tokens"
-"""The one limit that is no counter."""
 
 
 class Level(StrEnum):

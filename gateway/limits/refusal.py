@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from contracts.errors import InsufficientQuota, LimitDetail, LimitError, RateLimited, RequestTooExpensive
+from contracts.errors import PROMPT_CAP, InsufficientQuota, LimitDetail, LimitError, RateLimited, RequestTooExpensive
 from gateway.limits.cost import Cost
-from gateway.limits.levels import PROMPT_CAP, Rule
+from gateway.limits.levels import Rule
 from gateway.limits.plan import (
     CONCURRENCY,
     COUNTERS,

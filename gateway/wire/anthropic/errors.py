@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from contracts.errors import ContextTooLong, InsufficientQuota, SlipstreamError
+from contracts.errors import PROMPT_CAP, ContextTooLong, InsufficientQuota, LimitDetail, LimitError, SlipstreamError
 from gateway.wire.errors import status_of
 
 OVERLOADED = 529
@@ -40,6 +40,8 @@ class AnthropicError(msgspec.Struct, kw_only=True):
 
 def error_status(error: SlipstreamError) -> int:
     """The HTTP status of a refusal."""
+    if _cap_of(error) is not None:
+        return 400  # agents shorten their conversation for this, and repeat a 429
     status = status_of(error)
     return OVERLOADED if status == 503 else status
 
@@ -57,4 +59,12 @@ def _message(error: SlipstreamError) -> str:
     """Claude Code reads both counts from the beginning of this sentence, and then shortens its conversation."""
     if isinstance(error, ContextTooLong):
         return f"prompt is too long: {error.prompt_tokens} tokens > {error.limit_tokens} maximum. {error.message}"
+    if (cap := _cap_of(error)) is not None:
+        return f"prompt is too long: {cap.requested} tokens > {cap.limit} maximum. {error.message}"
     return error.message
+
+
+def _cap_of(error: SlipstreamError) -> LimitDetail | None:
+    """The key's, project's or organization's limit on a prompt's tokens, if the error is about it."""
+    detail = error.limit if isinstance(error, LimitError) else None
+    return detail if detail is not None and detail.counter == PROMPT_CAP else None

@@ -14,6 +14,7 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import plan_of
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import KEY, body, harness
+from tests.gateway.wire.anthropic.asking import CHAT_MODEL, MESSAGES, asked
 
 
 def rule(level: Level, cap: int | None, tier: Tier | None = None, **limits: Any) -> Rule:
@@ -51,6 +52,18 @@ async def test_the_strictest_rule_refuses_and_nothing_is_reserved(
         assert detail["requested"] == request.prepared.prompt_tokens
         assert f"about {request.prepared.prompt_tokens} tokens, more than the {refusing[2]}" in error["message"]
         assert client.answer.headers["x-should-retry"] == "false"
+
+
+async def test_messages_say_it_in_the_words_by_which_agents_shorten_their_conversation() -> None:
+    """Fault: a 429, which Claude Code repeats."""
+    key = msgspec.structs.replace(KEY, levels=Levels.of("organization", [rule(Level.KEY, 5)]))
+    async with harness(tokenizer=CHAT_MODEL) as platform:
+        client = Client()
+        request = await platform.serve(client, msgspec.json.encode(asked()), MESSAGES, key=key)
+    assert client.answer.status == 400
+    error = client.answer.json["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].startswith(f"prompt is too long: {request.prepared.prompt_tokens} tokens > 5 maximum. ")
 
 
 @given(
