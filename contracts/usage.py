@@ -47,7 +47,7 @@ class Purpose(StrEnum):
     EVALS = "evals"
     BATCHES = "batches"
     """A run of a batch's line or of a response in the background. Its tenant pays for the stored result, which is a row
-    of its own."""
+    of its own. The row of a streamed run that its tenant ended is billed itself, and has no purpose."""
 
 
 class Outcome(StrEnum):

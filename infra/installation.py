@@ -76,7 +76,7 @@ def main(log: Path, arguments: list[str]) -> int:
     return code
 
 
-def _arguments(given: list[str], folder: Path) -> list[str]:
+def arguments_of(given: list[str], folder: Path) -> list[str]:
     """pip's arguments; the constraints are written into the folder."""
     if given[:1] != [VERSIONS_OF]:
         return given
@@ -87,4 +87,4 @@ def _arguments(given: list[str], folder: Path) -> list[str]:
 
 if __name__ == "__main__":
     log = Path(sys.argv[1])
-    sys.exit(main(log, _arguments(sys.argv[2:], log.parent)))
+    sys.exit(main(log, arguments_of(sys.argv[2:], log.parent)))

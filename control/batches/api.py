@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -81,18 +81,33 @@ class BatchApi:
 
     async def do(self, work: Callable[..., Awaitable[ResultT]], caller: Caller, *values: Any, **named: Any) -> ResultT:
         """Call `work` with a connection, in the turn of the caller's organization. Raises InvalidField for text that no
-        database takes, and ServiceError while the database is away."""
+        database takes, RateLimited without a turn, and ServiceError while the database is away."""
         try:
             if self._pool is None:
                 raise ServiceError("The gateway is stopping; try again.", retry_after_s=1.0)
-            turn = self._turns.of(caller.organization_id)
-            async with asyncio.timeout(TIMEOUT_S), turn, borrow(self._pool) as connection:
+            async with self._turn(caller), asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
                 return await work(connection, caller, *values, **named)
         except asyncpg.CharacterNotInRepertoireError:
             raise InvalidField("A parameter contains a NUL character. Remove the character.") from None
         except FAILURES as error:
             _log.warning("files and batches wait for the database: %r", error)
             raise ServiceError("The database cannot be reached; try again.", retry_after_s=2.0) from None
+
+    @asynccontextmanager
+    async def _turn(self, caller: Caller) -> AsyncIterator[None]:
+        turn = self._turns.of(caller.organization_id)
+        try:
+            await asyncio.wait_for(turn.acquire(), TIMEOUT_S)
+        except TimeoutError:
+            raise RateLimited(
+                f"Other requests of this organization for files and batches take longer than {TIMEOUT_S:g} s. Send "
+                "fewer at once.",
+                retry_after_s=5.0,
+            ) from None
+        try:
+            yield
+        finally:
+            turn.release()
 
     async def upload(self, key: KeyRecord, content_type: str, body: AsyncIterator[bytes]) -> FileObject:
         """Store a file. Raises RequestErrors, and ServiceError where the store is away."""

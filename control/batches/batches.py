@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from contracts.errors import Conflict, InvalidField, NotFound, RateLimited
+from contracts.errors import BodyTooLarge, Conflict, InvalidField, NotFound, RateLimited
 from contracts.generation import Caller
 from contracts.misfit import shortened
 from control.batches import files
@@ -41,7 +41,8 @@ UPDATE gateway.batches SET status = '{BatchStatus.CANCELLING}', cancelling_at = 
 
 
 async def create(connection: Connection, owner: Caller, body: NewBatch) -> BatchObject:
-    """A new batch, which a worker claims within seconds. Raises NotFound, InvalidField and RateLimited."""
+    """A new batch, which a worker claims within seconds. Raises NotFound, InvalidField, RateLimited, and BodyTooLarge
+    where the organization's files are full."""
     require_storable(body.metadata or {})
     await _require_few(connection, owner)  # before the lock, for which all of the organization's requests wait
     async with connection.transaction():
@@ -56,7 +57,10 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
                 param="input_file_id",
             )
         await _require_few(connection, owner)
-        await files.require_room(connection, owner, 0)
+        try:
+            await files.require_room(connection, owner, 0)
+        except BodyTooLarge as error:
+            raise BodyTooLarge(error.message) from None
         row = await connection.fetchrow(
             _CREATE,
             new_id(BATCH_ID),

@@ -159,20 +159,21 @@ async def finalize(connection: Connection, held: Claim) -> None:
 
 async def store(
     connection: Connection, ledger: Ledger, held: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
-) -> None:
-    """Store results, bill them, and count them, together. A line that has a result keeps it.
+) -> BatchStatus:
+    """Store results, bill them, and count them, together. A line that has a result keeps it. Returns the status.
 
     statuses: of the batch, in which these results may come. Raises LeaseLost, also in another status.
     """
     runs = [each.closed for each in results if each.closed is not None]
-    await ensure_partitions_and_store(ledger, runs, lambda: _store(connection, ledger, held, statuses, results))
+    return await ensure_partitions_and_store(ledger, runs, lambda: _store(connection, ledger, held, statuses, results))
 
 
 async def _store(
     connection: Connection, ledger: Ledger, held: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
-) -> None:
+) -> BatchStatus:
     async with connection.transaction():
-        if await connection.fetchval(_HOLD, *held.key) not in statuses:
+        status = await connection.fetchval(_HOLD, *held.key)
+        if status not in statuses:
             raise LeaseLost
         columns = ([each.line for each in results], [each.ok for each in results], [each.content for each in results])
         new = {row["line"]: row["ok"] for row in await connection.fetch(_STORE, held.id, *columns)}
@@ -183,6 +184,7 @@ async def _store(
         names = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
         tokens = [sum(getattr(each.usage, name) for each in closed) for name in names]
         await connection.execute(_COUNT, held.id, completed, len(new) - completed, *tokens)
+    return BatchStatus(status)
 
 
 async def contents(

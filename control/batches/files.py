@@ -52,14 +52,14 @@ SELECT id FROM gateway.files
 
 
 async def require_room(connection: Connection, owner: Caller, size_bytes: int) -> None:
-    """Raise BodyTooLarge where the organization has no room for a file of this size. 0: of a size that is not known:
-    a batch's output, which may exceed the room once."""
+    """Raise BodyTooLarge where the organization has no room for a file of this size. 0: of unknown size, such as a
+    batch's output, by which each unfinished batch may exceed the room."""
     row = await connection.fetchrow(_HELD, owner.organization_id)
     assert row is not None
     if row[0] >= MOST_FILES:
         raise BodyTooLarge(
             f"This organization has {row[0]} files; the limit is {MOST_FILES}. Delete files that you no longer need, "
-            "or upload with a shorter 'expires_after'.",
+            "or let files expire sooner ('expires_after').",
             param="file",
         )
     needed_bytes = size_bytes + row[1]

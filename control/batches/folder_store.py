@@ -30,7 +30,7 @@ class FolderStore:
             await self._disk.do(draft.unlink, missing_ok=True)
 
     async def put(self, file_id: str, draft: Path) -> None:
-        await self._disk.do(self._put, file_id, draft)
+        await self._disk.do_all(self._put, file_id, draft)
 
     async def read(self, file_id: str) -> AsyncIterator[bytes]:
         file: BinaryIO = await self._disk.do((self._folder / file_id).open, "rb")
@@ -38,7 +38,7 @@ class FolderStore:
             while chunk := await self._disk.do(file.read, CHUNK_BYTES):
                 yield chunk
         finally:
-            file.close()
+            await self._disk.do(file.close)  # which waits for a read that hangs
 
     @asynccontextmanager
     async def local(self, file_id: str) -> AsyncIterator[Path]:

@@ -8,8 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from contracts.errors import RequestError
 from contracts.misfit import missing_field, sentence_and_path, shortened
 from control.batches.config import LINE_BYTES, MOST_LINES
+from gateway.wire.body_shape import BodyShape
+from gateway.wire.config import RequestConfig
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
 """Paths that a batch may request."""
@@ -53,6 +56,8 @@ class Input(msgspec.Struct, frozen=True):
     errors: list[LineError]
 
 
+_ANY_SIZE = RequestConfig(max_containers=1_000_000, max_values=10_000_000)
+"""Bounds the depth alone: the gateway has the rest of its own settings."""
 _LINE, _ASKED = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Asked)
 
 
@@ -115,12 +120,16 @@ def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
     if len(raw) > LINE_BYTES:
         return LineError("line_too_long", f"This line is longer than {LINE_BYTES} bytes. Shorten or split the request.")
     try:
+        BodyShape(_ANY_SIZE).feed(raw)
+    except RequestError as error:  # the gateway refuses such a body too
+        return LineError("invalid_json_line", error.message)
+    try:
         line = _LINE.decode(raw)
         asked = _ASKED.decode(line.body)
     except msgspec.ValidationError as error:
         return _misfit(str(error), raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return LineError("invalid_json_line", "This line is not valid JSON, or is nested too deeply.")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return LineError("invalid_json_line", "This line is not valid JSON.")
     shown = shortened(line.custom_id)
     if not 0 < len(line.custom_id) <= CUSTOM_ID_CHARACTERS:
         allowed = f"it must have 1 to {CUSTOM_ID_CHARACTERS} characters"

@@ -82,7 +82,7 @@ class LineRunner:
                 await asyncio.wait({*self._running, ending}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 if results := self._ended():
                     await self._store(results)
-            if results := self._ended():
+            while results := self._ended():
                 await self._store(results)
             return Stopped.ENDED
         finally:

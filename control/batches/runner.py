@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from control.batches import asking, claims, files
 from control.batches.claims import Held, Result, ResultFile
 from control.batches.line import Line, LineError, checked, line_of, numbered
@@ -124,7 +122,9 @@ class BatchRunner(LeasedRowWorker):
 
         async def store(results: list[Result]) -> None:
             # a line that ended before its batch's cancellation was seen is billed: its response may be stored
-            await self._do(claims.store, self._ledger, held, (BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING), results)
+            statuses = BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING
+            if await self._do(claims.store, self._ledger, held, statuses, results) is BatchStatus.CANCELLING:
+                ended.set()
             if self._metrics is not None:
                 completed = sum(each.ok for each in results)
                 self._metrics.stored(completed=completed, failed=len(results) - completed)
@@ -143,16 +143,18 @@ class BatchRunner(LeasedRowWorker):
             began_s = time.monotonic()
             return await self._do(claims.has_waiting)
 
-        async with self._store.local(found.input_file_id) as path:
-            done = await self._do(claims.done, held)
-            runner = LineRunner(_missing(path, done), ask, store, refresh, turn_over)
-            over = asyncio.get_running_loop().call_later(max(0.0, found.left_s), ended.set)
-            try:
-                return await runner.run(ended)
-            except LeaseLost:
-                return Stopped.ENDED  # the next step notices
-            finally:
-                over.cancel()
+        over = asyncio.get_running_loop().call_later(max(0.0, found.left_s), ended.set)
+        try:
+            async with self._store.local(found.input_file_id) as path:
+                done = await self._do(claims.done, held)
+                return await LineRunner(_missing(path, done), ask, store, refresh, turn_over).run(ended)
+        except LeaseLost:
+            return Stopped.ENDED  # the next step notices
+        except (FileNotFoundError, InputDamaged):
+            await self._do(claims.lose_rest, held, [_gone(found)])
+            return Stopped.ENDED
+        finally:
+            over.cancel()
 
     async def _give_up_rest(self, held: Claim, found: Held) -> None:
         code, message = GIVEN_UP[found.standing.status]
@@ -166,7 +168,7 @@ class BatchRunner(LeasedRowWorker):
                     if len(group) == GROUP:
                         await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
                         group = []
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, InputDamaged):
             await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
             await self._do(claims.lose_rest, held, [_gone(found)])
             return
@@ -188,11 +190,14 @@ class BatchRunner(LeasedRowWorker):
 
     async def _write(self, held: Claim, file: ResultFile, draft: Path) -> int:
         size_bytes, after = 0, 0
-        with await asyncio.to_thread(draft.open, "wb") as written:
+        written = await asyncio.to_thread(draft.open, "wb")
+        try:
             while rows := await self._do(claims.contents, held.id, file, after, GROUP):
                 text = b"".join(content + b"\n" for _, content in rows)
                 size_bytes, after = size_bytes + len(text), rows[-1][0]
                 await asyncio.to_thread(written.write, text)
+        finally:
+            await asyncio.to_thread(written.close)  # which waits for a write that hangs
         return size_bytes
 
 
@@ -200,6 +205,15 @@ def _gone(found: Held) -> LineError:
     return LineError("input_file_not_found", f"The input file {found.input_file_id} no longer exists or is damaged.")
 
 
+class InputDamaged(Exception):
+    """The checked input file is gone, or holds something else."""
+
+
 def _missing(path: Path, done: set[int]) -> Iterator[tuple[int, Line]]:
-    """Lines without a result."""
-    return ((number, line_of(raw)) for number, raw in numbered(path) if number not in done)
+    """Lines without a result. Raises InputDamaged."""
+    try:
+        for number, raw in numbered(path):
+            if number not in done:
+                yield number, line_of(raw)
+    except (FileNotFoundError, ValueError) as error:
+        raise InputDamaged from error

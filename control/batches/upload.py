@@ -44,7 +44,8 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
     form, boundary = _Form(), options["boundary"]
     try:
         parser = PushMultipartParser(boundary, max_segment_size=FILE_BYTES + 1, max_segment_count=MOST_FIELDS)
-        with await disk.do(draft.open, "wb") as file:
+        file: BinaryIO = await disk.do(draft.open, "wb")
+        try:
             received_bytes = 0
             async for chunk in body:
                 received_bytes += len(chunk)
@@ -55,6 +56,8 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
                 # one at a time, so that the order holds
                 await disk.do(form.feed, list(parser.parse(chunk)), file)
             parser.close()
+        finally:
+            await disk.do(file.close)  # which waits for a write that hangs
     except MultipartError as error:
         raise InvalidField(
             f"The multipart form cannot be read: {error}. Upload it with an OpenAI SDK or `curl -F`.", param="file"

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, case, func, literal, null, select
+from sqlalchemy import BigInteger, ColumnElement, Numeric, Select, Text, and_, case, func, literal, null, select
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.dated_request_id import first_at
@@ -40,11 +40,10 @@ LENGTH: ColumnElement[str] = case(
     else_=literal_column(f"'{LengthClass.LONG}'", Text),
 )
 """By the ledger's own count, which the trace of a request has too."""
-_WHOLE = literal_column(str(PER_TOKENS * WHOLE), BigInteger)
-_HALF = literal_column(str(PER_TOKENS * WHOLE // 2), BigInteger)
-OUTPUT = func.coalesce(
-    (_E.completion_tokens * prices.c.output_micro * _E.price_percent + _HALF) // _WHOLE, literal_column("0", BigInteger)
-)
+_WHOLE: ColumnElement[Any] = literal_column(str(PER_TOKENS * WHOLE))
+_HALF: ColumnElement[Any] = literal_column(str(PER_TOKENS * WHOLE // 2))
+_EXACT = _E.completion_tokens.cast(Numeric) * prices.c.output_micro * _E.price_percent
+OUTPUT = func.coalesce(func.div(_EXACT + _HALF, _WHOLE).cast(BigInteger), literal_column("0", BigInteger))
 """A request's amount for its output, in micro-units; integers only."""
 
 

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import StreamReader
 
 from control.deferred.gateway_client import NoAnswer, StreamEnd
+from control.deferred.leases import LeaseLost
 from gateway.metering.journal.records import LINE_CLOSED
 from gateway.responses.background import FIRST_EVENTS
 from gateway.wire.responses.events import BLANK, Event, event_of, read
@@ -120,5 +121,10 @@ class Recorder:
 
     async def _flush(self) -> None:
         if self._events:
-            await self._store(self._first, self._next, b"".join(self._events))
+            try:
+                await self._store(self._first, self._next, b"".join(self._events))
+            except LeaseLost:
+                if not self._record:
+                    raise
+                # the run is whole: `transitions.end` decides who pays for it
             self._first, self._events = self._next, []

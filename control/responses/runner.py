@@ -136,12 +136,13 @@ class ResponseRunner(LeasedRowWorker):
             return
         self._told = False
         response = with_fields(answer.body, {"created_at": created_at})
-        ended = FinishedResponse(response, answer.closed, complete=recorder is None or not recorder.full)
+        complete = recorder is None or not recorder.full
+        ended = FinishedResponse(response, answer.closed, complete)
         try:
             await self._do(transitions.end, self._ledger, held, found, ended)
         except RequestError as error:  # its conversation was deleted, or is full; a stream's client has the output
             told = _error("invalid_prompt", error.message, error.code, error.param)
-            await self._fail(held, found, told, answer.closed)
+            await self._fail(held, found, told, None if recorder is None else answer.closed, complete)
 
     async def _refused(self, held: Claim, found: ClaimedResponse, answer: Answer) -> None:
         """End it, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
@@ -153,10 +154,16 @@ class ResponseRunner(LeasedRowWorker):
         await self._fail(held, found, _error(code, told.message, told.code, told.param))
 
     async def _fail(
-        self, held: Claim, found: ClaimedResponse, error: dict[str, Any], closed: Closed | None = None
+        self,
+        held: Claim,
+        found: ClaimedResponse,
+        error: dict[str, Any],
+        closed: Closed | None = None,
+        complete: bool = True,
     ) -> None:
         response = with_fields(found.response, {"status": "failed", "error": error})
-        await self._do(transitions.end, self._ledger, held, found, FinishedResponse(response, closed, failed=True))
+        ended = FinishedResponse(response, closed, complete, failed=True)
+        await self._do(transitions.end, self._ledger, held, found, ended)
 
 
 def _error(code: str, message: str, kind: str | None, param: str | None = None) -> dict[str, Any]:

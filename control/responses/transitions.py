@@ -73,6 +73,7 @@ DELETE FROM gateway.response_events WHERE response_id IN (
      GROUP BY response_id HAVING max(recorded_at) < now() - make_interval(secs => $1))
 """
 _HOLD = "SELECT FROM gateway.responses WHERE id = $1 FOR UPDATE"
+_STATUS = "SELECT status FROM gateway.responses WHERE id = $1"
 _INPUT = "SELECT input FROM gateway.responses WHERE id = $1"
 _FORGET = "DELETE FROM gateway.background_responses WHERE id = $1 AND lease_id = $2 RETURNING id"
 _END = """
@@ -170,10 +171,15 @@ async def forget_events(connection: Connection) -> None:
 async def end(
     connection: Connection, ledger: Ledger, held: Claim, found: ClaimedResponse, ended: FinishedResponse
 ) -> None:
-    """Store the response, bill it, and let its conversation grow, together. Raises LeaseLost, and a RequestError for a
-    conversation that cannot grow."""
+    """Store the response, bill it, and let its conversation grow, together. A streamed one that a client has ended is
+    only billed. Raises LeaseLost, and a RequestError for a conversation that cannot grow."""
     runs = [] if ended.closed is None else [ended.closed]
     await ensure_partitions_and_store(ledger, runs, lambda: _end(connection, ledger, held, found, ended))
+
+
+async def _ended_by_tenant(connection: Connection, response_id: str) -> bool:
+    row = await connection.fetchrow(_STATUS, response_id)
+    return row is None or row["status"] == "cancelled"
 
 
 async def _end(
@@ -182,7 +188,11 @@ async def _end(
     async with connection.transaction():
         await connection.fetchrow(_HOLD, held.id)
         if await connection.fetchval(_FORGET, *held.key) is None:
-            raise LeaseLost
+            if ended.closed is None or found.next_event is None or not await _ended_by_tenant(connection, held.id):
+                raise LeaseLost
+            # the client that cancelled or deleted it has had its events
+            await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
+            return
         await connection.execute(_END, held.id, "failed" if ended.failed else None, ended.response)
         if found.next_event is not None:
             number = await connection.fetchval(_NEXT, held.id) or found.next_event

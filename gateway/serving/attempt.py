@@ -166,7 +166,8 @@ class Attempt:
 
         An attempt ended by the customer, or by the request's own rules, is billed as far as the engine got, its prompt
         included. One that the engine broke off is billed as far as it was sent on; an unstreamed response never was.
-        A batch's line is billed where its result is stored (`control/batches/claims.py`).
+        A batch's line is billed where its result is stored (`control/batches/claims.py`), and so is a response in the
+        background, unless its tenant ended it while it was streamed.
         """
         if self.idle_replica or self.request.purpose is not None:
             return False

@@ -248,7 +248,7 @@ class RequestPipeline:
             attempt.status = attempt.client.response.status or request.wire_format.error_status(error)
             raise
         finally:
-            if attempt.finish is Finish.CLIENT_GONE and request.was_ended is not None:
+            if request.was_ended is not None and attempt.finish in (Finish.CLIENT_GONE, Finish.COMPLETE):
                 request.tenant_left = await request.was_ended()
             attempt.traced()
             request.measurement, request.timing = attempt.measured(), attempt.timing
@@ -259,7 +259,7 @@ class RequestPipeline:
             self._observers.attempted(attempt)
             closed = attempt.closed()
             await self._journal.closed(closed)
-            if request.key.line and attempt.billed_later:
+            if request.key.line and attempt.billed_later and not request.tenant_left:
                 record = b64encode(msgspec.json.encode(closed))
                 attempt.client.response.headers.append((LINE_CLOSED, record))
                 if attempt.client.response.started:  # its headers have left: the record goes before its last events

@@ -171,11 +171,11 @@ class InferenceRequest:
         self.sample: Sample | None = None
         """Its response is kept, to be compared with a candidate's."""
         self.before_end: Callable[[], Awaitable[None]] | None = None
+        """Awaited once its usage is settled, before its response's last bytes: an error fails the response."""
         self.was_ended: Callable[[], Awaitable[bool]] | None = None
         """Of a run whose client is the worker: whether the tenant ended it; None: such an end is not billed."""
         self.tenant_left = False
         """The tenant, who has its output so far, ended such a run."""
-        """Awaited once its usage is settled, before its response's last bytes: an error fails the response."""
         self.served_from: str | None = None
         """The request whose generation made its response; None: its own."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.installation import constraints, main, steps
+from infra.installation import arguments_of, constraints, main, steps
 
 OUTPUT = """\
 Obtaining file:///home/ada/slipstream
@@ -46,6 +46,15 @@ torch==2.13.0+cpu \\
 def test_a_locks_versions_are_constraints() -> None:
     """Fault: a new release of msgspec failed the gate in each fresh clone."""
     assert list(constraints(LOCK.splitlines())) == ["numpy==2.4.6 ; python_full_version < '3.12'", "torch==2.13.0"]
+
+
+def test_pip_gets_the_constraints_of_the_lock_that_is_named(tmp_path: Path) -> None:
+    lock = tmp_path / "some.lock"
+    lock.write_text(LOCK)
+    assert arguments_of(["-e", "."], tmp_path) == ["-e", "."]
+    kept = tmp_path / "constraints.txt"
+    assert arguments_of(["--versions-of", str(lock), "-e", "."], tmp_path) == ["--constraint", str(kept), "-e", "."]
+    assert kept.read_text() == "numpy==2.4.6 ; python_full_version < '3.12'\ntorch==2.13.0\n"
 
 
 def test_the_end_of_pips_output_is_shown_where_it_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

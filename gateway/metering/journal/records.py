@@ -77,7 +77,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tru
     """The attempt is over: its complete ledger row."""
 
     opened: Opened
-    """The very record the attempt was opened with."""
+    """The record the attempt was opened with; without `purpose` if its tenant ended it, and pays."""
     outcome: Outcome
     """Certainty of `usage`."""
     finish: Finish

@@ -17,7 +17,6 @@ from contracts.errors import InvalidField, RateLimited
 from contracts.generation import Caller
 from control.batches import api, asking, batches, disk, files
 from control.batches.api import BatchApi
-from control.batches.disk import Disk
 from control.batches.folder_store import FolderStore
 from control.batches.line import Line
 from control.deferred.gateway_client import GatewayUnreachable, TokenRefused
@@ -95,12 +94,38 @@ async def test_text_that_no_database_takes_is_the_clients_error(tmp_path: Path, 
     await batch_api.stop()
 
 
-async def test_a_disk_that_hangs_leaves_the_shared_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+class HangingFile:
+    """Its reads end with `again`, and its closing, like a real file's, waits for them."""
+
+    def __init__(self, again: threading.Event) -> None:
+        self._again = again
+
+    def __truediv__(self, _name: str) -> HangingFile:
+        return self
+
+    def open(self, _mode: str) -> HangingFile:
+        return self
+
+    def read(self, _size_bytes: int) -> bytes:
+        self._again.wait()
+        return b""
+
+    def close(self) -> None:
+        self._again.wait()
+
+
+async def test_a_disk_that_hangs_leaves_the_loop_and_the_shared_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fault: downloads from a folder that hung took all threads, and no usage reached the ledger."""
     monkeypatch.setattr(disk, "TIMEOUT_S", 0.05)
-    hung, again = Disk(), threading.Event()
-    work = [hung.do(again.wait) for _ in range(3 * disk.THREADS)]
-    assert {type(end) for end in await asyncio.gather(*work, return_exceptions=True)} == {OSError}
+    again = threading.Event()
+    store = FolderStore(HangingFile(again))  # type: ignore[arg-type]
+
+    async def read() -> None:
+        async for _ in store.read("file-1"):
+            pass
+
+    ends = await asyncio.gather(*(read() for _ in range(3 * disk.THREADS)), return_exceptions=True)
+    assert {type(end) for end in ends} == {OSError}
     assert await asyncio.to_thread(lambda: "free") == "free"
     again.set()
 

@@ -48,7 +48,7 @@ def test_lines_keep_their_bodies_and_their_numbers(path: Path) -> None:
     [
         (b"{", "invalid_json_line", None),
         (b'{"custom_id": "\xff"}', "invalid_json_line", None),
-        (b'{"custom_id": "a", "x": ' + b"[" * 3_000 + b"]" * 3_000 + b"}", "invalid_json_line", None),
+        (b'{"custom_id": "a", "x": ' + b"[" * 300 + b"]" * 300 + b"}", "invalid_json_line", None),
         (b"[]", "invalid_value", None),
         (but(custom_id=None), "missing_required_parameter", "custom_id"),
         (but(body=None), "missing_required_parameter", "body"),

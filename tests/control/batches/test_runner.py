@@ -27,6 +27,7 @@ from control.batches.overview import newest_batches, whole_batch
 from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
+from control.deferred import runner as leased
 from control.deferred.leases import Claim, LeaseLost
 from gateway.auth.keys import mint
 from gateway.desired import document
@@ -315,8 +316,11 @@ async def test_a_running_batch_is_cancelled_and_what_was_in_flight_costs_nothing
     assert (batch.request_counts.completed, batch.request_counts.failed) == (10, 50)
 
 
-async def test_a_line_that_ends_after_its_batch_was_cancelled_is_a_result_and_billed(world: World) -> None:
+async def test_a_line_that_ends_after_its_batch_was_cancelled_is_a_result_and_billed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fault: a response that the line had stored stayed with its tenant, who did not pay."""
+    monkeypatch.setattr(leased, "KEEP_S", GUARD_S)  # the renewal would see the cancellation
     owner, key_hash = await world.tenant()
     asked_for, answered = asyncio.Event(), asyncio.Event()
     batch_id = await world.batch(owner, 1)
@@ -335,8 +339,24 @@ async def test_a_line_that_ends_after_its_batch_was_cancelled_is_a_result_and_bi
     assert (batch.status, batch.request_counts.completed) == (BatchStatus.CANCELLED, 1)
 
 
+async def test_a_running_batch_whose_file_is_lost_ends(world: World) -> None:
+    owner, key_hash = await world.tenant()
+    batch_id = await world.batch(owner, 3)
+    held = await claims.claim(world.connection, 1)
+    assert held is not None
+    await claims.begin(world.connection, held, 3, "chat")
+    await claims.release(world.connection, held)
+    async with world.store.local((await batches.find(world.connection, owner, batch_id)).input_file_id) as path:
+        path.unlink()
+    async with gateway(owner, key_hash, text_of) as served, working(runner_of(world, served)):
+        batch = await world.ended(owner, batch_id)
+    assert (batch.status, batch.request_counts.completed) == (BatchStatus.COMPLETED, 0)
+    assert batch.errors is not None
+    assert [each.code for each in batch.errors.data] == ["input_file_not_found"]
+
+
 @pytest.mark.parametrize("harm", ["gone", "torn"])
-async def test_a_cancelled_batch_whose_file_is_gone_or_damaged_ends(world: World, harm: str) -> None:
+async def test_a_cancelled_batch_whose_file_is_lost_or_damaged_ends(world: World, harm: str) -> None:
     owner, key_hash = await world.tenant()
     batch_id = await world.batch(owner, 3)
 
@@ -356,7 +376,7 @@ async def test_a_cancelled_batch_whose_file_is_gone_or_damaged_ends(world: World
             text = path.read_bytes()
             path.unlink()
             if harm == "torn":
-                path.write_bytes(text[:-5])
+                path.write_bytes(text[:-5] + b"\xff")
         await batches.cancel(world.connection, owner, batch_id)
         batch = await world.ended(owner, batch_id)
     assert (batch.status, batch.request_counts.completed) == (BatchStatus.CANCELLED, 1)

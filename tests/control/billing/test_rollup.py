@@ -166,7 +166,8 @@ async def test_an_invoice_with_closed_hours_is_that_of_its_events(
 
 
 CHANGED: tuple[tuple[str, tuple[int, int, int]], ...] = (
-    ("UPDATE gateway.usage_hourly SET completion_tokens = completion_tokens + 1 WHERE ctid = '(0,1)'", (1, 0, 0)),
+    ("UPDATE gateway.usage_hourly SET completion_tokens = completion_tokens + 1 "
+     "WHERE ctid = (SELECT ctid FROM gateway.usage_hourly LIMIT 1)", (1, 0, 0)),
     ("DELETE FROM gateway.usage_hourly WHERE hour = '2026-03-02 03:00Z'", (1, 0, 0)),
     ("UPDATE gateway.usage_daily SET amount_micro = amount_micro - 1 WHERE day = '2026-03-02'", (0, 1, 0)),
     ("UPDATE gateway.project_usage_daily SET requests = requests + 1 WHERE day = '2026-03-02'", (0, 1, 0)),

@@ -243,9 +243,16 @@ async def test_a_streamed_one_that_its_tenant_ends_is_billed_as_far_as_it_got(
 
 
 async def test_a_streamed_one_whose_conversation_was_deleted_fails_and_is_billed(
-    platform: SlowPlatform, client: openai.AsyncOpenAI, due: asyncio.Event
+    platform: SlowPlatform, client: openai.AsyncOpenAI, due: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fault: its client had the whole text for nothing."""
+    deleted, end = asyncio.Event(), transitions.end
+
+    async def end_later(*values: Any) -> None:
+        await deleted.wait()
+        await end(*values)
+
+    monkeypatch.setattr(transitions, "end", end_later)
     conversation = await client.conversations.create()
     stream = await create(client, 'mock:{"tokens":8,"inter_token_s":0.05}', stream=True, conversation=conversation.id)
     due.set()
@@ -255,10 +262,34 @@ async def test_a_streamed_one_whose_conversation_was_deleted_fails_and_is_billed
         response_id = event.response.id if event.type == "response.created" else response_id
         if event.type == "response.output_text.delta" and not text:
             await client.conversations.delete(conversation.id)
+            deleted.set()
         text += event.delta if event.type == "response.output_text.delta" else ""
     assert (last, len(text.split())) == ("response.failed", 8)
     run, bill = await bills(platform, response_id, 2)
     assert (run["billed"], bill["billed"], bill["completion_tokens"]) == (False, True, 8)
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_a_whole_run_that_its_tenant_ends_before_it_is_stored_is_billed_once(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, due: asyncio.Event, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    whole, ended, end = asyncio.Event(), asyncio.Event(), transitions.end
+
+    async def end_later(*values: Any) -> None:
+        whole.set()
+        await ended.wait()
+        await end(*values)
+
+    monkeypatch.setattr(transitions, "end", end_later)
+    stream = await create(client, stream=True)
+    response_id = (await anext(stream)).response.id
+    due.set()
+    await whole.wait()
+    await getattr(client.responses, how)(response_id)
+    ended.set()
+    run, bill = await bills(platform, response_id, 2)
+    assert (run["billed"], bill["billed"], bill["completion_tokens"]) == (False, True, 2)
+    await stream.close()
 
 
 async def seen(stream: Any) -> list[Any]:

@@ -56,14 +56,14 @@ async def test_the_strictest_rule_refuses_and_nothing_is_reserved(
 
 async def test_messages_say_it_in_the_words_by_which_agents_shorten_their_conversation() -> None:
     """Fault: a 429, which Claude Code repeats."""
-    key = msgspec.structs.replace(KEY, levels=Levels.of("organization", [rule(Level.KEY, 5)]))
+    key = msgspec.structs.replace(KEY, levels=Levels.of("organization", [rule(Level.KEY, 1)]))
     async with harness(tokenizer=CHAT_MODEL) as platform:
         client = Client()
         request = await platform.serve(client, msgspec.json.encode(asked()), MESSAGES, key=key)
     assert client.answer.status == 400
     error = client.answer.json["error"]
     assert error["type"] == "invalid_request_error"
-    assert error["message"].startswith(f"prompt is too long: {request.prepared.prompt_tokens} tokens > 5 maximum. ")
+    assert error["message"].startswith(f"prompt is too long: {request.prepared.prompt_tokens} tokens > 1 maximum. ")
 
 
 @given(
