@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,14 +24,15 @@ if not model.read_bytes().startswith(b"GGUF"):
 helper = subprocess.Popen(["sleep", "600"])
 model.with_suffix(".pids").write_text(f"{os.getpid()} {helper.pid}")
 print("0.00.000.001 I srv    load_model: loading model", flush=True)
-loaded_at = time.monotonic() + 0.3
+loading_file = model.with_suffix(".loading")
+"""It loads as long as this exists."""
 
 
 class Handler(BaseHTTPRequestHandler):
     """Its answers while it loads, and after."""
 
     def do_GET(self) -> None:
-        loading = time.monotonic() < loaded_at
+        loading = loading_file.exists()
         if self.path == "/health":
             self._answer(503, {"error": {"code": 503, "message": "Loading model"}}) if loading else self._answer(
                 200, {"status": "ok"}

@@ -91,7 +91,15 @@ async def test_an_engine_is_started_kept_up_and_ended_and_two_that_cannot_start_
     for engine in engines:
         settings.data.engine_script(engine.name).write_text(script_of(engine.spec))
     said: list[str] = []
-    monkeypatch.setattr(Progress, "say", lambda self, text: said.append(text))
+    loading = model.with_suffix(".loading")
+    loading.touch()
+
+    def say(_: Progress, text: str) -> None:
+        said.append(text)
+        if "loading model" in text:
+            loading.unlink(missing_ok=True)
+
+    monkeypatch.setattr(Progress, "say", say)
     supervisor = Supervisor(settings.data, settings.local, said.append)
     launched = LaunchedEngines(
         engines, supervisor, Processes(settings, []), Progress(quiet=False), progress_interval_s=0.05
