@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from contracts.errors import BodyTooLarge, Conflict, InvalidField, NotFound, RateLimited
+from contracts.errors import Conflict, InvalidField, NotFound, RateLimited
 from contracts.generation import Caller
 from contracts.misfit import shortened
 from control.batches import files
@@ -57,10 +57,7 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
                 param="input_file_id",
             )
         await _require_few(connection, owner)
-        try:
-            await files.require_room(connection, owner, 0)
-        except BodyTooLarge as error:
-            raise BodyTooLarge(error.message) from None
+        await files.require_room(connection, owner, 1, param=None)
         row = await connection.fetchrow(
             _CREATE,
             new_id(BATCH_ID),

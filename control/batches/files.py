@@ -51,23 +51,23 @@ SELECT id FROM gateway.files
 """  # noqa: S608
 
 
-async def require_room(connection: Connection, owner: Caller, size_bytes: int) -> None:
-    """Raise BodyTooLarge where the organization has no room for a file of this size. 0: of unknown size, such as a
-    batch's output, by which each unfinished batch may exceed the room."""
+async def require_room(connection: Connection, owner: Caller, size_bytes: int, param: str | None = "file") -> None:
+    """Raise BodyTooLarge where the organization has no room for a file of at least this size. param: for the error. A
+    batch's output has no other bound: by it each unfinished batch may exceed the room."""
     row = await connection.fetchrow(_HELD, owner.organization_id)
     assert row is not None
     if row[0] >= MOST_FILES:
         raise BodyTooLarge(
             f"This organization has {row[0]} files; the limit is {MOST_FILES}. Delete files that you no longer need, "
             "or let files expire sooner ('expires_after').",
-            param="file",
+            param=param,
         )
     needed_bytes = size_bytes + row[1]
-    if needed_bytes > ORGANIZATION_BYTES or row[1] >= ORGANIZATION_BYTES:
+    if needed_bytes > ORGANIZATION_BYTES:
         raise BodyTooLarge(
             f"The organization's files would have {needed_bytes} bytes; the limit is {ORGANIZATION_BYTES}. Delete "
             "files that you no longer need.",
-            param="file",
+            param=param,
         )
 
 

@@ -160,6 +160,7 @@ class BatchRunner(LeasedRowWorker):
         code, message = GIVEN_UP[found.standing.status]
         done = await self._do(claims.done, held)
         group: list[Result] = []
+        is_lost = False
         try:
             async with self._store.local(found.input_file_id) as path:
                 for number, line in _missing(path, done):
@@ -169,10 +170,10 @@ class BatchRunner(LeasedRowWorker):
                         await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
                         group = []
         except (FileNotFoundError, InputDamaged):
-            await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
-            await self._do(claims.lose_rest, held, [_gone(found)])
-            return
+            is_lost = True
         await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
+        if is_lost:
+            await self._do(claims.lose_rest, held, [_gone(found)])
 
     async def _write_files(self, held: Claim, found: Held) -> None:
         """Write both files under the ids that the batch has for them: a repetition replaces them."""

@@ -16,7 +16,7 @@ from control.deferred.bills import billing_record, ensure_partitions_and_store
 from control.deferred.leases import Claim, Connection, LeaseLost, Leases
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
-from gateway.responses.background import FIRST_EVENTS
+from gateway.responses.background import FIRST_EVENTS, ended_by_client
 from gateway.responses.conversations import Grown, StoredItem, grow
 from gateway.wire.responses.events import event_of
 from gateway.wire.responses.stored import identified, with_fields
@@ -73,7 +73,6 @@ DELETE FROM gateway.response_events WHERE response_id IN (
      GROUP BY response_id HAVING max(recorded_at) < now() - make_interval(secs => $1))
 """
 _HOLD = "SELECT FROM gateway.responses WHERE id = $1 FOR UPDATE"
-_STATUS = "SELECT status FROM gateway.responses WHERE id = $1"
 _INPUT = "SELECT input FROM gateway.responses WHERE id = $1"
 _FORGET = "DELETE FROM gateway.background_responses WHERE id = $1 AND lease_id = $2 RETURNING id"
 _END = """
@@ -177,18 +176,15 @@ async def end(
     await ensure_partitions_and_store(ledger, runs, lambda: _end(connection, ledger, held, found, ended))
 
 
-async def _ended_by_tenant(connection: Connection, response_id: str) -> bool:
-    row = await connection.fetchrow(_STATUS, response_id)
-    return row is None or row["status"] == "cancelled"
-
-
 async def _end(
     connection: Connection, ledger: Ledger, held: Claim, found: ClaimedResponse, ended: FinishedResponse
 ) -> None:
     async with connection.transaction():
         await connection.fetchrow(_HOLD, held.id)
         if await connection.fetchval(_FORGET, *held.key) is None:
-            if ended.closed is None or found.next_event is None or not await _ended_by_tenant(connection, held.id):
+            if ended.closed is None or found.next_event is None:
+                raise LeaseLost
+            if not await ended_by_client(connection, found.owner, held.id):
                 raise LeaseLost
             # the client that cancelled or deleted it has had its events
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)

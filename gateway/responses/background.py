@@ -7,7 +7,7 @@ the row, and the worker that has its lease stops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contracts.errors import Conflict, InvalidField, RateLimited, ResponsesUnavailable, ScopeMissing
 from contracts.generation import Caller
@@ -15,6 +15,9 @@ from gateway.auth.key_record import KeyRecord
 from gateway.responses.bounds import UNFINISHED
 from gateway.responses.reached import StorePool, owner_of
 from gateway.responses.store import MAKE_ROOM, Stored, unknown
+
+if TYPE_CHECKING:
+    import asyncpg
 
 ASKED = 3
 """Most attempts to learn how a response ended."""
@@ -98,10 +101,9 @@ class BackgroundResponses:
         for _ in range(ASKED):
             try:
                 async with self._pool.reached("") as connection:
-                    row = await connection.fetchrow(STATUS, *owner_of(caller), response_id)
+                    return await ended_by_client(connection, caller, response_id)
             except ResponsesUnavailable:
                 continue
-            return row is None or row["status"] == "cancelled"
         return False
 
     async def cancel(self, caller: Caller, response_id: str, cancelled: Callable[[bytes], bytes]) -> bytes:
@@ -117,6 +119,12 @@ class BackgroundResponses:
                 await connection.execute(FORGET, response_id)
                 await connection.execute(CANCEL, response_id, response)
         return response
+
+
+async def ended_by_client(connection: asyncpg.Connection[Any], caller: Caller, response_id: str) -> bool:
+    """Whether a client cancelled or deleted a response that ran."""
+    row = await connection.fetchrow(STATUS, *owner_of(caller), response_id)
+    return row is None or row["status"] == "cancelled"
 
 
 def require_tenants(key: KeyRecord) -> None:

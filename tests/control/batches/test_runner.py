@@ -82,11 +82,12 @@ class World:
 
     async def batch(self, owner: Caller, count: int) -> str:
         """A batch of lines 1 to `count`."""
-        body = NewBatch(
-            input_file_id=await self.file(owner, [asked(number) for number in range(1, count + 1)]),
-            endpoint="/v1/chat/completions",
-            completion_window="24h",
-        )
+        return await self.batch_of(owner, [asked(number) for number in range(1, count + 1)])
+
+    async def batch_of(self, owner: Caller, lines: list[dict[str, Any]]) -> str:
+        """A batch of these lines."""
+        file_id = await self.file(owner, lines)
+        body = NewBatch(input_file_id=file_id, endpoint="/v1/chat/completions", completion_window="24h")
         return (await batches.create(self.connection, owner, body)).id
 
     async def ended(self, owner: Caller, batch_id: str) -> BatchObject:
@@ -389,10 +390,7 @@ async def test_a_mistake_with_nul_ends_its_batch(world: World) -> None:
     """Fault: PostgreSQL refused the report, again and again."""
     owner, key_hash = await world.tenant()
     twice = [asked(1, custom_id="a\0b"), asked(2, custom_id="a\0b")]
-    body = NewBatch(
-        input_file_id=await world.file(owner, twice), endpoint="/v1/chat/completions", completion_window="24h"
-    )
-    batch_id = (await batches.create(world.connection, owner, body)).id
+    batch_id = await world.batch_of(owner, twice)
     async with gateway(owner, key_hash, text_of) as served, working(runner_of(world, served)):
         batch = await world.ended(owner, batch_id)
     assert batch.status is BatchStatus.FAILED
@@ -414,10 +412,7 @@ async def test_a_batch_that_was_never_validated_fails_after_its_window(world: Wo
 async def test_a_file_with_mistakes_fails_with_their_lines(world: World) -> None:
     owner, key_hash = await world.tenant()
     wrong = [asked(1), asked(1), asked(2, url="/v1/completions"), {"custom_id": "x"}, asked(3, body={"model": "chta"})]
-    body = NewBatch(
-        input_file_id=await world.file(owner, wrong), endpoint="/v1/chat/completions", completion_window="24h"
-    )
-    batch_id = (await batches.create(world.connection, owner, body)).id
+    batch_id = await world.batch_of(owner, wrong)
     async with gateway(owner, key_hash, text_of) as served, working(runner_of(world, served)):
         batch = await world.ended(owner, batch_id)
     assert batch.status is BatchStatus.FAILED
