@@ -5,7 +5,7 @@
 A deployment as `up` makes it with its default settings, in front of one fake engine; a real Chromium on the first page;
 a steady stream of chat requests. After the first minute the engine is killed: the seconds until the page says that its
 pool serves nothing, that the error budget burns, and which kind of bad requests is the most frequent. The shortest
-possible time to a burning budget is that to its tenth bad request (`LEAST_BAD`), printed beside it. Ends with one JSON
+possible time to a burning budget is that to its tenth bad request (`MIN_BAD`), printed beside it. Ends with one JSON
 line.
 """
 
@@ -22,7 +22,7 @@ import aiohttp
 
 from benchmarks.needs import program
 from benchmarks.usage_freshness import BODY, signed_in
-from control.slo.budget import LEAST_BAD
+from control.slo.budget import MIN_BAD
 from tests.console.conftest import TOKEN
 from tests.deployment import Deployment
 from tests.fakes.process import fake_engine
@@ -56,7 +56,7 @@ async def main(requests_per_s: float) -> None:
             return round(time.perf_counter() - killed_s, 1)
 
         found = dict(zip(SHOWN, await asyncio.gather(*map(seen, SHOWN.values())), strict=True))
-    tenth_s = round(sorted(failed_at_s)[LEAST_BAD - 1] - killed_s, 1)
+    tenth_s = round(sorted(failed_at_s)[MIN_BAD - 1] - killed_s, 1)
     line = {
         "requests_per_s": requests_per_s,
         **found,

@@ -27,7 +27,7 @@ from tools.quantization.defects import SOUND, Defect
 MODEL = Path("models/slipstream-code")
 FIRST_SEED = 20_000_000
 """Items from here on, which nothing was chosen by."""
-LEAST_CAUGHT = 0.8
+MIN_CAUGHT = 0.8
 MARGIN = 0.05
 SEEDED = (
     defects.scaled_layer,
@@ -65,7 +65,7 @@ def main() -> None:
             missed.append(defect.name)
     caught = 1 - len(missed) / len(SEEDED)
     print(json.dumps({"items": given.items, "sound": means, "caught": round(caught, 3), "missed": missed}))
-    wrong = [f"{caught:.0%} of the defects were caught"] if caught < LEAST_CAUGHT else []
+    wrong = [f"{caught:.0%} of the defects were caught"] if caught < MIN_CAUGHT else []
     wrong += ["an equal model failed"] if again.decision is Decision.FAIL else []
     tell(wrong, given.check)
 

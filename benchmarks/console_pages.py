@@ -42,7 +42,7 @@ REPORT_PATHS = (
     "shadow", "requests", "audit", "completion-texts", "prefix-texts", "events",
 )  # fmt: skip
 LARGEST = 5
-"""As `MOST_SERIES` of console/src/pages/tenants/usage-series.ts."""
+"""As `MAX_SERIES` of console/src/pages/tenants/usage-series.ts."""
 REFERENCE = View("", (Ask("/admin/v1/me"),))
 
 

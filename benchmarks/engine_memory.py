@@ -22,7 +22,7 @@ from evals.sandbox.sandbox import Sandbox
 from evals.slices.catalogue import Catalogue
 from slipstream.fetched_model import CACHED_BYTES, NAME, SLICES, TEMPERATURE, TOP_P
 
-MOST_MIB = 700
+MAX_MIB = 700
 CHAT_TOKENS = 128
 QUESTIONS = (
     "What is photosynthesis?", "Name three rivers in Europe.", "What is a hash table?", "What is recursion?",
@@ -78,8 +78,8 @@ def main(model: Path, chats: int, items: int, concurrency: int) -> list[str]:
         note(f"{chats} chats")
         asked = asyncio.run(evaluate(url, items, concurrency))
         note(f"{asked} items, {concurrency} at a time")
-    print(json.dumps({"resident_mib": found, "most_mib": MOST_MIB}))
-    return [f"{when}: {mib} MiB; at most {MOST_MIB}" for when, mib in found.items() if mib > MOST_MIB]
+    print(json.dumps({"resident_mib": found, "most_mib": MAX_MIB}))
+    return [f"{when}: {mib} MiB; at most {MAX_MIB}" for when, mib in found.items() if mib > MAX_MIB]
 
 
 if __name__ == "__main__":

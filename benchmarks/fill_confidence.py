@@ -48,7 +48,7 @@ from tools.training.line_scores import Cursor, draw
 ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "tools/training/data/slipstream-code.tsv.gz"
 PACKAGES = ("alembic", "celery", "hypothesis", "kombu", "litestar", "pytest", "redis", "SQLAlchemy")
-LEAST_LINES, MOST_BYTES = 40, 250_000
+MIN_LINES, MAX_BYTES = 40, 250_000
 """Of a file of a package."""
 BLOCK = 8
 GRID = tuple(round(0.05 * step, 2) for step in range(20))
@@ -146,10 +146,10 @@ def package_files() -> dict[str, str]:
             missing(f"the package {package} (pip install {package})")
         for name in distribution.files or ():
             path = Path(str(distribution.locate_file(name)))
-            if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_BYTES:
+            if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MAX_BYTES:
                 continue
             content = path.read_bytes()
-            if content.count(b"\n") >= LEAST_LINES and hashlib.sha256(content).hexdigest() not in hashes:
+            if content.count(b"\n") >= MIN_LINES and hashlib.sha256(content).hexdigest() not in hashes:
                 texts[f"{package}/{name}"] = content.decode("utf-8", "replace")
     return texts
 

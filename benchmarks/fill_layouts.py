@@ -50,7 +50,7 @@ from gateway.wire.gap import Gap, Snippet
 from gateway.wire.prepared import Target
 from tools.training.code_files import load
 from tools.training.greedy import engine_of
-from tools.training.line_scores import MOST_TOKENS, Cursor, draw
+from tools.training.line_scores import MAX_TOKENS, Cursor, draw
 from tools.training.paired import Difference, difference, edit_similarity
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ OWN = (
     "contracts", "control", "engines", "evals", "gateway", "infra", "router", "slipstream", "speculative", "storage",
     "telemetry", "tools",
 )  # fmt: skip
-LEAST_LINES = 40
+MIN_LINES = 40
 """Of a module of `own`."""
 BLOCK = 8
 """Lines asked in every way before the next are: whenever it is stopped, all ways have the same lines, and what prompts
@@ -187,12 +187,12 @@ def own_files() -> dict[str, str]:
     """Modules of this repository, by path."""
     paths = (path for folder in OWN for path in sorted((ROOT / folder).rglob("*.py")))
     texts = {f"own/{path.relative_to(ROOT).as_posix()}": path.read_text() for path in paths}
-    return {name: text for name, text in texts.items() if text.count("\n") >= LEAST_LINES}
+    return {name: text for name, text in texts.items() if text.count("\n") >= MIN_LINES}
 
 
 def prompt_of(gap: Gap, target: Target) -> TextPrompt:
     """The prompt that the gateway would send for a gap."""
-    laid_out = asyncio.run(lay_out(gap, MOST_TOKENS, MOST_TOKENS, target, ""))
+    laid_out = asyncio.run(lay_out(gap, MAX_TOKENS, MAX_TOKENS, target, ""))
     assert isinstance(laid_out.counted.prompt, TextPrompt)
     return laid_out.counted.prompt
 
@@ -202,7 +202,7 @@ def completed(
 ) -> Iterator[Delta]:
     """Greedy completions up to the end of a line; a delta's `rid` is its prompt's number."""
     sampling = Sampling(
-        max_tokens=MOST_TOKENS,
+        max_tokens=MAX_TOKENS,
         temperature=0.0,
         stop=("\n",),
         stop_ids=frozenset(tokenizer.end_ids),

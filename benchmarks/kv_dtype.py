@@ -31,7 +31,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 from evals.gate import PairedItem, SliceRule, SliceVerdict, judge
 from evals.slices.registry import SLICES
 from evals.slices.split import Split
-from tools.training.line_scores import MOST_TOKENS, draw
+from tools.training.line_scores import MAX_TOKENS, draw
 
 ROOT = Path(__file__).parents[1]
 CONTEXT_TOKENS, READ_TOKENS, OUTPUT_TOKENS = 4608, 512, 64
@@ -92,7 +92,7 @@ def of_slices(tokenizer: Tokenizer, items: int) -> list[Question]:
 def of_lines(tokenizer: Tokenizer, lines: int) -> list[Question]:
     """Cursors in lines of this repository; an item's cluster is its file."""
     files = sorted(file for folder in ("engines", "gateway", "router") for file in (ROOT / folder).rglob("*.py"))
-    sampling = Sampling(MOST_TOKENS, 0.0, stop=("\n",), stop_ids=frozenset(tokenizer.end_ids))
+    sampling = Sampling(MAX_TOKENS, 0.0, stop=("\n",), stop_ids=frozenset(tokenizer.end_ids))
     return [
         Question(
             "lines",

@@ -58,7 +58,7 @@ LEVELS = Levels.of(
     ],
 )
 CALLER = Caller(ORGANIZATION, PROJECT, KEY)
-MOST, USED = Cost(500, 200, 700), Cost(480, 90, 570)
+MAX, USED = Cost(500, 200, 700), Cost(480, 90, 570)
 LEASE_MS, TOMB_MS = 15_000, 300_000
 Round = Callable[[str], Awaitable[None]]
 
@@ -127,7 +127,7 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
 
     async def ours(name: str) -> None:
         started_s = time.perf_counter()
-        reservation = await limiter.reserve(name, CALLER, Tier.CHAT, LEVELS, MOST)
+        reservation = await limiter.reserve(name, CALLER, Tier.CHAT, LEVELS, MAX)
         waits_s.append(time.perf_counter() - started_s)
         if reservation.state is not None:
             rate_headers(reservation.state)
@@ -148,14 +148,14 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
         assert answer[0] == (0 if verb == "reserve" else 1), answer
 
     async def one_call(name: str) -> None:
-        await call(plan, "reserve", name, MOST)
+        await call(plan, "reserve", name, MAX)
         await call(plan, "settle", name, USED)
 
     alone = [Plan(plan.organization_id, plan.prefix, (rule,)) for rule in plan.rules]
 
     async def call_per_level(name: str) -> None:
         for number, part in enumerate(alone):
-            await call(part, "reserve", f"{name}.{number}", MOST)
+            await call(part, "reserve", f"{name}.{number}", MAX)
         for number, part in enumerate(alone):
             await call(part, "settle", f"{name}.{number}", USED)
 
@@ -163,7 +163,7 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
 
     async def local(name: str) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
-        twin.reserve(now_ms, plan, "0", name, MOST)
+        twin.reserve(now_ms, plan, "0", name, MAX)
         twin.settle(now_ms, plan, name, 1, USED)
 
     print(f"{'reserve + settle, four levels':34}{'client us':>11}{'server us':>11}{'rounds/s':>11}")

@@ -40,7 +40,7 @@ from tools.training.line_scores import draw
 
 ROOT = Path(__file__).parents[1]
 PROMPT_TOKENS, OUTPUT_TOKENS = 96, 96
-LEAST_SEQUENCES = 8
+MIN_SEQUENCES = 8
 """Of a round: with one at a time, so many one after the other."""
 GAP_TOKENS, GAP_OUTPUT_TOKENS, GAPS = 1024, 64, 32
 """Of `gaps`: of a prompt, of a completion at most, and completions in a round."""
@@ -150,7 +150,7 @@ def measure(
     tokens = dict.fromkeys(engines, 0)
     temperature = 1.0 if workload in ("sampled", "seeded") else 0.0
     filling = workload == "gaps"
-    groups = max(1, (GAPS if filling else LEAST_SEQUENCES) // batch)
+    groups = max(1, (GAPS if filling else MIN_SEQUENCES) // batch)
     ends = frozenset(tokenizer.end_ids) if filling else frozenset()
     most = GAP_OUTPUT_TOKENS if filling else OUTPUT_TOKENS
     for round_ in range(rounds + 1):

@@ -44,7 +44,7 @@ from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
 from router.policies import registry
 from tools.launch.draft_head import head_parameters
-from tools.launch.drafting import LEAST_GAIN, Drafting
+from tools.launch.drafting import MIN_GAIN, Drafting
 
 REPLICAS = 2
 PROMPT_TOKENS, OUTPUT_TOKENS = 800, 400
@@ -248,7 +248,7 @@ def shape_of(name: str, drafts: int, acceptance: float) -> Shape:
     found = node_named(name)
     line = Roofline(found)
     drafting = Drafting(line, head_parameters(Path("no-such-head"), found.model), PROMPT_TOKENS + OUTPUT_TOKENS / 2)
-    paying = [batch for batch in range(1, 513) if drafting.gain(batch, drafts, acceptance) >= LEAST_GAIN]
+    paying = [batch for batch in range(1, 513) if drafting.gain(batch, drafts, acceptance) >= MIN_GAIN]
     if not paying or paying[-1] == 512:
         raise ValueError(f"{name}: {drafts} drafts of an acceptance of {acceptance} pay at no batch, or at every one")
     off_above = paying[-1]

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.stepped_engine import Step
 
 PASSES = 4
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 """Of the mean step's time: shorter steps do not weigh more than one of this length."""
 
 
@@ -52,7 +52,7 @@ def learnt(steps: Sequence[Step]) -> StepPrices:
     prices = np.zeros(features.shape[1])
     for _ in range(PASSES):
         prices = _not_negative(features / scale[:, None], times / scale)
-        scale = np.maximum(features @ prices, LEAST_SHARE * times.mean())
+        scale = np.maximum(features @ prices, MIN_SHARE * times.mean())
     fitted = features @ prices
     return StepPrices([float(price) for price in prices * (times.sum() / fitted.sum())])
 

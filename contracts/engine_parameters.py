@@ -17,7 +17,7 @@ from msgspec import Meta
 from contracts.errors import ConfigError, InvalidField
 
 TemplateValue = bool | Annotated[int, Meta(ge=-(10**9), le=10**9)] | float | Annotated[str, Meta(max_length=256)]
-LEAST_PENALTY = 0.01
+MIN_PENALTY = 0.01
 """Of `repetition_penalty`, which divides logits: one near 0 makes them infinite, and their probabilities no numbers.
 An engine then picks any token, past a grammar too, or ends."""
 NO_EFFORT = "none"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-MOST_QUOTED = 200
+MAX_QUOTED = 200
 """Characters of a client's own text that an error repeats."""
-MOST_PATH = 1_000
+MAX_PATH = 1_000
 """Longest path that is believed. Paths are made of the names that types declare, so real ones are far shorter; a longer
 one is a client's text."""
 _UNKNOWN, _MISSING = "Object contains unknown field `", "Object missing required field `"
@@ -27,7 +27,7 @@ def sentence_and_path(said: str) -> tuple[str, str]:
     a path; a client that sends it gets that path in the error.
     """
     at = said.rfind(_AT)
-    if at < 0 or len(said) - at > MOST_PATH:
+    if at < 0 or len(said) - at > MAX_PATH:
         return said, ""
     where, sentence = _WHERE.fullmatch(said, at), said[:at]
     # `x - at `$.y` is one name: the backtick that ends it is not the path's
@@ -52,4 +52,4 @@ def _quoted(sentence: str, opening: str) -> str | None:
 
 def shortened(text: str) -> str:
     """The value, shortened: megabytes do not belong in an error, a log line or a trace."""
-    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"

@@ -22,7 +22,7 @@ OWN = ("contracts", "control", "engines", "gateway", "infra", "router", "specula
 """Folders of this repository. One that is gone would be left out without a word."""
 OWN_FILES = 100
 OWN_BYTES = (2_500, 12_000)
-LEAST_PLACES = 25
+MIN_PLACES = 25
 """Of a file: fewer would be asked again and again."""
 
 
@@ -72,7 +72,7 @@ def own_files(repository: Path) -> list[CodeFile]:
 def _is_usable(text: str) -> bool:
     try:
         ast.parse(text)
-        return len(places(text)) >= LEAST_PLACES
+        return len(places(text)) >= MIN_PLACES
     except (SyntaxError, tokenize.TokenError):
         return False
 

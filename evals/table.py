@@ -27,7 +27,7 @@ from evals.slices.split import RESERVED_FROM_SEED
 from evals.slices.tokens import FolderTokenizer
 
 LONG = frozenset({"retrieval-2000", "retrieval-4000"})
-_MOST_LONG = 100
+_MAX_LONG = 100
 
 
 async def measure(
@@ -40,7 +40,7 @@ async def measure(
     scores = []
     for one in slices:
         name = one.name
-        count = min(items, _MOST_LONG) if name in LONG else items
+        count = min(items, _MAX_LONG) if name in LONG else items
         first, count = (first_seed, count) if one.size is None else (0, min(count, one.size))
         asked = [one.item(seed) for seed in range(first, first + count)]
         answers = await answer_all(endpoint, asked)

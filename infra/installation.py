@@ -17,7 +17,7 @@ PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", 
 LARGE = re.compile(
     r"Downloading (?:\S*/)?(?P<name>[\w.]+)-(?P<version>[\w.+%]+?)-\S+ \((?P<size>\d+(?:\.\d+)? [MG]B)\)"
 )
-LEAST_MB = 20.0
+MIN_MB = 20.0
 LAST_LINES = 20
 VERSIONS_OF = "--versions-of"
 BUILD = re.compile(r"\+\w+")
@@ -32,7 +32,7 @@ def steps(lines: Iterable[str]) -> Iterator[str]:
         if text.startswith("Collecting ") and not resolving:
             resolving = True
             yield "looking up packages"
-        elif (large := LARGE.match(text)) and _megabytes(large["size"]) >= LEAST_MB:
+        elif (large := LARGE.match(text)) and _megabytes(large["size"]) >= MIN_MB:
             yield f"downloading {large['name']} {large['version']} ({large['size']})"
         elif text.startswith("Installing collected packages: "):
             yield f"installing {text.count(',') + 1} packages"

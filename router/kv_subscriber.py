@@ -23,7 +23,7 @@ BURST = 256
 """Messages read before other tasks get a turn of the event loop."""
 BURST_BYTES = 1 << 20
 """Bytes read before such a turn; the message that exceeds it is still read."""
-MOST_MESSAGE_BYTES = 16 << 20
+MAX_MESSAGE_BYTES = 16 << 20
 """Limit of a frame: a message has one step. The largest come from SGLang with pages of one token, 140 bytes for each:
 2.3 MB where a step computes 16,384 tokens, its largest, and 14 MB where it takes a prompt of 100,000 tokens back from
 host memory at once. ZeroMQ ends the connection of a larger sender before it allocates memory.
@@ -89,14 +89,14 @@ class _Subscription:
         self._loop = asyncio.get_running_loop()
         self._live = context.socket(zmq.SUB)
         self._live.set_hwm(HIGH_WATER_MESSAGES)
-        self._live.setsockopt(zmq.MAXMSGSIZE, MOST_MESSAGE_BYTES)
+        self._live.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._live.subscribe(b"")
         self._replay: Any = None
         self._links = [KvLink(self._live, events)]
         if replay:
             self._replay = context.socket(zmq.DEALER)
             self._replay.set_hwm(HIGH_WATER_MESSAGES)
-            self._replay.setsockopt(zmq.MAXMSGSIZE, MOST_MESSAGE_BYTES)
+            self._replay.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
             self._links.append(KvLink(self._replay, replay))
         for link in self._links:
             self._loop.add_reader(link.socket.getsockopt(zmq.FD), self._read)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from control.diagnosis.diagnosis import DiagnosisOf
 
 VALKEY_TIMEOUT_S = 2.0
-LEAST_FREE_BYTES = 1 << 30
+MIN_FREE_BYTES = 1 << 30
 """The journal refuses requests when it cannot write."""
 JUDGED = timedelta(hours=1)
 
@@ -204,7 +204,7 @@ async def _gateway(settings: Settings) -> Found:
 async def _disk(settings: Settings) -> Found:
     usage = shutil.disk_usage(settings.data.path if settings.data.path.is_dir() else ".")
     told = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.0f} GB are free at {settings.data.path}"
-    if usage.free < LEAST_FREE_BYTES:
+    if usage.free < MIN_FREE_BYTES:
         return Outcome.WARNING, told, "free some space: requests are refused when the journal cannot be written"
     return Outcome.OK, told, ""
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from control.evals.store import Comparison, SliceProgress
     from storage.tables.evals import Status
 
-MOST_NAMED = 4
+MAX_NAMED = 4
 """Slices in one line."""
 SILENT_S = 30.0
 """Without news it is said that there is none."""
@@ -107,5 +107,5 @@ def _asked(arms: Sequence[SliceProgress]) -> int:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join((*names[:MOST_NAMED], *((f"{more} more",) if more > 0 else ())))
+    more = len(names) - MAX_NAMED
+    return ", ".join((*names[:MAX_NAMED], *((f"{more} more",) if more > 0 else ())))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Work = Callable[["AdminCall", dict[str, Any]], Awaitable[Any]]
 """Does a command's work. It takes the options and arguments by name, and returns the answer, or it with notes."""
-MOST_LISTED = 100
+MAX_LISTED = 100
 
 
 class Noted(NamedTuple):

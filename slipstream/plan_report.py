@@ -19,7 +19,7 @@ COLUMNS = 80
 NOT_MEASURED = "not measured"
 BY_ERROR = "- by its error"
 """The line below a figure that has an error: between which numbers it is without it."""
-LEAST = 0.0001
+MIN = 0.0001
 """Smallest value that is printed as a number: less is printed as below it."""
 BYTES = {"bf16": "BF16", "fp8": "FP8", "nvfp4": "NVFP4, a projection"}
 
@@ -318,7 +318,7 @@ def _told(value: float, digits: int = 1) -> str:
     """With so many digits behind the point. Little is not nothing: where those would be zeros, two that count."""
     if value >= 10**-digits or value == 0:
         return f"{value:,.{digits}f}"
-    return f"{value:.2g}" if value >= LEAST else f"<{LEAST}"
+    return f"{value:.2g}" if value >= MIN else f"<{MIN}"
 
 
 def _ms(seconds: float) -> str:

@@ -28,7 +28,7 @@ LEGEND = (
 COPIES = re.compile(r"(\d+) more copies of requests")
 """What the controller says in the shadow stage."""
 LABEL_COLUMNS = 11
-MOST_COLUMNS = 120
+MAX_COLUMNS = 120
 
 
 def percent(share: float) -> str:
@@ -234,7 +234,7 @@ def _utc(at: datetime) -> str:
 
 
 def _columns() -> int:
-    return min(shutil.get_terminal_size().columns, MOST_COLUMNS)
+    return min(shutil.get_terminal_size().columns, MAX_COLUMNS)
 
 
 def _wrapped(label: str, text: str) -> Iterator[str]:

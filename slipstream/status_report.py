@@ -11,7 +11,7 @@ from slipstream.replicas import ReplicaStatus
 from slipstream.table import table
 
 WIDTH = 100
-MOST_URL = 22
+MAX_URL = 22
 """Of an address and port; the sockets of databases have lines of their own."""
 SHORT = {State.WAITING: "waiting"}
 MINUTES_FROM_S, HOURS_FROM_S = 600, 36_000
@@ -70,7 +70,7 @@ def _with_notes(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Seque
 
 
 def _fits(url: str) -> bool:
-    return len(url) <= MOST_URL
+    return len(url) <= MAX_URL
 
 
 def _right(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus]) -> str:

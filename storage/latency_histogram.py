@@ -10,7 +10,7 @@ from __future__ import annotations
 BASE = 1.05
 WITHIN = (BASE - 1) / (BASE + 1)
 """Largest relative distance of a value from the middle of its bucket."""
-LEAST_MS = 0.01
+MIN_MS = 0.01
 """Less counts as much."""
 
 
@@ -21,7 +21,7 @@ def middle_ms(bucket: int) -> float:
 
 def bucket_sql(value_ms: str) -> str:
     """An expression's bucket, in SQL. value_ms: finite."""
-    return f"ceil(ln(greatest({value_ms}, {LEAST_MS})) / ln({BASE}::float8))::smallint"
+    return f"ceil(ln(greatest({value_ms}, {MIN_MS})) / ln({BASE}::float8))::smallint"
 
 
 def middle_sql(bucket: str) -> str:

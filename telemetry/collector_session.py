@@ -7,7 +7,7 @@ from typing import Any
 import requests
 from urllib3.exceptions import HTTPError
 
-MOST_BYTES = 4_096
+MAX_BYTES = 4_096
 """Most bytes of a response's body: a collector gives its reason to refuse at the beginning."""
 
 
@@ -23,7 +23,7 @@ class CollectorSession(requests.Session):
         """Like `requests.Session.request`. Raises requests.RequestException."""
         response = super().request(*args, **{**options, "stream": True})
         try:
-            response._content = response.raw.read1(MOST_BYTES, decode_content=True)
+            response._content = response.raw.read1(MAX_BYTES, decode_content=True)
         except HTTPError as error:
             raise requests.ConnectionError(error) from error
         finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-MOST = 10
+MAX = 10
 """More kinds of failure than this are not chance."""
 _STOPS = frozenset({"-x", "--exitfirst"})
 """With these, tests after the first failure did not run."""
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     code = int(pytest.main([*arguments], plugins=[failures]))
     if code != pytest.ExitCode.TESTS_FAILED or not failures.found:
         return code
-    if len(set(failures.found.values())) > MOST:
+    if len(set(failures.found.values())) > MAX:
         print(
-            f"\n{len(failures.found)} failed tests are not run again: more than {MOST} kinds of failure are not chance"
+            f"\n{len(failures.found)} failed tests are not run again: more than {MAX} kinds of failure are not chance"
         )
         return code
     kinds: dict[str, list[str]] = {}

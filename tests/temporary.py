@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
-LEAST_FREE_BYTES = 2 << 30
+MIN_FREE_BYTES = 2 << 30
 """A cluster of PostgreSQL with its log takes some 100 MB; several deployments run at once."""
 
 
@@ -19,4 +19,4 @@ def short_folder(prefix: str = "slip-") -> Path:
 
 
 def _has_room() -> bool:
-    return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > LEAST_FREE_BYTES
+    return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MIN_FREE_BYTES

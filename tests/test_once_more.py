@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.deployment import ROOT
-from tests.once_more import FLAKY, MOST, without_group
+from tests.once_more import FLAKY, MAX, without_group
 
 SOUND = "def test_sound(): pass\n"
 FLAKES = """
@@ -90,17 +90,17 @@ def test_{name}():
 def test_many_tests_that_fail_for_one_reason_are_repeated_in_one_process(tmp_path: Path) -> None:
     shared = "import pytest\n" + FLAKES.replace("test_flaky", "start")
     shared += "@pytest.fixture(scope='session')\ndef started(): start()\n"
-    shared += "".join(f"def test_{number}(started): pass\n" for number in range(MOST + 1))
+    shared += "".join(f"def test_{number}(started): pass\n" for number in range(MAX + 1))
     ended, flaky = run(tmp_path, shared=shared)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert len(flaky) == MOST + 1
+    assert len(flaky) == MAX + 1
 
 
 def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
-    many = "".join(f"def test_{number}(): raise ValueError({number})\n" for number in range(MOST + 1))
+    many = "".join(f"def test_{number}(): raise ValueError({number})\n" for number in range(MAX + 1))
     ended, flaky = run(tmp_path, many=many)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
-    assert f"{MOST + 1} failed tests are not run again" in ended.stdout
+    assert f"{MAX + 1} failed tests are not run again" in ended.stdout
     assert flaky == []
 
 

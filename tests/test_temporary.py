@@ -17,7 +17,7 @@ SOCKET_PATH_BYTES = 107
 
 def made(monkeypatch: pytest.MonkeyPatch, least_free_bytes: int) -> Path:
     """A folder of this test, which is removed at once."""
-    monkeypatch.setattr(temporary, "LEAST_FREE_BYTES", least_free_bytes)
+    monkeypatch.setattr(temporary, "MIN_FREE_BYTES", least_free_bytes)
     path = short_folder()
     path.rmdir()
     return path

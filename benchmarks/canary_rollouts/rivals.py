@@ -15,7 +15,7 @@ import numpy.typing as npt
 from benchmarks.canary_rollouts.traffic import ITL_MEDIAN_MS, TTFT_MEDIAN_MS, Stream, p99_ms
 
 SLOWER = 1.1
-LEAST_SUCCESS = 0.99
+MIN_SUCCESS = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +78,6 @@ def judge(rival: Rival, stream: Stream, *, held: bool) -> tuple[int | None, int 
 
 
 def _passes(failed: npt.NDArray[np.bool_], latencies: list[tuple[npt.NDArray[np.float64], float]]) -> bool:
-    if 1 - failed.mean() < LEAST_SUCCESS:
+    if 1 - failed.mean() < MIN_SUCCESS:
         return False
     return all(np.quantile(latency, 0.99) <= limit_ms for latency, limit_ms in latencies)

@@ -164,8 +164,8 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         ],
         f"{base}/prefixes": [
             of(
-                ask(f"{own}/prefix-totals", every_page=True, limit=MOST_TOTALS, bucket="hour", **query),
-                ask(f"{own}/prefix-totals", every_page=True, limit=MOST_TOTALS, bucket="all", group_by=CAUSES, **query),
+                ask(f"{own}/prefix-totals", every_page=True, limit=MAX_TOTALS, bucket="hour", **query),
+                ask(f"{own}/prefix-totals", every_page=True, limit=MAX_TOTALS, bucket="all", group_by=CAUSES, **query),
                 ask(f"{own}/prefix-drops", limit=100),
                 search=urlencode(query),
             )
@@ -215,7 +215,7 @@ def _usage(own: str, ids: Mapping[str, str], now: datetime, shell: Ask, projects
     return found
 
 
-MOST_TOTALS = 5_000
+MAX_TOTALS = 5_000
 
 
 def _totals(
@@ -230,7 +230,7 @@ def _totals(
     """What `useUsage` of the page asks."""
     groups = {"group_by": [by]} if by else {}
     bucket = "all" if whole else span.bucket
-    asked: dict[str, Any] = {"limit": MOST_TOTALS, "bucket": bucket, **groups, **filters, **span.query}
+    asked: dict[str, Any] = {"limit": MAX_TOTALS, "bucket": bucket, **groups, **filters, **span.query}
     return ask(f"{own}/usage", every_page=True, then=then, **asked)
 
 

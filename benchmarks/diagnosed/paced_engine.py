@@ -24,7 +24,7 @@ CHARACTERS = 4
 """Of a token."""
 BLOCK_TOKENS = 64
 CHUNK_TOKENS = 2_048
-MOST_BODY_BYTES = 1 << 24
+MAX_BODY_BYTES = 1 << 24
 
 
 class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -234,7 +234,7 @@ def application(replica: Replica) -> web.Application:
             return web.Response(text="".join(lines))
         return web.json_response({"model_path": MODEL, "served_model_name": MODEL, "is_generation": True})
 
-    app = web.Application(client_max_size=MOST_BODY_BYTES)
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_post("/v1/chat/completions", generate)
     app.router.add_post("/control", control)
     app.router.add_post("/flush_cache", flush)

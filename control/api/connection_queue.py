@@ -20,7 +20,7 @@ OPERATORS = QueueKey("operators")
 """The operating organization, and the gateway's own queries."""
 STRANGERS = "strangers"
 """The group of all callers that the gateway has not identified yet; its members are networks."""
-MOST_CALLERS = 10_000
+MAX_CALLERS = 10_000
 BUSY_S = 1.0
 
 
@@ -74,7 +74,7 @@ class CallerKeys:
         """Remember the caller of a secret."""
         self._keys.pop(secret_hash, None)
         self._keys[secret_hash] = key_of(caller)
-        if len(self._keys) > MOST_CALLERS:
+        if len(self._keys) > MAX_CALLERS:
             del self._keys[next(iter(self._keys))]
 
 

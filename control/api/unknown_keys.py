@@ -6,13 +6,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-MOST = 10_000
+MAX = 10_000
 KEPT_S = 10.0
 """Keys are random, so an unknown one is not created later; those restored from a backup open after this time."""
 
 
 class UnknownKeys:
-    """Unknown keys in stored form, the newest `MOST`, each for `KEPT_S`. now: monotonic seconds."""
+    """Unknown keys in stored form, the newest `MAX`, each for `KEPT_S`. now: monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -27,6 +27,6 @@ class UnknownKeys:
     def add(self, key_hash: bytes) -> None:
         """The database was asked and does not know it."""
         self._until.pop(key_hash, None)
-        if len(self._until) >= MOST:
+        if len(self._until) >= MAX:
             self._until.popitem(last=False)
         self._until[key_hash] = self._now() + KEPT_S

@@ -27,10 +27,10 @@ from gateway.auth.scopes import Scope
 from storage.engine import FAILURES, Turns, borrow, close, lazy_pool
 
 CONNECTIONS = 4
-MOST_CONNECTIONS = 2
+MAX_CONNECTIONS = 2
 """Of one organization: the others are for other organizations."""
 TIMEOUT_S = 10.0
-MOST_UPLOADS = 8
+MAX_UPLOADS = 8
 """Files that an organization may send to one gateway process at once: each may take a whole file of disk before its
 organization's room is looked at."""
 SCOPES: Mapping[Endpoint, Scope] = MappingProxyType({
@@ -53,7 +53,7 @@ class BatchApi:
         self._keyring = keyring
         self._store = store
         self._pool: asyncpg.Pool[Any] | None = None
-        self._turns = Turns(MOST_CONNECTIONS)
+        self._turns = Turns(MAX_CONNECTIONS)
         self._uploads: Counter[str] = Counter()
         self._disk = Disk()
 
@@ -112,9 +112,9 @@ class BatchApi:
     async def upload(self, key: KeyRecord, content_type: str, body: AsyncIterator[bytes]) -> FileObject:
         """Store a file. Raises RequestErrors, and ServiceError where the store is away."""
         organization_id = key.caller.organization_id
-        if self._uploads[organization_id] >= MOST_UPLOADS:
+        if self._uploads[organization_id] >= MAX_UPLOADS:
             raise RateLimited(
-                f"This organization is already uploading {MOST_UPLOADS} files to this gateway, which is the limit. Try "
+                f"This organization is already uploading {MAX_UPLOADS} files to this gateway, which is the limit. Try "
                 "again when an upload has finished.",
                 retry_after_s=5.0,
             )

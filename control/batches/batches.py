@@ -13,7 +13,7 @@ from contracts.errors import Conflict, InvalidField, NotFound, RateLimited
 from contracts.generation import Caller
 from contracts.misfit import shortened
 from control.batches import files
-from control.batches.config import KEPT_S, MOST_UNFINISHED, WINDOW_S
+from control.batches.config import KEPT_S, MAX_UNFINISHED, WINDOW_S
 from control.batches.machine import CANCEL_ASKED, CANCELLABLE, UNFINISHED, BatchStatus
 from control.batches.objects import ANY_BATCH, BATCH_ID, FILE_ID, BatchObject, Listed, NewBatch, batch_object, new_id
 
@@ -77,9 +77,9 @@ async def create(connection: Connection, owner: Caller, body: NewBatch) -> Batch
 
 
 async def _require_few(connection: Connection, owner: Caller) -> None:
-    if await connection.fetchval(_COUNT, owner.organization_id) >= MOST_UNFINISHED:
+    if await connection.fetchval(_COUNT, owner.organization_id) >= MAX_UNFINISHED:
         raise RateLimited(
-            f"This organization has {MOST_UNFINISHED} unfinished batches, which is the limit. Wait until one ends, or "
+            f"This organization has {MAX_UNFINISHED} unfinished batches, which is the limit. Wait until one ends, or "
             "cancel one.",
             retry_after_s=60.0,
         )

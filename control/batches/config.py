@@ -11,16 +11,16 @@ from contracts.errors import ConfigError
 FILE_BYTES = 200_000_000
 ORGANIZATION_BYTES = 20_000_000_000
 """Most bytes of an organization's files together."""
-MOST_FILES = 50_000
+MAX_FILES = 50_000
 """Most files of an organization, outputs of its batches included: a tiny file costs a row and a block of a disk."""
-MOST_LINES = 50_000
+MAX_LINES = 50_000
 LINE_BYTES = 10_000_000
-MOST_UNFINISHED = 100
+MAX_UNFINISHED = 100
 """Batches of an organization that have not ended."""
 WINDOW_S = 86_400
 KEPT_S = 30 * 86_400
 """How long a file is kept, unless `expires_after` says less."""
-LEAST_KEPT_S = 3_600
+MIN_KEPT_S = 3_600
 S3_SCHEME = "s3://"
 
 

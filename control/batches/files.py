@@ -12,7 +12,7 @@ import asyncpg
 from contracts.errors import BodyTooLarge, Conflict, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from control.batches.config import MOST_FILES, ORGANIZATION_BYTES
+from control.batches.config import MAX_FILES, ORGANIZATION_BYTES
 from control.batches.machine import UNFINISHED
 from control.batches.objects import ANY_FILE, FileObject, Listed, file_object
 
@@ -56,9 +56,9 @@ async def require_room(connection: Connection, owner: Caller, size_bytes: int, p
     batch's output has no other bound: by it each unfinished batch may exceed the room."""
     row = await connection.fetchrow(_HELD, owner.organization_id)
     assert row is not None
-    if row[0] >= MOST_FILES:
+    if row[0] >= MAX_FILES:
         raise BodyTooLarge(
-            f"This organization has {row[0]} files; the limit is {MOST_FILES}. Delete files that you no longer need, "
+            f"This organization has {row[0]} files; the limit is {MAX_FILES}. Delete files that you no longer need, "
             "or let files expire sooner ('expires_after').",
             param=param,
         )

@@ -10,16 +10,16 @@ import msgspec
 
 from contracts.errors import RequestError
 from contracts.misfit import missing_field, sentence_and_path, shortened
-from control.batches.config import LINE_BYTES, MOST_LINES
+from control.batches.config import LINE_BYTES, MAX_LINES
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
 """Paths that a batch may request."""
-MOST_ERRORS = 100
+MAX_ERRORS = 100
 """Mistakes that are reported of one file."""
 CUSTOM_ID_CHARACTERS = 512
-MOST_NUMBERED = 2 * MOST_LINES
+MAX_NUMBERED = 2 * MAX_LINES
 """Lines of a file, empty ones included: a file of newlines alone would hold the worker for minutes."""
 
 
@@ -87,15 +87,15 @@ def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None])
     refused: dict[str, str | None] = {}
     total = 0
     for number, raw in _all(path):
-        if number > MOST_NUMBERED:
-            message = f"The file has more than {MOST_NUMBERED} lines, empty ones included; leave those out."
+        if number > MAX_NUMBERED:
+            message = f"The file has more than {MAX_NUMBERED} lines, empty ones included; leave those out."
             errors.append(LineError("too_many_lines", message, number))
             break
         if not raw.strip():
             continue
         total += 1
-        if total > MOST_LINES:
-            message = f"The file holds more than {MOST_LINES} requests; split it into several batches."
+        if total > MAX_LINES:
+            message = f"The file holds more than {MAX_LINES} requests; split it into several batches."
             errors.append(LineError("too_many_requests", message, number))
             break
         mistake = _mistake(raw, endpoint, seen)
@@ -108,7 +108,7 @@ def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None])
             mistake = LineError("model_not_found", why, param="body.model")
         errors.append(msgspec.structs.replace(mistake, line=number))
         # the rest of a line that is too long would be taken for lines of their own
-        if len(errors) == MOST_ERRORS or mistake.code == "line_too_long":
+        if len(errors) == MAX_ERRORS or mistake.code == "line_too_long":
             break
     if not total and not errors:
         errors.append(LineError("empty_file", "The input file contains no requests."))

@@ -17,7 +17,7 @@ from control.batches.asking import Failed
 from control.batches.claims import Result
 from control.batches.line import Line
 from control.batches.pace import Pace
-from control.deferred.gateway_client import MOST_TRIES, GatewayUnreachable, RetryLater, TokenRefused
+from control.deferred.gateway_client import MAX_TRIES, GatewayUnreachable, RetryLater, TokenRefused
 
 PAUSE_S = 0.5
 """Pause after a refusal without a `Retry-After`, and after a failure."""
@@ -135,7 +135,7 @@ class LineRunner:
                 self._pace.refused(self._clock(), PAUSE_S)
                 self._again.append(found)
             except Failed as failure:
-                if found.failed + 1 == MOST_TRIES:
+                if found.failed + 1 == MAX_TRIES:
                     results.append(failure.result)
                     continue
                 self._pace.refused(self._clock(), PAUSE_S)

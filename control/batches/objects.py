@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from control.batches.config import KEPT_S, LEAST_KEPT_S
+from control.batches.config import KEPT_S, MIN_KEPT_S
 from control.batches.line import Endpoint, LineError
 from control.batches.machine import UNFINISHED, BatchStatus
 from storage.rows import json_of
@@ -31,7 +31,7 @@ class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a file is kept, from its creation on."""
 
     anchor: Literal["created_at"]
-    seconds: Annotated[int, Meta(ge=LEAST_KEPT_S, le=KEPT_S)]
+    seconds: Annotated[int, Meta(ge=MIN_KEPT_S, le=KEPT_S)]
 
 
 Metadata = Annotated[

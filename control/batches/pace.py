@@ -5,7 +5,7 @@ requests find room again within a round. Pure.
 
 from __future__ import annotations
 
-FIRST, MOST = 8, 128
+FIRST, MAX = 8, 128
 """Lines in flight at the beginning, and at most, also of all batches of a worker: a gateway takes 256 connections of an
 address (`max_connections_per_address`), and others may share it."""
 ROUND_S = 1.0
@@ -28,7 +28,7 @@ class Pace:
 
     def served(self) -> None:
         """A line was served."""
-        self._limit = min(float(MOST), self._limit + (1.0 if self._probing else 1 / self._limit))
+        self._limit = min(float(MAX), self._limit + (1.0 if self._probing else 1 / self._limit))
 
     def refused(self, now_s: float, retry_after_s: float) -> None:
         """A line was refused for lack of room. retry_after_s: the gateway's; 0: none."""

@@ -22,7 +22,7 @@ from control.batches.line_token import LineToken
 from control.batches.machine import BatchStatus, Step, next_step
 from control.batches.metrics import BatchMetrics
 from control.batches.models import model_check
-from control.batches.pace import MOST
+from control.batches.pace import MAX
 from control.batches.store import FileStore
 from control.deferred.gateway_client import TOKEN_REFUSED
 from control.deferred.leases import Claim, LeaseLost
@@ -49,7 +49,7 @@ class BatchRunner(LeasedRowWorker):
     """One per worker process. store: of files; called once. Others: see `LeasedRowWorker`."""
 
     name, leases = "batches", claims.LEASES
-    at_once, most_each, connections, requests = BATCHES_AT_ONCE, MOST, 2 * BATCHES_AT_ONCE, MOST
+    at_once, most_each, connections, requests = BATCHES_AT_ONCE, MAX, 2 * BATCHES_AT_ONCE, MAX
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from control.batches.objects import ExpiresAfter
 from gateway.wire.decode import decode
 
 FIELD_BYTES = 1_000
-MOST_FIELDS = 10
+MAX_FIELDS = 10
 FORM_BYTES = 100_000
 """Room for all other parts of the form."""
 FILENAME_CHARACTERS = 255
@@ -43,7 +43,7 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
         )
     form, boundary = _Form(), options["boundary"]
     try:
-        parser = PushMultipartParser(boundary, max_segment_size=FILE_BYTES + 1, max_segment_count=MOST_FIELDS)
+        parser = PushMultipartParser(boundary, max_segment_size=FILE_BYTES + 1, max_segment_count=MAX_FIELDS)
         file: BinaryIO = await disk.do(draft.open, "wb")
         try:
             received_bytes = 0

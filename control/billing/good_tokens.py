@@ -32,7 +32,7 @@ from storage.rows import fetch
 from storage.tables.core import request_traces
 from storage.tables.metering import prices, usage_events
 
-LAST_DAY, MOST = timedelta(days=1), timedelta(days=31)
+LAST_DAY, MAX = timedelta(days=1), timedelta(days=31)
 _E, _T = usage_events.c, request_traces.c
 LENGTH: ColumnElement[str] = case(
     (literal_column(str(MEDIUM_TOKENS)) > _E.prompt_tokens, literal_column(f"'{LengthClass.SHORT}'", Text)),
@@ -120,8 +120,8 @@ async def get_token_costs_of_all(call: AdminCall, query: TokenCostQuery) -> Toke
 
 async def _report(call: AdminCall, query: TokenCostQuery, organization_id: UUID | None) -> TokenCostReport:
     begin, end = period(query.start, query.end, LAST_DAY)
-    if end - begin > MOST:
-        raise InvalidField(f"Invalid value for 'start': at most {MOST.days} days are added up.", param="start")
+    if end - begin > MAX:
+        raise InvalidField(f"Invalid value for 'start': at most {MAX.days} days are added up.", param="start")
     groups = query.group_by or ([] if organization_id else [CostGroup.ORGANIZATION])
     if not query.group_by:
         groups = [*groups, CostGroup.TIER, CostGroup.LENGTH]

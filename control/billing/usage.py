@@ -52,10 +52,10 @@ from storage.tables.metering import (
 )
 
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
-MOST_HOURS = timedelta(days=32)
-MOST_TOTALS = 5_000
+MAX_HOURS = timedelta(days=32)
+MAX_TOTALS = 5_000
 """Rows of a page."""
-MOST_OWNERS = 20
+MAX_OWNERS = 20
 """Ids in one filter."""
 _IDS: ARRAY[UUID] = ARRAY(Uuid())
 HOURLY, DAILY = (
@@ -192,13 +192,13 @@ class TotalsQuery(Filters, frozen=True, kw_only=True):
     """Totals of hours (for 32 days at most), of whole days (UTC), or of everything. group_by, project_id and key_id may
     be given several times."""
 
-    limit: Annotated[int, Meta(ge=1, le=MOST_TOTALS)] = 20
+    limit: Annotated[int, Meta(ge=1, le=MAX_TOTALS)] = 20
     """Items at most."""
     bucket: Bucket = Bucket.DAY
     group_by: list[Group] = field(default_factory=list)
-    project_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
+    project_id: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
     """Any of these."""
-    key_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
+    key_id: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
 
     def require_utc_days(self) -> None:
         """Raise InvalidField for a midnight of another zone: the days there are would hold hours outside the period."""
@@ -267,7 +267,7 @@ async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -
 
 async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | None) -> Page[UsageTotals]:
     begin, end = query.period()
-    if query.bucket is Bucket.HOUR and end - begin > MOST_HOURS:
+    if query.bucket is Bucket.HOUR and end - begin > MAX_HOURS:
         raise InvalidField("Invalid value for 'bucket': hours are available for 32 days at most.", param="bucket")
     if query.bucket is Bucket.DAY:
         query.require_utc_days()

@@ -41,7 +41,7 @@ from storage.calendar import hour_of
 from storage.latency_histogram import WITHIN, middle_sql
 from storage.rows import columns_of, equal
 
-MOST = timedelta(days=92)
+MAX = timedelta(days=92)
 LAST_DAYS = timedelta(days=7)
 MICROSECOND = timedelta(microseconds=1)
 PERCENTILES = {"latency_p50_ms": 0.5, "latency_p95_ms": 0.95}
@@ -114,7 +114,7 @@ class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
     def period(self) -> tuple[datetime, datetime]:
         """Whole hours, in UTC. Raises InvalidField."""
         begin, end = period(self.start, self.end, LAST_DAYS)
-        if end - begin > MOST:
+        if end - begin > MAX:
             raise InvalidField("Invalid value for 'start': at most 92 days are added up at once.", param="start")
         return hour_of(begin), hour_of(end + HOUR - MICROSECOND)
 

@@ -13,7 +13,7 @@ from contracts.errors import SessionEnded, TenantDisabled
 from control.api.principal import NOT_SIGNED_IN, Principal
 from storage.roles import PrincipalKind, Role
 
-MOST_OF_ONE_ADDRESS = 16
+MAX_OF_ONE_ADDRESS = 16
 """Organizations in which one e-mail address may have a password."""
 _SELECT = """
 SELECT account.id, account.created_at, account.password_hash, account.totp_secret, account.totp_last_step,
@@ -28,7 +28,7 @@ SELECT account.id, account.created_at, account.password_hash, account.totp_secre
 OF_ADDRESS = f"""{_SELECT}
  WHERE member.kind = 'member' AND lower(member.email) = lower($1) AND account.password_hash IS NOT NULL
    AND ($2::uuid IS NULL OR member.organization_id = $2)
- ORDER BY account.created_at, account.id LIMIT {MOST_OF_ONE_ADDRESS}
+ ORDER BY account.created_at, account.id LIMIT {MAX_OF_ONE_ADDRESS}
 """
 BY_ID = f"{_SELECT} WHERE account.id = $1"
 OF_SESSION = f"""{_SELECT}

@@ -17,7 +17,7 @@ from contracts.errors import RateLimited
 
 FORGOTTEN = timedelta(hours=24)
 FIRST_PAUSE_S = 10.0
-MOST_DOUBLINGS = 20
+MAX_DOUBLINGS = 20
 
 TAKE = """
 INSERT INTO gateway.console_attempts AS known (subject, failures, last_at, locked_until)
@@ -59,7 +59,7 @@ class Subject(msgspec.Struct, frozen=True):
 async def take(connection: asyncpg.Connection[Any], subjects: list[Subject], longest_s: float) -> None:
     """Count an attempt as failed. Outside any transaction: it stays, whatever comes. Raises RateLimited in a pause."""
     for subject in subjects:
-        rest = (FORGOTTEN, subject.free, FIRST_PAUSE_S, longest_s, MOST_DOUBLINGS)
+        rest = (FORGOTTEN, subject.free, FIRST_PAUSE_S, longest_s, MAX_DOUBLINGS)
         if not await connection.fetchval(TAKE, subject.key, *rest):
             pause_s = max(1.0, await connection.fetchval(PAUSE, subject.key) or 0.0)
             raise RateLimited(f"Too many attempts failed. Try again in {pause_s:.0f} s.", retry_after_s=pause_s)

@@ -15,11 +15,11 @@ from contracts.errors import ServiceError
 from control.api.fair_queue import FairQueue, QueueKey
 from control.sessions.token import SessionToken
 
-MOST_QUEUED = 512
+MAX_QUEUED = 512
 """Limit of each group: a minute of hashes."""
 RECENT_S = 86_400.0
 """How long a sign-in makes its network a returning one, and a hash without success counts."""
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 RETURNING, STRANGERS = "returning", "strangers"
 ValueT = TypeVar("ValueT")
 
@@ -100,7 +100,7 @@ class HashQueue:
     def _make_room(self, key: QueueKey) -> None:
         """Refuse the newest attempt of the member with most in a full group, of several the one with most failures.
         Raises QueueFull if that is this one."""
-        if self._queue.size_of_group(key.group) < MOST_QUEUED:
+        if self._queue.size_of_group(key.group) < MAX_QUEUED:
             return
         newest = self._queue.newest_of_largest(key.group, self._failures)
         own = self._queue.size_of(key) + 1, self._failures(key)
@@ -115,5 +115,5 @@ def _put(remembered: dict[str, ValueT], name: str, value: ValueT) -> None:
     """Remember as the newest; forget the oldest beyond the limit."""
     remembered.pop(name, None)
     remembered[name] = value
-    if len(remembered) > MOST_REMEMBERED:
+    if len(remembered) > MAX_REMEMBERED:
         del remembered[next(iter(remembered))]

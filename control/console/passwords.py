@@ -18,7 +18,7 @@ from contracts.errors import InvalidField, ServiceError
 from control.api.fair_queue import QueueKey
 from control.console.hash_queue import HashQueue
 
-LEAST_CHARACTERS = 12
+MIN_CHARACTERS = 12
 MEMORY_KIB = 47_104
 PASSES = 2
 """OWASP's cheat sheet on storing passwords recommends one with so much memory and one lane."""
@@ -36,9 +36,9 @@ def check(password: str, param: str, *known: str) -> None:
     Raises InvalidField. No rule says which characters: those make passwords that people write down (NIST SP 800-63B).
     """
     text = unicodedata.normalize("NFKC", password)
-    if len(text) < LEAST_CHARACTERS:
+    if len(text) < MIN_CHARACTERS:
         raise InvalidField(
-            f"Invalid value for '{param}': it has {len(text)} characters and needs {LEAST_CHARACTERS}; a few words in "
+            f"Invalid value for '{param}': it has {len(text)} characters and needs {MIN_CHARACTERS}; a few words in "
             "a row are easy to remember.",
             param=param,
         )

@@ -42,7 +42,7 @@ RENEW = "UPDATE gateway.console_sessions SET token_hash = $2 WHERE token_hash = 
 END = "DELETE FROM gateway.console_sessions WHERE token_hash = $1 RETURNING id"
 END_ONE = "DELETE FROM gateway.console_sessions WHERE id = $1 AND account_id = $2 RETURNING id"
 END_ALL = "DELETE FROM gateway.console_sessions WHERE account_id = $1 AND token_hash IS DISTINCT FROM $2 RETURNING id"
-MOST_SESSIONS = 100
+MAX_SESSIONS = 100
 """Limit for one account: a further sign-in ends the oldest."""
 END_OLDEST = """
 DELETE FROM gateway.console_sessions WHERE id IN
@@ -144,7 +144,7 @@ async def begin(
     queue_key = call.queue_key
     if call.token is not None:
         await connection.execute(END, call.token.hash)
-    for row in await connection.fetch(END_OLDEST, account.id, MOST_SESSIONS - 1):
+    for row in await connection.fetch(END_OLDEST, account.id, MAX_SESSIONS - 1):
         ended(admin, account, row["id"])
     token, visit = call.console.browsers.mint(), call.visit
     session_id = await connection.fetchval(

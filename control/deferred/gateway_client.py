@@ -18,10 +18,10 @@ NO_ROOM = frozenset({408, 429, 503})
 """Statuses after which the request is sent again, as long as its time is not over."""
 FAILED = frozenset({500, 502, 504})
 """Statuses after which the request is sent again, a few times: the request may be the cause."""
-MOST_TRIES = 5
+MAX_TRIES = 5
 """Most requests that fail by the platform's fault; the last failure is the result."""
 LOST = (
-    f"The request failed {MOST_TRIES} times because its gateway, worker or engine stopped. Send it again; if it fails "
+    f"The request failed {MAX_TRIES} times because its gateway, worker or engine stopped. Send it again; if it fails "
     "again, change the request."
 )
 LONGEST_RETRY_AFTER_S = 60.0

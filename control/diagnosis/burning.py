@@ -30,9 +30,9 @@ from storage.rows import fetch
 from storage.tables.core import request_traces
 
 MINUTE = timedelta(minutes=1)
-MOST_MINUTES, MOST_REQUESTS = 60, 100_000
+MAX_MINUTES, MAX_REQUESTS = 60, 100_000
 """Limits for reading traces; the newest minute is always read."""
-MOST_BURNT = 5
+MAX_BURNT = 5
 RECENTLY = timedelta(hours=1)
 """A window that ended earlier is not explained by a present alert."""
 LATE_FIRST_TOKEN, SLOW_TOKENS, LONG_GAP = LATE
@@ -75,7 +75,7 @@ async def _burning(
         for row in await fetch(connection, _bad_requests(now.version, standing, organization_id, first, past)):
             pool = row["pool"] if show_pools else ""
             burnt[row["organization_id"], row["model"], pool, row["what"]] += row["requests"]
-    most = burnt.most_common(MOST_BURNT)
+    most = burnt.most_common(MAX_BURNT)
     names = await organization_names(connection, {key[0] for key, _ in most})
     count = standing.windows[pair.long]
     return Burning(
@@ -113,9 +113,9 @@ async def _spans(
         statement = statement.where(rows.organization_id == organization_id)
     minutes: list[datetime] = []
     requests = 0
-    for row in await fetch(connection, statement.order_by(rows.at.desc()).limit(MOST_MINUTES)):
+    for row in await fetch(connection, statement.order_by(rows.at.desc()).limit(MAX_MINUTES)):
         requests += row["requests"]
-        if minutes and requests > MOST_REQUESTS:
+        if minutes and requests > MAX_REQUESTS:
             break
         minutes.append(row["at"])
     return _joined(minutes)

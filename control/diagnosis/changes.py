@@ -25,9 +25,9 @@ from control.diagnosis.findings.evidence import TAILS
 from control.diagnosis.tables import Metric, Statistic, changes
 from storage.rows import columns_of
 
-DAY_S, MOST_DAYS = 86_400, 7
+DAY_S, MAX_DAYS = 86_400, 7
 TOLD_FROM = {name: requests for requests, name in TAILS}
-LEAST = {each: TOLD_FROM.get(each.value, comparison.LEAST) for each in Statistic}
+MIN = {each: TOLD_FROM.get(each.value, comparison.MIN) for each in Statistic}
 """Requests on either side, as diagnosis asks."""
 
 
@@ -64,7 +64,7 @@ class NewChange(Body, frozen=True, kw_only=True):
     tier: Tier | None = None
     model: ModelName | None = None
     made_at: Moment | None = None
-    window_s: Annotated[int, Meta(ge=60, le=MOST_DAYS * DAY_S)] = DAY_S
+    window_s: Annotated[int, Meta(ge=60, le=MAX_DAYS * DAY_S)] = DAY_S
 
 
 async def list_changes(call: AdminCall, query: PageQuery) -> Page[ExpectedChange]:
@@ -174,7 +174,7 @@ def _require_whole(kept: _Kept, effect: Effect) -> None:
     """Raises Conflict."""
     if not effect.complete:
         raise Conflict(f"The {kept.window_s} s after the change {kept.name!r} have not passed yet; measure it then.")
-    least = LEAST[kept.statistic]
+    least = MIN[kept.statistic]
     for side, number in (("before", effect.before), ("after", effect.after)):
         if number.requests < least:
             raise Conflict(

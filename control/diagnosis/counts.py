@@ -21,7 +21,7 @@ from control.slo.standing import LAST_RUN
 from storage.calendar import hour_of
 from storage.rows import fetchval
 
-MOST_REFUSED = 100
+MAX_REFUSED = 100
 ARRIVED_MS = "('x' || substr(request_id, 5, 12))::bit(48)::bigint"
 """See `request_id.arrived_at_s`."""
 ASKED = f"""
@@ -61,7 +61,7 @@ SELECT model, pool, error_code, sum(requests)::bigint AS requests
 # Twice as many as are returned: the hours' ends may change their order.
 REFUSED_OF_HOURS = f"""
 SELECT organization_id, nullif(key_id, '{NO_KEY}') AS key_id, sum(requests)::bigint AS requests
-  FROM gateway.refused_key_hours WHERE {_OF} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {2 * MOST_REFUSED}
+  FROM gateway.refused_key_hours WHERE {_OF} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {2 * MAX_REFUSED}
 """  # noqa: S608
 OVER_SHARE_OF_HOURS = f"""
 SELECT organization_id, sum(requests)::bigint AS requests
@@ -134,7 +134,7 @@ async def counts_of(
         await _add_hours(connection, counts, since, until, organization_id, tier)
         await _add_traces(connection, counts, until, ended, organization_id, tier)
         await _add_requests_of_hours(connection, counts, since, until, tier)
-    counts.refused = await _named(connection, counts.refused_of.most_common(MOST_REFUSED))
+    counts.refused = await _named(connection, counts.refused_of.most_common(MAX_REFUSED))
     return counts
 
 

@@ -32,8 +32,8 @@ from control.slo.standing import LAST_RUN
 
 HOUR = timedelta(hours=1)
 LAST = HOUR
-MOST = timedelta(days=7)
-LEAST = timedelta(seconds=1)
+MAX = timedelta(days=7)
+MIN = timedelta(seconds=1)
 TENANTS_FIXES = frozenset(
     {
         Fix.PACE_REQUESTS,
@@ -327,7 +327,7 @@ def _numbers(one: Slice, objectives: Objectives) -> TwoNumbers:
 
 
 def _require_span(start: datetime, end: datetime, start_name: str, end_name: str) -> None:
-    if end - start < LEAST:
+    if end - start < MIN:
         raise InvalidField(f"Invalid value for '{end_name}': it is not after '{start_name}'.", param=end_name)
-    if end - start > MOST:
+    if end - start > MAX:
         raise InvalidField(f"Invalid value for '{start_name}': at most 7 days are judged at once.", param=start_name)

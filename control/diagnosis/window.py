@@ -1,7 +1,7 @@
 """Reads the measurements between two times, added up by PostgreSQL from `gateway.request_traces`.
 
 Counts cover all requests with a waiting client (counts.py). Distributions cover those that an engine answered
-completely; beyond `MOST` of them, a sample by the random end of their ids, so that a busy week is judged as fast as a
+completely; beyond `MAX` of them, a sample by the random end of their ids, so that a busy week is judged as fast as a
 quiet hour. Only committed rows are visible: traces follow their answers by a second or so.
 """
 
@@ -38,7 +38,7 @@ from control.diagnosis.findings.measure import BEFORE_FIRST_TOKEN, Measure
 from control.diagnosis.findings.objectives import Objectives
 from storage.rows import CUSTOM_PLANS
 
-MOST = 3_000
+MAX = 3_000
 """Requests whose distributions are computed, and 750 at least: a twentieth of a second of PostgreSQL's
 time."""
 SEARCHED = 12_000
@@ -234,11 +234,11 @@ def drawn(statement: str, below: str) -> str:
 
 def _below(answered: int) -> str:
     """The bound of the sample on the last four digits of ids."""
-    if answered <= MOST:
+    if answered <= MAX:
         return EVERY
     if answered <= SEARCHED:
-        return f"{math.ceil(0x10000 * MOST / answered):04x}"
-    few_enough = (share for share in SHARES if answered * int(share, 16) / 0x10000 <= MOST)
+        return f"{math.ceil(0x10000 * MAX / answered):04x}"
+    few_enough = (share for share in SHARES if answered * int(share, 16) / 0x10000 <= MAX)
     return next(few_enough, SHARES[-1])
 
 

@@ -25,7 +25,7 @@ OF_THE_ITEM = frozenset({"context_length_exceeded", "engine_refused"})
 NO_SCOPE = "insufficient_scope"
 """An older version's key has the scope for conversations only."""
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
-MOST_FAILED = 6
+MAX_FAILED = 6
 """Consecutive engine failures without a `retry-after`, for example when a pool's engines do not know the model: waiting
 longer does not help."""
 LONG_S = 5.0
@@ -96,7 +96,7 @@ class Asker:
                 if status not in AGAIN:
                     raise Unanswerable(f"{url} refuses {self._which(item)}: {said}")
                 failed = failed + 1 if code == "engine_failed" and "retry-after" not in headers else 0
-                if failed == MOST_FAILED:
+                if failed == MAX_FAILED:
                     raise Unanswerable(f"{url} failed {failed} times at {self._which(item)}: {said}")
                 with contextlib.suppress(ValueError):
                     retry_after_s = min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)

@@ -31,7 +31,7 @@ FOREIGN_DRIVER = "openai"
 """Its engines may be another provider's, where each question costs money."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """A worker's clock may be so far behind that of the one that schedules."""
-_MOST_DAYS = 4 * 366
+_MAX_DAYS = 4 * 366
 """A crontab time that exists, such as 29 February, comes within so many days."""
 _OLDEST = "SELECT min(created_at) FROM gateway.desired_states"
 
@@ -137,7 +137,7 @@ def moments(when: crontab, start: datetime, step: int) -> Iterator[datetime]:
     """The crontab's moments in UTC: after `start` with a step of 1, at or before it with -1, the nearest first."""
     first = midnight(start.astimezone(UTC))
     times = sorted(((hour, minute) for hour in when.hour for minute in when.minute), reverse=step < 0)
-    for days in range(_MOST_DAYS):
+    for days in range(_MAX_DAYS):
         day = first + step * timedelta(days=days)
         if (
             day.month in when.month_of_year

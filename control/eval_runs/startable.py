@@ -14,7 +14,7 @@ from control.eval_runs.config import EvalsConfig
 from control.eval_runs.plan import seeds_of
 from control.eval_runs.verdicts import rules_of
 from control.evals.store import Rule
-from control.slices.bounds import MOST_ITEMS
+from control.slices.bounds import MAX_ITEMS
 from control.slices.startable import EvalSlice, SliceRule
 from evals.slices.catalogue import Catalogue
 from evals.slices.item import Source
@@ -123,7 +123,7 @@ def too_few(sources: Sequence[Source], rule: Rule, budget_items: int) -> Iterato
         counts = looks(rule.first_look, items)
         least = least_margin(counts, levels(rule.alpha, counts), 0.0, rule.correlation)
         if least >= margin:
-            wanted = least_budget(rule.first_look, rule.alpha, margin, MOST_ITEMS)
+            wanted = least_budget(rule.first_look, rule.alpha, margin, MAX_ITEMS)
             budget = () if wanted is None else (f"--budget {wanted}, where a slice has so many",)
             yield (
                 f"{', '.join(names)} cannot pass: equal answers to {items:,} items show a difference of no less than "

@@ -18,13 +18,13 @@ from msgspec import Meta
 from sqlalchemy import ColumnElement, func, or_, select
 
 from contracts.errors import Conflict, NotFound
-from control.slices.bounds import MOST_ITEMS, Items, Margin
+from control.slices.bounds import MAX_ITEMS, Items, Margin
 from storage.rows import columns_of, fetchrow, json_of, record_of
 from storage.tables.evals import ENDED, Arm, Decision, Status, comparisons, items, model_versions, run_slices, runs
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
-SEEDS_A_DAY = MOST_ITEMS
+SEEDS_A_DAY = MAX_ITEMS
 """Keeps a run out of the next day's seeds. The first day's are far after all seeds of development and of final figures
 (evals/slices/split.py)."""
 

@@ -16,9 +16,9 @@ from control.api.schemas import ModelName, Query
 
 Seconds = Annotated[int, Meta(ge=int(FIRST.timestamp()), lt=int(LAST.timestamp()))]
 """Unix time."""
-MOST_OWNERS = 20
+MAX_OWNERS = 20
 """Ids in one filter."""
-MOST_RESULTS = 20_000
+MAX_RESULTS = 20_000
 """In one page."""
 
 
@@ -48,9 +48,9 @@ class BucketQuery(Query, frozen=True, kw_only=True):
     """The first bucket holds this moment."""
     end_time: Seconds | None = None
     """The last bucket begins before this moment; now, unless given."""
-    project_ids: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
-    api_key_ids: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
-    models: Annotated[list[ModelName], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
+    project_ids: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
+    api_key_ids: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
+    models: Annotated[list[ModelName], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
     limit: Annotated[int, Meta(ge=1, le=1_440)] | None = None
     """Buckets of a page: 7 days and at most 31, 24 hours and at most 168, 60 minutes and at most 1440."""
     page: Annotated[str, Meta(max_length=100, pattern=r"^page_[0-9]{10}$")] | None = None

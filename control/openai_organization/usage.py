@@ -24,7 +24,7 @@ from contracts.pooling import Task
 from control.api.call import AdminCall
 from control.billing.events import in_partitions
 from control.billing.usage import SUMMED, Bucket, totals_of_period
-from control.openai_organization.buckets import MOST_RESULTS, BucketOf, BucketQuery, Span, Width, span_of
+from control.openai_organization.buckets import MAX_RESULTS, BucketOf, BucketQuery, Span, Width, span_of
 from storage.rows import fetch
 from storage.tables.metering import usage_events
 
@@ -252,10 +252,10 @@ async def _sums(
     sums = (func.sum(rows.c[name]).cast(BigInteger).label(name) for name in SUMMED)
     statement = select(at.label("at"), *groups[1:], *sums).where(*conditions).group_by(*groups).order_by(*groups)
     found: dict[datetime, list[Any]] = defaultdict(list)
-    listed = await fetch(call.connection, statement.limit(MOST_RESULTS + 1))
-    if len(listed) > MOST_RESULTS:
+    listed = await fetch(call.connection, statement.limit(MAX_RESULTS + 1))
+    if len(listed) > MAX_RESULTS:
         raise InvalidField(
-            f"More than {MOST_RESULTS} results; lower 'limit', or group by fewer fields.", param="group_by"
+            f"More than {MAX_RESULTS} results; lower 'limit', or group by fewer fields.", param="group_by"
         )
     for row in listed:
         found[_moment(row["at"])].append(row)

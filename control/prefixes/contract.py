@@ -11,7 +11,7 @@ import msgspec
 
 from control.prefixes.upkeep_config import PrefixUpkeepConfig
 
-LEAST_HOURS = 3
+MIN_HOURS = 3
 """Fewer hours with enough requests do not define the usual share."""
 
 
@@ -58,7 +58,7 @@ class OpenDrop(msgspec.Struct, frozen=True):
 def usual_share(hours: Sequence[Totals], least_requests: int) -> float | None:
     """The median of the hours with enough requests; None: they are too few."""
     shares = [hour.share for hour in hours if hour.requests >= least_requests]
-    return statistics.median(shares) if len(shares) >= LEAST_HOURS else None
+    return statistics.median(shares) if len(shares) >= MIN_HOURS else None
 
 
 def standing(now: Totals, usual: float | None, drop: OpenDrop | None, config: PrefixUpkeepConfig) -> Standing:

@@ -21,7 +21,7 @@ from storage.calendar import hour_of
 from storage.rows import columns_of, equal, is_set
 
 LAST = timedelta(days=7)
-MOST_TOTALS = 5_000
+MAX_TOTALS = 5_000
 """Rows of a page."""
 SUMMED = ("requests", "prompt_tokens", "reusable_tokens", "cached_tokens")
 
@@ -133,7 +133,7 @@ class PrefixQuery(PageQuery, frozen=True, kw_only=True):
 class PrefixTotalsQuery(PrefixQuery, frozen=True, kw_only=True):
     """Filter by hours; the last seven days, unless start is given. group_by may be given several times."""
 
-    limit: Annotated[int, Meta(ge=1, le=MOST_TOTALS)] = 20
+    limit: Annotated[int, Meta(ge=1, le=MAX_TOTALS)] = 20
     """Items at most."""
     bucket: PrefixBucket = PrefixBucket.HOUR
     group_by: list[PrefixGroup] = field(default_factory=list)

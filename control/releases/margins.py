@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from contracts.errors import InvalidField
 
-LEAST_UNITS = (200, 500, 1_000)
+MIN_UNITS = (200, 500, 1_000)
 """Sessions that each arm must have had before the next stage, of the last stages; earlier ones use the first."""
 
 PROMOTION_ALPHA = 0.05
@@ -20,7 +20,7 @@ PROMOTED = 0.99
 """Default quantile for the promotion."""
 TAILS = 3
 """Number of the highest quantiles that are tested by themselves, in addition to the promoted one."""
-MOST_UNITS = 10_000_000
+MAX_UNITS = 10_000_000
 """Of a budget of evidence, and of what one grant adds to it."""
 
 
@@ -47,7 +47,7 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     quantiles: Annotated[list[Quantile], Meta(min_length=1, max_length=20)] | None = None
     promoted_quantile: Quantile | None = None
     cold_requests: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
-    most_units: Annotated[int, Meta(ge=1, le=MOST_UNITS)] | None = None
+    most_units: Annotated[int, Meta(ge=1, le=MAX_UNITS)] | None = None
     least_votes: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
     def given(self) -> dict[str, object]:
@@ -78,4 +78,4 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 def least_units_of(stages: int) -> list[int]:
     """Default for a release of so many stages between shadow and all traffic."""
-    return [LEAST_UNITS[max(0, at)] for at in range(len(LEAST_UNITS) - stages, len(LEAST_UNITS))]
+    return [MIN_UNITS[max(0, at)] for at in range(len(MIN_UNITS) - stages, len(MIN_UNITS))]

@@ -15,7 +15,7 @@ from control.releases.machine import Event
 from control.releases.tables import release_steps, releases
 from storage.rows import fetch
 
-MOST_LOOKS = 120
+MAX_LOOKS = 120
 """Further ones are left out evenly; moves and the last verdict never are."""
 
 
@@ -90,7 +90,7 @@ async def get_release_evidence(call: AdminCall, release_id: UUID) -> ReleaseEvid
         .where(of.release_id == release_id, of.verdict.is_not(None))
         .subquery()
     )
-    every = (numbered.c.looks - 1) // MOST_LOOKS + 1
+    every = (numbered.c.looks - 1) // MAX_LOOKS + 1
     kept = or_((numbered.c.place - 1) % every == 0, numbered.c.event != Event.OBSERVE.value)
     rows = await fetch(call.connection, select(numbered).where(kept).order_by(numbered.c.step))
     looks, tests = [], dict[tuple[TestKind, str, str], EvidenceTest]()

@@ -21,7 +21,7 @@ from control.api.pages import page_of
 from control.api.schemas import Body, ModelName, Name, Page, PageQuery
 from control.releases import store
 from control.releases.machine import Event, State
-from control.releases.margins import MOST_UNITS, PROMOTION_ALPHA, Margins
+from control.releases.margins import MAX_UNITS, PROMOTION_ALPHA, Margins
 from control.releases.release import Release
 from control.releases.start import Wanted, require_startable
 from control.releases.tables import release_steps, releases
@@ -136,7 +136,7 @@ class ReleaseReason(Body, frozen=True, kw_only=True):
 class ReleaseResumption(ReleaseReason, frozen=True, kw_only=True):
     """more_units: sessions that are added to its budget of evidence; required if that is spent, else 0."""
 
-    more_units: Annotated[int, Meta(ge=0, le=MOST_UNITS)] = 0
+    more_units: Annotated[int, Meta(ge=0, le=MAX_UNITS)] = 0
 
 
 class ReleaseQuery(PageQuery, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class StepQuery(PageQuery, frozen=True, kw_only=True):
     """Filter of steps."""
 
 
-MOST_MOVES = 20
+MAX_MOVES = 20
 _SHARE = case(
     (releases.c.state.in_([State.WAITING.value, State.ROLLED_BACK.value]), 0.0),
     else_=releases.c.stages[releases.c.stage + 1],
@@ -285,7 +285,7 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         select(*columns_of(ReleaseStep, release_steps))
         .where(of.release_id == release.id, of.event != Event.OBSERVE.value)
         .order_by(of.step.desc())
-        .limit(MOST_MOVES)
+        .limit(MAX_MOVES)
     )
     return ReleaseDetail(
         **msgspec.structs.asdict(summary),

@@ -15,7 +15,7 @@ from control.releases.margins import Margins, least_units_of
 from control.releases.release import SHADOW
 from engines.drivers import registry as drivers
 
-MOST_SHARE = 0.5
+MAX_SHARE = 0.5
 """Of the candidate before all traffic: the control arm has as many sessions."""
 
 
@@ -81,10 +81,10 @@ def _require_control(state: DesiredState, model: Model, wanted: Wanted) -> None:
 def _margins(wanted: Wanted) -> Margins:
     stages, serving = wanted.stages, [share for share in wanted.stages if SHADOW < share < 1]
     rising = all(low < high for low, high in itertools.pairwise(stages))
-    if not serving or not rising or stages[0] < SHADOW or stages[-1] != 1 or serving[-1] > MOST_SHARE:
+    if not serving or not rising or stages[0] < SHADOW or stages[-1] != 1 or serving[-1] > MAX_SHARE:
         raise InvalidField(
             f"Invalid value for 'stages': {', '.join(f'{share:g}' for share in stages)}. They rise from 0 (shadow) or "
-            f"a share to 1 (all traffic), with one share at least, up to {MOST_SHARE:g}, in between.",
+            f"a share to 1 (all traffic), with one share at least, up to {MAX_SHARE:g}, in between.",
             param="stages",
         )
     wanted.margins.require_quantiles()

@@ -23,8 +23,8 @@ from control.requests.requests import AMOUNT_MICRO, DECISION, Decision, session_
 from storage.rows import fetch
 from storage.tables.core import request_traces
 
-MOST_TURNS = 1_000
-LEAST_LOST_TOKENS = BLOCK_TOKENS
+MAX_TURNS = 1_000
+MIN_LOST_TOKENS = BLOCK_TOKENS
 """Engines keep whole blocks of a prompt: fewer tokens are not called lost."""
 
 
@@ -85,7 +85,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
 class SessionQuery(Query, frozen=True, kw_only=True):
     """limit: the newest turns at most."""
 
-    limit: Annotated[int, Meta(ge=1, le=MOST_TURNS)] = MOST_TURNS
+    limit: Annotated[int, Meta(ge=1, le=MAX_TURNS)] = MAX_TURNS
 
 
 async def get_session(call: AdminCall, organization_id: UUID, name: str, query: SessionQuery) -> SessionReport:
@@ -162,11 +162,11 @@ def _loss(before: Mapping[str, Any] | None, row: Mapping[str, Any], *, placed: b
         return 0, None
     both = min(before["prompt_tokens"], row["prompt_tokens"])
     lost = both - row["cached_tokens"]
-    if lost < LEAST_LOST_TOKENS:
+    if lost < MIN_LOST_TOKENS:
         return 0, None
     if row["reusable_tokens"] is None:
         return lost, None
-    if both - row["reusable_tokens"] >= max(LEAST_LOST_TOKENS, lost // 2):  # most of it: the prompt has changed
+    if both - row["reusable_tokens"] >= max(MIN_LOST_TOKENS, lost // 2):  # most of it: the prompt has changed
         return lost, row["cause"]
     moved = placed and row["replica_id"] != before["replica_id"]
     return lost, (EngineLoss.MOVED if moved else EngineLoss.NOT_CACHED).value

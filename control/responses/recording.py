@@ -19,7 +19,7 @@ from gateway.wire.responses.events import BLANK, Event, event_of, read
 from gateway.wire.responses.stored import with_fields
 
 STORED_EVERY_S = 0.25
-MOST_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """Events of one run. Those beyond are not stored: clients that stream it are sent to the response."""
 RECORD = b": %b " % LINE_CLOSED
 
@@ -59,7 +59,7 @@ class Recorder:
     @property
     def full(self) -> bool:
         """Events are missing."""
-        return self._size_bytes > MOST_BYTES
+        return self._size_bytes > MAX_BYTES
 
     async def read(self, content: StreamReader) -> StreamEnd:
         """Store all events before the last one, a few times a second. Raises NoAnswer, and what `store` does."""

@@ -21,7 +21,7 @@ from contracts.errors import RequestError
 from control.deferred.gateway_client import (
     FAILED,
     LOST,
-    MOST_TRIES,
+    MAX_TRIES,
     TOKEN_REFUSED,
     Answer,
     GatewayUnreachable,
@@ -43,7 +43,7 @@ from gateway.wire.responses.openapi import RESPONSES_PATH
 from gateway.wire.responses.stored import with_fields
 from storage.engine import FAILURES
 
-MOST = 64
+MAX = 64
 """Responses that a worker runs at once."""
 SWEEP_S = 60.0
 """Between two deletions of old events."""
@@ -67,7 +67,7 @@ class ResponseRunner(LeasedRowWorker):
     """One per worker process. metrics: None: none are shown. Others: see `LeasedRowWorker`."""
 
     name, leases = "responses", transitions.LEASES
-    at_once, most_each, connections, requests = MOST, MOST // 2, 8, MOST
+    at_once, most_each, connections, requests = MAX, MAX // 2, 8, MAX
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ResponseRunner(LeasedRowWorker):
             )
             await self._fail(held, found, _error("server_error", reason, "response_expired"))
             return
-        if found.failures >= MOST_TRIES:
+        if found.failures >= MAX_TRIES:
             await self._fail(held, found, _error("server_error", LOST, "response_lost"))
             return
         found = await self._do(transitions.start, held, found)
@@ -147,7 +147,7 @@ class ResponseRunner(LeasedRowWorker):
     async def _refused(self, held: Claim, found: ClaimedResponse, answer: Answer) -> None:
         """End it, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
         told = refusal(answer.body)
-        if answer.status in FAILED and found.failures < MOST_TRIES:
+        if answer.status in FAILED and found.failures < MAX_TRIES:
             await self._do(self.leases.release, held, PAUSE_S)
             return
         code = CODES.get(answer.status, "server_error")

@@ -42,7 +42,7 @@ PAIRS = (
     BurnPair("3d", "6h", 1.0),
 )
 """The fastest first."""
-LEAST_BAD = 10
+MIN_BAD = 10
 """Fewer bad requests in the long window are no pattern: where few come, each one alone would burn the budget fast."""
 
 
@@ -76,13 +76,13 @@ def budget_left(count: Count, target: float) -> float | None:
 
 
 def burning(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:
-    """Whether both windows burn faster than the threshold, by at least `LEAST_BAD` requests. windows: by name."""
-    return _too_fast(pair, windows, target) and _bad(windows[pair.long]) >= LEAST_BAD
+    """Whether both windows burn faster than the threshold, by at least `MIN_BAD` requests. windows: by name."""
+    return _too_fast(pair, windows, target) and _bad(windows[pair.long]) >= MIN_BAD
 
 
 def too_few(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:
-    """Whether both windows burn faster than the threshold, by fewer than `LEAST_BAD` requests: no alert says so."""
-    return _too_fast(pair, windows, target) and _bad(windows[pair.long]) < LEAST_BAD
+    """Whether both windows burn faster than the threshold, by fewer than `MIN_BAD` requests: no alert says so."""
+    return _too_fast(pair, windows, target) and _bad(windows[pair.long]) < MIN_BAD
 
 
 def _too_fast(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:

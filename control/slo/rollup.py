@@ -36,7 +36,7 @@ LOCK_ID = 0x736C6F72
 """Key of the advisory lock, the bytes of `slor`."""
 OVERLAP_S = 30
 """A row's recorded_at is when its transaction began; gateways give up on one after five (serving/trace.py)."""
-MOST_MINUTES = 60
+MAX_MINUTES = 60
 """Redone by one statement."""
 MINUTE_LONG = timedelta(minutes=1)
 MARGIN = timedelta(hours=1)
@@ -124,10 +124,10 @@ def version_at(versions: Sequence[tuple[datetime, int]], minute: datetime) -> in
 
 def spans(touched: Sequence[datetime], edges: Sequence[datetime]) -> Iterator[tuple[datetime, datetime]]:
     """Rising minutes as spans without a gap in them, each from its first minute up to behind its last one. None crosses
-    an edge, or is longer than `MOST_MINUTES`."""
+    an edge, or is longer than `MAX_MINUTES`."""
     begin = end = None
     for minute in touched:
-        if begin is None or minute != end or minute in edges or minute - begin >= MOST_MINUTES * MINUTE_LONG:
+        if begin is None or minute != end or minute in edges or minute - begin >= MAX_MINUTES * MINUTE_LONG:
             if begin is not None and end is not None:
                 yield begin, end
             begin = minute

@@ -28,7 +28,7 @@ from storage.rows import CUSTOM_PLANS, fetchval
 
 EXACT_MOST = 20_000
 """Requests of a period whose percentiles are made of the requests themselves."""
-MOST_ROWS = 5_000
+MAX_ROWS = 5_000
 LONGEST = {"minute": timedelta(hours=12), "hour": timedelta(days=32), "day": timedelta(days=400)}
 HOUR = timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
@@ -173,12 +173,12 @@ class _Figures:
         sums = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
         rows: list[asyncpg.Record] = await connection.fetch(
             f"SELECT {self._chosen}, {sums} FROM gateway.serving_{self._every} WHERE {self._where}"  # noqa: S608
-            f" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT {MOST_ROWS + 1}",
+            f" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT {MAX_ROWS + 1}",
             *self._values,
         )
-        if len(rows) > MOST_ROWS:
+        if len(rows) > MAX_ROWS:
             raise InvalidField(
-                f"Invalid value for 'group_by': these are more than {MOST_ROWS} figures, the limit of a "
+                f"Invalid value for 'group_by': these are more than {MAX_ROWS} figures, the limit of a "
                 "response; choose a shorter period, a larger bucket, or one model.",
                 param="group_by",
             )

@@ -36,7 +36,7 @@ from control.api.call import AdminCall
 from control.api.moments import period
 from control.api.pages import page_of, single_row_page
 from control.api.schemas import LedgerMoment, ModelName, Page, PageQuery, Query
-from control.slo.budget import LEAST_BAD, BurnPair
+from control.slo.budget import MIN_BAD, BurnPair
 from control.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
 from control.slo.present import present
 from control.slo.standing import Standing
@@ -47,7 +47,7 @@ from storage.rows import columns_of, fetch
 
 LAST_DAY = timedelta(days=1)
 _MOMENTS = ARRAY(DateTime(timezone=True))
-MOST = {"minute": timedelta(days=2), "hour": timedelta(days=32)}
+MAX = {"minute": timedelta(days=2), "hour": timedelta(days=32)}
 VERSIONS = """
 SELECT version, created_at, document::text AS document FROM gateway.desired_states
  WHERE created_at < $2
@@ -338,7 +338,7 @@ async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None
     return SloReport(
         version=now.version,
         added_up_until=now.until,
-        least_bad=LEAST_BAD,
+        least_bad=MIN_BAD,
         objectives=[_told(each, now.since.get((each.objective.tier, each.objective.length))) for each in now.standings],
     )
 
@@ -379,7 +379,7 @@ async def _totals(
 ) -> Page[GoodputTotals]:
     """deployment: what organizations asked for beyond their share is not counted."""
     begin, end = period(query.start, query.end, LAST_DAY)
-    most = MOST.get(query.bucket)
+    most = MAX.get(query.bucket)
     if most is not None and end - begin > most:
         raise InvalidField(
             f"Invalid value for 'bucket': a {query.bucket}'s totals are available for {most.days} days at most.",

@@ -20,7 +20,7 @@ from storage.rows import equal, fetch, record_of
 from storage.tables.core import api_keys, projects, request_traces
 
 LAST = timedelta(days=7)
-MOST_KEYS = 100
+MAX_KEYS = 100
 
 
 class CappedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ async def get_preview(call: AdminCall, organization_id: UUID, query: CapQuery) -
         .outerjoin(projects, projects.c.id == key.project_id)
         .outerjoin(api_keys, api_keys.c.id == key.key_id)
         .order_by(key.refused.desc(), key.longest_prompt_tokens.desc(), key.key_id)
-        .limit(MOST_KEYS),
+        .limit(MAX_KEYS),
     )
     first = rows[0] if rows else {}
     return CapPreview(
@@ -115,6 +115,6 @@ async def get_preview(call: AdminCall, organization_id: UUID, query: CapQuery) -
         refused=first.get("all_refused", 0),
         keys_refused=first.get("keys_refused", 0),
         longest_prompt_tokens=first.get("longest", 0),
-        has_more=first.get("keys", 0) > MOST_KEYS,
+        has_more=first.get("keys", 0) > MAX_KEYS,
         data=[record_of(CappedKey, row) for row in rows],
     )

@@ -94,9 +94,9 @@ class EngineRequest(msgspec.Struct, frozen=True):
     """Text with which each choice of the response begins, and that its reader is not to get."""
 
 
-MOST_COUNTED = 2**53
+MAX_COUNTED = 2**53
 """No engine counts further; up to here integers and floating-point numbers are the same."""
-MOST_REQUESTS = 100_000
+MAX_REQUESTS = 100_000
 """No engine has more at a time."""
 
 
@@ -138,8 +138,8 @@ class Load(msgspec.Struct, frozen=True):
         shares = self.share_behind, self.output_reserve
         requests = self.running, self.waiting, self.max_running
         if (
-            not all(0 <= count <= MOST_COUNTED for count in counts)
-            or not all(count <= MOST_REQUESTS for count in requests)
+            not all(0 <= count <= MAX_COUNTED for count in counts)
+            or not all(count <= MAX_REQUESTS for count in requests)
             or not all(0 <= share <= 1 for share in shares)
         ):
             raise EngineFailed("The engine's load report has an impossible number.")

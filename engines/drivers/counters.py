@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from contracts.errors import EngineFailed
-from engines.drivers.base import MOST_COUNTED, EngineRequest
+from engines.drivers.base import MAX_COUNTED, EngineRequest
 
 
 class EngineStages(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict
             value = float(line.rsplit(b" ", 1)[1])
         except (IndexError, ValueError):
             raise EngineFailed("The engine's counters cannot be read.") from None
-        if not 0 <= value <= MOST_COUNTED:  # NaN is not either
+        if not 0 <= value <= MAX_COUNTED:  # NaN is not either
             raise EngineFailed("The engine's counters have an impossible number.")
         sums[name] = sums.get(name, 0.0) + value
     return sums

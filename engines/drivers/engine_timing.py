@@ -8,7 +8,7 @@ from typing import Any
 
 from contracts.usage import EngineTiming
 
-MOST_RETRACTIONS = 2**15 - 1
+MAX_RETRACTIONS = 2**15 - 1
 """More than a column holds, and than any request has."""
 
 
@@ -30,6 +30,6 @@ def timing_of(extension: Any) -> EngineTiming | None:
         return None
     if not all(math.isfinite(value) and value >= 0 for value in (queue_s, prefill_s, grammar_s or 0.0)):
         return None
-    if not 0 <= retractions <= MOST_RETRACTIONS:
+    if not 0 <= retractions <= MAX_RETRACTIONS:
         return None
     return EngineTiming(queue_s, prefill_s, retractions, grammar_s)

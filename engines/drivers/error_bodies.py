@@ -21,7 +21,7 @@ RETRY_AFTER_S = 1.0
 MAX_READ = 2_048
 """Characters of an engine's message that are looked at."""
 MAX_SENTENCE = 400
-MOST_TOKENS = 10_000_000
+MAX_TOKENS = 10_000_000
 """Limit of one count. No context holds so many; a greater number is an engine's or a proxy's mistake, which would
 overflow the ledger's columns and the router's messages over all choices of a request."""
 CLIENT_STATUSES = (400, 413, 422)
@@ -262,7 +262,7 @@ def with_drafts(usage: Usage, extension: Any) -> Usage:
         )
     except (OverflowError, TypeError, ValueError):
         return usage
-    if max(drafts, accepted) > MOST_TOKENS:
+    if max(drafts, accepted) > MAX_TOKENS:
         return usage
     # SGLang multiplies its checks by its initial draft length, which an adaptive table may have raised since
     return msgspec.structs.replace(usage, draft_tokens=max(drafts, accepted), accepted_draft_tokens=accepted)
@@ -270,7 +270,7 @@ def with_drafts(usage: Usage, extension: Any) -> Usage:
 
 def usage_of(value: Any) -> Usage:
     """An OpenAI usage object; counts that are missing or null are 0, and a part is no more than its whole. Raises
-    EngineFailed when it is not one, and when a count is negative or more than `MOST_TOKENS`."""
+    EngineFailed when it is not one, and when a count is negative or more than `MAX_TOKENS`."""
     try:
         prompt_details = value.get("prompt_tokens_details") or {}
         completion_details = value.get("completion_tokens_details") or {}
@@ -294,6 +294,6 @@ def usage_of(value: Any) -> Usage:
 def _count(value: Any) -> int:
     """Null is 0. Raises ValueError for anything but a count, and like `int`."""
     count = int(value or 0)
-    if not 0 <= count <= MOST_TOKENS:
+    if not 0 <= count <= MAX_TOKENS:
         raise ValueError(value)
     return count

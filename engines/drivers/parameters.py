@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from contracts.engine_parameters import LEAST_PENALTY
+from contracts.engine_parameters import MIN_PENALTY
 
 CHAT_TEMPLATE_KWARGS = "chat_template_kwargs"
 STOP_TOKEN_IDS = "stop_token_ids"
@@ -36,9 +36,7 @@ _CHAT_FLAG = Parameter(bool, "true or false", chat_only=True)
 _SAMPLING: dict[str, Parameter] = {
     "top_k": Parameter(Annotated[int, Meta(ge=-1, le=2**30)], "an integer of at least 1; -1 and 0 mean every token"),
     "min_p": Parameter(Annotated[float, Meta(ge=0, le=1)], "a number from 0 to 1"),
-    "repetition_penalty": Parameter(
-        Annotated[float, Meta(ge=LEAST_PENALTY, le=2)], f"a number from {LEAST_PENALTY} to 2"
-    ),
+    "repetition_penalty": Parameter(Annotated[float, Meta(ge=MIN_PENALTY, le=2)], f"a number from {MIN_PENALTY} to 2"),
     STOP_TOKEN_IDS: Parameter(
         Annotated[list[Annotated[int, Meta(ge=0, lt=2**31)]], Meta(max_length=64)], "at most 64 token ids"
     ),

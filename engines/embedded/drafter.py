@@ -13,7 +13,7 @@ from engines.embedded.sequence import Lookup, Sequence
 from speculative.config import SpeculationConfig
 from speculative.governor import Governor
 
-LEAST_TEMPERATURE = 1e-3
+MIN_TEMPERATURE = 1e-3
 """Lowest temperature of drafts: below it they are the likeliest tokens anyway."""
 
 
@@ -69,7 +69,7 @@ class Drafter:
         ahead = min(count, config.steps)
         if sequence.draws_drafts:
             # also where drafts may branch: sampled ones are accepted more often than the likeliest of several
-            draws = lookup.sample(sequence.tokens, ahead, max(sequence.sampling.temperature, LEAST_TEMPERATURE))
+            draws = lookup.sample(sequence.tokens, ahead, max(sequence.sampling.temperature, MIN_TEMPERATURE))
             if draws is not None:
                 sequence.drafts, sequence.draft_law = draws
                 return

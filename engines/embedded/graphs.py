@@ -19,7 +19,7 @@ from engines.embedded.kv.store import KVStore
 from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan, TokenGroup
 
-LEAST_PAGES = 8
+MIN_PAGES = 8
 """Smallest bucket of pages per sequence; each further one doubles."""
 
 
@@ -74,8 +74,8 @@ def sequence_bucket(sequences: int) -> int:
 
 
 def page_bucket(pages: int) -> int:
-    """Powers of two from `LEAST_PAGES` on."""
-    return max(LEAST_PAGES, 1 << (pages - 1).bit_length())
+    """Powers of two from `MIN_PAGES` on."""
+    return max(MIN_PAGES, 1 << (pages - 1).bit_length())
 
 
 class _Recorded(NamedTuple):

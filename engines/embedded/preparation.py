@@ -16,7 +16,7 @@ UNUSED = RequestUsage(0, 0, 0, 0)
 OVERTAKEN_S = 5.0
 """Longest time by which a request may trail its own abort. They arrive on two connections, and a busy process reads the
 shorter one first."""
-MOST_OVERTAKEN = 1_024
+MAX_OVERTAKEN = 1_024
 
 
 class Preparation:
@@ -74,7 +74,7 @@ class Preparation:
         """End a request of exactly this id if it arrives within `OVERTAKEN_S`."""
         self._overtaken.pop(rid, None)
         self._overtaken[rid] = asyncio.get_running_loop().time() + OVERTAKEN_S
-        while len(self._overtaken) > MOST_OVERTAKEN:
+        while len(self._overtaken) > MAX_OVERTAKEN:
             del self._overtaken[next(iter(self._overtaken))]
 
     def close(self) -> None:

@@ -11,9 +11,9 @@ LEARNT = 0.2
 """Share of the newest measurement in an average."""
 FIRST_TOKENS = 64
 """Prompt tokens of a step before any cost is known."""
-LEAST_TOKENS = 16
+MIN_TOKENS = 16
 """A prompt proceeds by this much where generation alone takes as long as streams may pause."""
-LEAST_RUNNING = 8
+MIN_RUNNING = 8
 """Sequences that run however slow a step is."""
 MEANINGFUL = 8
 """Prompt tokens of a step from which their cost is learnt."""
@@ -25,12 +25,12 @@ def prompt_budget(pause_s: float, generation_s: float, token_s: float | None, mo
     if token_s is None:
         return min(FIRST_TOKENS, most)
     fitting = int(max(pause_s - generation_s, 0.0) / token_s) if token_s > 0 else most
-    return min(max(fitting, LEAST_TOKENS), most)
+    return min(max(fitting, MIN_TOKENS), most)
 
 
 def running_limit(pause_s: float, generation_s: float, running: int, most: int) -> int:
     """Sequences that may run: no more than now where generating for them takes `pause_s` seconds or longer."""
-    return max(min(running, most), LEAST_RUNNING) if generation_s >= pause_s else most
+    return max(min(running, most), MIN_RUNNING) if generation_s >= pause_s else most
 
 
 class StepCosts:

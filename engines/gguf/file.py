@@ -20,9 +20,9 @@ from contracts.printable import excerpt
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 SUFFIX = ".gguf"
-MOST_ENTRIES = 1 << 24
+MAX_ENTRIES = 1 << 24
 """Limit of a list's length and of the number of lists; a file with more is broken."""
-MOST_DIMENSIONS = 4
+MAX_DIMENSIONS = 4
 NAME_CHARACTERS = 128
 """Limit of a name's length: of an entry, of a tensor, and of what an entry names. The format allows tensors half."""
 STRING, ARRAY = 8, 9
@@ -204,7 +204,7 @@ class _Head:
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name, dimensions = self._name(), self._number("I")
-        if dimensions > MOST_DIMENSIONS:
+        if dimensions > MAX_DIMENSIONS:
             raise ValueError(f"{name} has {dimensions} dimensions")
         shape = tuple(self._count("Q") for _ in range(dimensions))[::-1]
         return name, shape, self._number("I"), self._number("Q")
@@ -235,7 +235,7 @@ class _Head:
 
     def _count(self, code: str) -> int:
         found: int = self._number(code)
-        if found > MOST_ENTRIES:
+        if found > MAX_ENTRIES:
             raise ValueError(f"{found} entries")
         return found
 

@@ -16,7 +16,7 @@ MAX = 127
 ROWS = 4_096
 MULTIPLE = 16
 """PyTorch's kernel reads beyond the end of rows with any other number of inputs."""
-MOST_INPUTS = 2**16
+MAX_INPUTS = 2**16
 """More might overflow a sum in the native kernels."""
 
 
@@ -49,7 +49,7 @@ class Int8Linear:
         self._scales = scales.bfloat16()
         self.panels: Int8Panels | None = None
         """The weight in the native kernels' layout, then the only copy."""
-        if native and weight.shape[1] <= MOST_INPUTS:
+        if native and weight.shape[1] <= MAX_INPUTS:
             from engines.layers.native.int8 import Int8Panels
 
             self.panels = Int8Panels(rounded, scales, team)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engines.layers.native.matmul import Panels
     from engines.layers.native.team import Team
 
-MOST_WIDE_ELEMENTS = 2**23
+MAX_WIDE_ELEMENTS = 2**23
 """Larger matrices get no second copy for float32 inputs: reading them takes the time, in any kernel."""
 LARGEST_FLOAT16 = 65504.0
 AVX2_ROWS = 3
@@ -76,7 +76,7 @@ class Linear:
             self.panels = Panels(weight, team)
             self._weight = torch.empty(0, dtype=weight.dtype)
             return
-        small = weight.numel() <= MOST_WIDE_ELEMENTS
+        small = weight.numel() <= MAX_WIDE_ELEMENTS
         if ((wide and small) or alone) and float(weight.abs().max()) <= LARGEST_FLOAT16:
             self._wide = _packed_float16(weight.float())
         if packs:

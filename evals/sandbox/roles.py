@@ -12,7 +12,7 @@ from typing import Any
 
 from evals.sandbox.plain import decode, encode
 
-MOST_LINE_BYTES = 8 << 20
+MAX_LINE_BYTES = 8 << 20
 
 
 def _send(file: io.BufferedWriter, message: Any) -> None:
@@ -21,7 +21,7 @@ def _send(file: io.BufferedWriter, message: Any) -> None:
 
 
 def _receive(file: io.BufferedReader) -> Any:
-    line = file.readline(MOST_LINE_BYTES)
+    line = file.readline(MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
         raise EOFError
     return json.loads(line)

@@ -26,7 +26,7 @@ from evals.sandbox.isolation import Isolation
 
 PACKAGES = ("numpy", "numpy.libs")
 """What programs and tests may import beside the standard library, where it is installed."""
-_MOST_VERDICT_BYTES = 65536
+_MAX_VERDICT_BYTES = 65536
 _ROOT = Path(__file__).parents[2]
 # What the program could import is shut off again before it runs.
 _START = (
@@ -145,7 +145,7 @@ def _verdict(program: Program, tests: subprocess.Popen[bytes]) -> Verdict:
     with contextlib.suppress(BrokenPipeError), tests.stdin:
         tests.stdin.write(json.dumps({**dataclasses.asdict(program), "nonce": nonce}).encode() + b"\n")
     try:
-        found = json.loads(tests.stdout.read(_MOST_VERDICT_BYTES))
+        found = json.loads(tests.stdout.read(_MAX_VERDICT_BYTES))
         if found["nonce"] != nonce:
             return Verdict(False, "something else than the tests told a verdict")
         return Verdict(found["passed"] is True, str(found["why"]))

@@ -21,7 +21,7 @@ _MINUS = (
     "what is {a} - {b}?", "compute {a} - {b}.", "{a} - {b} = ?", "subtract {b} from {a}.", "what is {a} minus {b}?",
     "how much is {a} - {b}?", "calculate {a} - {b}.", "take {b} away from {a}.", "{a} - {b}", "{a}-{b}",
 )  # fmt: skip
-_MOST_WORDS = 60
+_MAX_WORDS = 60
 
 
 def make(draw: Draw) -> Question:
@@ -51,7 +51,7 @@ def make_training(draw: Draw) -> Question:
 
 def is_right(result: int, answer: str) -> bool:
     """Whether the last number of a short answer is the result."""
-    return len(answer.split()) <= _MOST_WORDS and last_number(answer) == result
+    return len(answer.split()) <= _MAX_WORDS and last_number(answer) == result
 
 
 def _range(draw: Draw) -> tuple[int, int]:

@@ -31,7 +31,7 @@ _COUNT = (
     "how many words are in this list: {}?", "count these words: {}", "count the items: {}",
     "how many items does this list have: {}?",
 )  # fmt: skip
-_MOST, _MOST_IN_TRAINING = 6, 10
+_MAX, _MAX_IN_TRAINING = 6, 10
 """Words of a list."""
 _PLACES = ("first", "second", "third", "fourth", "last")
 
@@ -44,13 +44,13 @@ def make(draw: Draw) -> Question:
 def make_training(draw: Draw) -> Question:
     """As asked, but more often backwards (going back a word is harder than going on), and some of ten words."""
     if draw.chance(0.4):
-        return _reversed(draw, most=_MOST_IN_TRAINING if draw.chance(0.5) else _MOST)
+        return _reversed(draw, most=_MAX_IN_TRAINING if draw.chance(0.5) else _MAX)
     if draw.chance(0.3):
-        return draw.one((_bullets, _numbered))(draw, most=_MOST_IN_TRAINING)
+        return draw.one((_bullets, _numbered))(draw, most=_MAX_IN_TRAINING)
     return make(draw)
 
 
-def _bullets(draw: Draw, most: int = _MOST) -> Question:
+def _bullets(draw: Draw, most: int = _MAX) -> Question:
     text, words, core = _ask(draw, "bullets", _BULLETS, most=most)
     return Question(
         (user(text),),
@@ -61,13 +61,13 @@ def _bullets(draw: Draw, most: int = _MOST) -> Question:
     )
 
 
-def _numbered(draw: Draw, most: int = _MOST) -> Question:
+def _numbered(draw: Draw, most: int = _MAX) -> Question:
     text, words, core = _ask(draw, "numbered", _NUMBERED, most=most)
     reference = "\n".join(f"{place}. {word}" for place, word in enumerate(words, 1))
     return Question((user(text),), reference, functools.partial(_is_numbered, words), 96, cluster=core)
 
 
-def _reversed(draw: Draw, most: int = _MOST) -> Question:
+def _reversed(draw: Draw, most: int = _MAX) -> Question:
     text, words, core = _ask(draw, "reversed", _REVERSED, most=most)
     back = words[::-1]
     return Question(
@@ -92,7 +92,7 @@ def _count(draw: Draw) -> Question:
 
 
 def _ask(
-    draw: Draw, kind: str, cores: tuple[str, ...], fewest: int = 3, most: int = _MOST
+    draw: Draw, kind: str, cores: tuple[str, ...], fewest: int = 3, most: int = _MAX
 ) -> tuple[str, tuple[str, ...], str]:
     """The question, its words, all different, mostly known ones, and the way of asking."""
     opener, core = draw.phrase(f"lists:{kind}", _OPENERS, cores)

@@ -22,7 +22,7 @@ from evals.slices.draw import Draw
 from evals.slices.item import Question, Slice, user
 
 _NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
-_MOST_UNITS = 1 << 16
+_MAX_UNITS = 1 << 16
 _HOPS = 4
 _COMMON = 10
 _FREQUENT = 3
@@ -88,7 +88,7 @@ def share_named(wanted: tuple[str, ...], answer: str) -> float:
 def _units(fits: Callable[[int], bool]) -> int:
     """The most that fits, where 1 does. Longer texts have more tokens."""
     low, high = 1, 2
-    while high < _MOST_UNITS and fits(high):
+    while high < _MAX_UNITS and fits(high):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2

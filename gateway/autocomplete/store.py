@@ -28,7 +28,7 @@ from storage.engine import FAILURES, borrow
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
-MOST_OF_COMPLETION = 100
+MAX_OF_COMPLETION = 100
 """Limit of rows for one completion. An editor reports a few for each choice and view."""
 BATCH = 1_000
 FIRST_LOOK_S, LAST_LOOK_S = 2.0, 10.0
@@ -39,7 +39,7 @@ WRITE_TIMEOUT_S = 5.0
 KNOWN = f"""
 SELECT number, (SELECT count(*) FROM (SELECT FROM gateway.completion_events AS event
                                        WHERE event.request_id = told.request_id COLLATE "C"
-                                         AND event.project_id = told.project_id LIMIT {MOST_OF_COMPLETION}) AS rows)
+                                         AND event.project_id = told.project_id LIMIT {MAX_OF_COMPLETION}) AS rows)
   FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY
        AS told (request_id, project_id, organization_id, number)
  CROSS JOIN LATERAL (SELECT FROM gateway.request_traces AS trace
@@ -148,7 +148,7 @@ class EventStore:
         for number, stored in await connection.fetch(KNOWN, *ids, organizations):
             key, waiting = batch[number - 1]
             new[key.request_id, key.project_id] += 1
-            if stored + new[key.request_id, key.project_id] <= MOST_OF_COMPLETION:
+            if stored + new[key.request_id, key.project_id] <= MAX_OF_COMPLETION:
                 joined.append((key, waiting))
         return sorted(joined)
 

@@ -21,7 +21,7 @@ from storage.write_behind import WriteBehind, WrittenBehind, columnar_writer
 
 MAX_WAITING = 2_000
 BATCH = 200
-MOST_CHARACTERS = 2_000
+MAX_CHARACTERS = 2_000
 """Limit per text: the last characters of a prefix, the first of a suffix and a completion."""
 INSERT = insert_where_stored(
     "gateway.completion_texts",
@@ -64,8 +64,8 @@ class TextStore(WrittenBehind):
     def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
         """Remember a gap that was answered, of an organization that wants it. completion: None where the answer was
         passed on unread."""
-        texts = storable(gap.prefix[-MOST_CHARACTERS:]), storable(gap.suffix[:MOST_CHARACTERS])
-        answer = None if completion is None else storable(completion[:MOST_CHARACTERS])
+        texts = storable(gap.prefix[-MAX_CHARACTERS:]), storable(gap.suffix[:MAX_CHARACTERS])
+        answer = None if completion is None else storable(completion[:MAX_CHARACTERS])
         asked_at = datetime.fromtimestamp(arrived_at_s(request_id) or 0.0, UTC)
         self._rows.add(Texts(request_id, caller.project_id, caller.organization_id, asked_at, *texts, answer))
 

@@ -29,7 +29,7 @@ HTTP library."""
 CLIENTS: tuple[ClientFamily, ...] = get_args(ClientFamily)
 """All names."""
 BY_NAME = {name.encode(): name for name in CLIENTS}
-MOST_COMPARED = 512
+MAX_COMPARED = 512
 
 
 def client_family(headers: Mapping[bytes, bytes], endpoint: str = "") -> ClientFamily:
@@ -41,7 +41,7 @@ def client_family(headers: Mapping[bytes, bytes], endpoint: str = "") -> ClientF
     if endpoint == "fim" and b"x-api-key" in headers and b"authorization" in headers:
         # Continue's library says `node-fetch`, as much else does, but sends its key twice; Mistral's clients do not
         return "continue"
-    return _family(headers.get(b"user-agent", b"")[:MOST_COMPARED], endpoint)
+    return _family(headers.get(b"user-agent", b"")[:MAX_COMPARED], endpoint)
 
 
 @lru_cache(maxsize=1_024)

@@ -56,7 +56,7 @@ FEW = 8
 """Connections of one network. While a network has more that may give way, smaller networks keep theirs."""
 ORGANIZATION_SHARE = 0.1
 """Part of all connections that one organization may keep for requests without a reservation."""
-MOST_LINGERING = 32
+MAX_LINGERING = 32
 """Refused connections that still read their refusal, besides the held ones."""
 LINGERING_S = 1.0
 
@@ -217,7 +217,7 @@ class ConnectionTable:
     def linger(self, connection: Held) -> None:
         """Keep a refused connection open, outside the held ones, so that its client can read the refusal."""
         self._lingering[connection] = self._clock()
-        if len(self._lingering) > MOST_LINGERING:
+        if len(self._lingering) > MAX_LINGERING:
             oldest = next(iter(self._lingering))
             del self._lingering[oldest]
             oldest.cut()

@@ -27,7 +27,7 @@ STREAM_S = 10.0
 PROBES = frozenset({"/healthz", "/health", "/readyz"})
 """Paths that load balancers poll. Each network has a share for them alone, so other requests from a balancer's address
 do not delay them."""
-MOST_KNOWN, MOST_OF_ORGANIZATION, KNOWN_S = 10_000, 1_000, 300.0
+MAX_KNOWN, MAX_OF_ORGANIZATION, KNOWN_S = 10_000, 1_000, 300.0
 """Limits of remembered credentials in all and of one organization, and how long they are remembered. A client can make
 any number from one key: other cookies make another credential."""
 
@@ -169,9 +169,9 @@ class KnownCredentials:
         self.forget(digest)
         own = self._of.setdefault(organization_id, {})
         self._known[digest], own[digest] = (organization_id, self._now()), None
-        if len(own) > MOST_OF_ORGANIZATION:
+        if len(own) > MAX_OF_ORGANIZATION:
             self.forget(next(iter(own)))
-        elif len(self._known) > MOST_KNOWN:
+        elif len(self._known) > MAX_KNOWN:
             self.forget(next(iter(self._known)))
 
     def forget(self, digest: bytes) -> None:

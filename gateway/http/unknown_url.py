@@ -36,7 +36,7 @@ APART = (
 )
 CONTROL = frozenset({"admin", "console", "batches", "files", "organization"})
 """First segments of the control plane's paths, after /v1 where they have it."""
-MOST_COMPARED = 200
+MAX_COMPARED = 200
 """Characters of a path that are looked at, and repeated."""
 _ALIKE = 0.8
 
@@ -46,7 +46,7 @@ def unknown_url(
 ) -> NotFound:
     """The refusal, with the intended address where it is known. served: the methods of the inference paths.
     administered: the admin API's paths below its own, `{name}` for what varies; empty: it is elsewhere."""
-    shown = path if len(path) <= MOST_COMPARED else f"{path[:MOST_COMPARED]}…"
+    shown = path if len(path) <= MAX_COMPARED else f"{path[:MAX_COMPARED]}…"
     advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served, administered)
     return NotFound(f"Unknown request URL: {method} {shown}. {advice}")
 

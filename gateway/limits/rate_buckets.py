@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
-MOST_KEPT = 10_000
+MAX_KEPT = 10_000
 """Limit of remembered buckets; beyond it full ones are forgotten, which changes no result."""
 
 
@@ -35,6 +35,6 @@ class RateBuckets:
     def take(self, name: Hashable, amount: float = 1.0) -> None:
         """Count an amount, whether or not it fits; a negative one is a refund."""
         now_s = self._clock()
-        if name not in self._full_at_s and len(self._full_at_s) >= MOST_KEPT:
+        if name not in self._full_at_s and len(self._full_at_s) >= MAX_KEPT:
             self._full_at_s = {known: at_s for known, at_s in self._full_at_s.items() if at_s > now_s}
         self._full_at_s[name] = max(self._full_at_s.get(name, now_s), now_s) + amount * self._each_s

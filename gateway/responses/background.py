@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ASKED = 3
 """Most attempts to learn how a response ended."""
-MOST_UNFINISHED = 100
+MAX_UNFINISHED = 100
 """Responses of an organization that have not finished, like its batches."""
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('background responses of ' || $1, 0))"
 COUNT = "SELECT count(*) FROM gateway.background_responses WHERE organization_id = $1"
@@ -73,9 +73,9 @@ class BackgroundResponses:
         size_bytes = sum(map(len, queued.stored)) + len(queued.request)
         async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(LOCK, caller.organization_id)
-            if await connection.fetchval(COUNT, caller.organization_id) >= MOST_UNFINISHED:
+            if await connection.fetchval(COUNT, caller.organization_id) >= MAX_UNFINISHED:
                 raise RateLimited(
-                    f"This organization has {MOST_UNFINISHED} unfinished background responses, which is the limit. "
+                    f"This organization has {MAX_UNFINISHED} unfinished background responses, which is the limit. "
                     "Wait until one finishes, or cancel one.",
                     retry_after_s=5.0,
                 )

@@ -3,9 +3,9 @@ them."""
 
 from __future__ import annotations
 
-MOST_BYTES = 1024 * 1024 * 1024
+MAX_BYTES = 1024 * 1024 * 1024
 """Bytes of one organization's responses, and of its conversations."""
-MOST_HISTORY_BYTES = 16 * 1024 * 1024
+MAX_HISTORY_BYTES = 16 * 1024 * 1024
 """Bytes before a request that continues them."""
 
 UNFINISHED = ("queued", "in_progress")
@@ -25,6 +25,6 @@ DELETE FROM {table} WHERE id = ANY(ARRAY(
             SELECT id, row_number() OVER newest AS number, sum(size_bytes) OVER newest AS bytes
               FROM {table} WHERE organization_id = $1
             WINDOW newest AS (ORDER BY {newest_by} DESC, id DESC)) AS ranked
-         WHERE number > {most_rows} OR bytes > {MOST_BYTES}) AND ({spared}) IS NOT TRUE
+         WHERE number > {most_rows} OR bytes > {MAX_BYTES}) AND ({spared}) IS NOT TRUE
        FOR UPDATE SKIP LOCKED))
 """  # noqa: S608

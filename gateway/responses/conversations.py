@@ -14,14 +14,14 @@ import asyncpg
 from contracts.errors import BodyTooLarge, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from gateway.responses.bounds import MOST_HISTORY_BYTES, make_room
+from gateway.responses.bounds import MAX_HISTORY_BYTES, make_room
 from gateway.responses.reached import StorePool, owner_of
 
-MOST_CONVERSATIONS, MOST_ITEMS = 10_000, 10_000
+MAX_CONVERSATIONS, MAX_ITEMS = 10_000, 10_000
 """Room of one organization, and items of one conversation."""
 _OWN = "organization_id = $1 AND project_id = $2 AND id = $3"
 CREATE = "INSERT INTO gateway.conversations (organization_id, project_id, id, metadata) VALUES ($1, $2, $3, $4)"
-MAKE_ROOM = make_room("gateway.conversations", "used_at", MOST_CONVERSATIONS, "id = $2")
+MAKE_ROOM = make_room("gateway.conversations", "used_at", MAX_CONVERSATIONS, "id = $2")
 _TOLD = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
 GET = f"SELECT {_TOLD} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
 CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_TOLD}"  # noqa: S608
@@ -138,9 +138,9 @@ async def grow(connection: asyncpg.Connection[Any], caller: Caller, grown: Grown
     added = await connection.fetch(ADD, grown.conversation_id, *columns)
     size_bytes = sum(row["size_bytes"] for row in added)
     row = await connection.fetchrow(RESIZE, *place, len(added), size_bytes)
-    if row is None or row["items"] > MOST_ITEMS or row["size_bytes"] > MOST_HISTORY_BYTES:
+    if row is None or row["items"] > MAX_ITEMS or row["size_bytes"] > MAX_HISTORY_BYTES:
         raise BodyTooLarge(
-            f"With these items, the conversation would have more than {MOST_ITEMS} items or {MOST_HISTORY_BYTES} "
+            f"With these items, the conversation would have more than {MAX_ITEMS} items or {MAX_HISTORY_BYTES} "
             "bytes, which is the limit. Delete items, or create a new conversation.",
             param="conversation",
         )

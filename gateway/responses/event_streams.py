@@ -22,13 +22,13 @@ from gateway.responses.bounds import UNFINISHED
 from gateway.responses.reached import StorePool
 from gateway.serving.body_room import BodyRoom
 
-MOST_EACH, MOST = 100, 1_000
+MAX_EACH, MAX = 100, 1_000
 """Streams of one organization, and of all, at this gateway."""
 LOOK_S = 0.25
 """Between two looks for new events."""
 WAIT_S = 2.0
 """Time after which a stream without news looks whether it is to end."""
-MOST_ROWS, LOOK_BYTES = 16, 128 * 1024
+MAX_ROWS, LOOK_BYTES = 16, 128 * 1024
 """Rows of one stream that are read at once, and their bytes: each of 1,000 streams may hold so many."""
 HELD_BYTES = 32 * 1024 * 1024
 """Events beyond `LOOK_BYTES` that streams of one organization hold. A single row is held whatever its size."""
@@ -45,7 +45,7 @@ SELECT asked.number, response.status, response.id IS NOT NULL AS known, response
           FROM (SELECT first, next, events, length(events) AS size_bytes,
                        sum(length(events)) OVER (ORDER BY first) AS total_bytes
                   FROM gateway.response_events WHERE response_id = asked.id AND next > asked.after + 1
-                 ORDER BY first LIMIT {MOST_ROWS}) AS following
+                 ORDER BY first LIMIT {MAX_ROWS}) AS following
          WHERE total_bytes <= {LOOK_BYTES} OR total_bytes = size_bytes) AS chunk ON true
  ORDER BY asked.number, chunk.first
 """  # noqa: S608
@@ -98,8 +98,8 @@ class EventStreams:
     def require_room(self, organization_id: str) -> None:
         """Raises RateLimited while the organization, or this gateway, has as many streams as it may."""
         own = self._open[organization_id]
-        if own >= MOST_EACH or self._open.total() >= MOST:
-            whose = f"Your organization has {own}" if own >= MOST_EACH else f"This gateway has {MOST}"
+        if own >= MAX_EACH or self._open.total() >= MAX:
+            whose = f"Your organization has {own}" if own >= MAX_EACH else f"This gateway has {MAX}"
             raise RateLimited(
                 f"{whose} open streams of background responses, which is the limit. Close one, or omit 'stream' and "
                 "retrieve the response every few seconds.",

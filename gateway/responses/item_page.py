@@ -19,7 +19,7 @@ from gateway.responses.conversations import ConversationStore
 from gateway.responses.event_streams import EventStreams
 from gateway.responses.store import ResponseStore
 
-DEFAULT_ITEMS, MOST_ITEMS = 20, 100
+DEFAULT_ITEMS, MAX_ITEMS = 20, 100
 ORDERS = ("asc", "desc")
 
 
@@ -47,9 +47,9 @@ def page_asked(request: KeyedRequest) -> tuple[int, str, str | None]:
     """The query's limit, order and cursor. Raises InvalidField."""
     query = request.query_params
     limit, order = query.get("limit", str(DEFAULT_ITEMS)), query.get("order", "desc")
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 5 and 1 <= int(limit) <= MOST_ITEMS):
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 5 and 1 <= int(limit) <= MAX_ITEMS):
         raise InvalidField(
-            f"Invalid value for 'limit': {shortened(repr(limit))}. It must be from 1 to {MOST_ITEMS}.", param="limit"
+            f"Invalid value for 'limit': {shortened(repr(limit))}. It must be from 1 to {MAX_ITEMS}.", param="limit"
         )
     if order not in ORDERS:
         raise InvalidField(

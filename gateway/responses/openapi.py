@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.responses.conversation_routes import CONVERSATION_PATH, CONVERSATIONS_PATH, ITEM_PATH, ITEMS_PATH
-from gateway.responses.item_page import DEFAULT_ITEMS, MOST_ITEMS, ORDERS
+from gateway.responses.item_page import DEFAULT_ITEMS, MAX_ITEMS, ORDERS
 from gateway.responses.routes import CANCEL_PATH, INPUT_ITEMS_PATH, RESPONSE_PATH
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 from gateway.wire.operation import ANY_KEY, TEMPLATE, JsonObject, body_of, operation
@@ -47,7 +47,7 @@ PAGE = (
     {
         "name": "limit",
         "in": "query",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_ITEMS, "default": DEFAULT_ITEMS},
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS, "default": DEFAULT_ITEMS},
     },
     {"name": "order", "in": "query", "schema": {"enum": list(ORDERS), "default": "desc"}},
     {"name": "after", "in": "query", "description": "The id of an item.", "schema": {"type": "string"}},

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 """Longest wait for one read or write."""
-MOST_EACH = 2
+MAX_EACH = 2
 """Connections of one organization, half of the pool: the others are for other organizations."""
 
 
@@ -27,7 +27,7 @@ class StorePool:
 
     def __init__(self, pool: asyncpg.Pool[Any]) -> None:
         self._pool = pool
-        self._turns = Turns(MOST_EACH)
+        self._turns = Turns(MAX_EACH)
 
     @contextlib.asynccontextmanager
     async def reached(self, organization_id: str) -> AsyncIterator[asyncpg.Connection[Any]]:

@@ -26,7 +26,7 @@ from gateway.wire.responses.stored import cancelled, identified, is_background
 RESPONSE_PATH = "/v1/responses/{response_id}"
 INPUT_ITEMS_PATH, CANCEL_PATH = f"{RESPONSE_PATH}/input_items", f"{RESPONSE_PATH}/cancel"
 
-MOST_EVENTS = 2**31 - 2
+MAX_EVENTS = 2**31 - 2
 
 
 class ResponsesController(Controller):
@@ -98,10 +98,10 @@ def _stream_asked(request: KeyedRequest) -> tuple[bool, int | None]:
         return stream == "true", None
     if stream == "false":
         raise InvalidField("'starting_after' needs 'stream=true': only a stream has events.", param="starting_after")
-    if not (after.isascii() and after.isdigit() and len(after) < 11 and int(after) <= MOST_EVENTS):
+    if not (after.isascii() and after.isdigit() and len(after) < 11 and int(after) <= MAX_EVENTS):
         raise InvalidField(
             f"Invalid value for 'starting_after': {shortened(repr(after))}. It must be the number of an event, from 0 "
-            f"to {MOST_EVENTS}.",
+            f"to {MAX_EVENTS}.",
             param="starting_after",
         )
     return True, int(after)

@@ -12,20 +12,20 @@ from typing import NamedTuple
 from contracts.errors import BodyTooLarge, Conflict, NotFound
 from contracts.generation import Caller
 from contracts.misfit import shortened
-from gateway.responses.bounds import MOST_HISTORY_BYTES, UNFINISHED, make_room
+from gateway.responses.bounds import MAX_HISTORY_BYTES, UNFINISHED, make_room
 from gateway.responses.conversations import Grown, grow
 from gateway.responses.reached import StorePool, owner_of
 
-MOST_RESPONSES = 10_000
+MAX_RESPONSES = 10_000
 """Responses of one organization."""
-MOST_TURNS = 1_000
+MAX_TURNS = 1_000
 """Responses before a request that continues them."""
 _OWN = "organization_id = $1 AND project_id = $2"
 INSERT = """
 INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
-MAKE_ROOM = make_room("gateway.responses", "recorded_at", MOST_RESPONSES, f"status IN {UNFINISHED}")
+MAKE_ROOM = make_room("gateway.responses", "recorded_at", MAX_RESPONSES, f"status IN {UNFINISHED}")
 GET = f"SELECT id, input, response FROM gateway.responses WHERE {_OWN} AND id = ANY($3::text[])"  # noqa: S608
 KNOWN = f"SELECT true FROM gateway.responses WHERE {_OWN} AND id = $3"  # noqa: S608
 DELETE = f"DELETE FROM gateway.responses WHERE {_OWN} AND id = $3 RETURNING id"  # noqa: S608
@@ -37,7 +37,7 @@ WITH RECURSIVE chain AS (
       FROM chain
       JOIN gateway.responses AS earlier ON earlier.id = chain.previous_id
            AND earlier.organization_id = $1 AND earlier.project_id = $2
-     WHERE chain.turns < {MOST_TURNS} AND chain.bytes <= {MOST_HISTORY_BYTES})
+     WHERE chain.turns < {MAX_TURNS} AND chain.bytes <= {MAX_HISTORY_BYTES})
 SELECT chain.id, chain.previous_id, chain.bytes, input, response, status
   FROM chain JOIN gateway.responses USING (id) ORDER BY chain.turns DESC
 """  # noqa: S608
@@ -111,9 +111,9 @@ class ResponseStore:
                 f"The response {response_id} cannot be continued: its status is '{newest['status']}'. {step}",
                 param="previous_response_id",
             )
-        if oldest["bytes"] > MOST_HISTORY_BYTES or (len(rows) == MOST_TURNS and oldest["previous_id"] is not None):
+        if oldest["bytes"] > MAX_HISTORY_BYTES or (len(rows) == MAX_TURNS and oldest["previous_id"] is not None):
             raise BodyTooLarge(
-                f"The conversation before this request is longer than {MOST_TURNS} responses or {MOST_HISTORY_BYTES} "
+                f"The conversation before this request is longer than {MAX_TURNS} responses or {MAX_HISTORY_BYTES} "
                 "bytes, the limits. Send what the model needs of it as 'input', without 'previous_response_id'.",
                 param="previous_response_id",
             )

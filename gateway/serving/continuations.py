@@ -24,7 +24,7 @@ from gateway.serving.attempt import Attempt
 from gateway.serving.follower import Follower
 from gateway.serving.recording import Cursor, End, Reading, Recording
 from gateway.serving.request import InferenceRequest
-from gateway.supersession.lineage import MOST_TYPED
+from gateway.supersession.lineage import MAX_TYPED
 from gateway.wire.digest import digest_of
 from gateway.wire.fill.request import judged, opening_of
 
@@ -62,7 +62,7 @@ class Question(msgspec.Struct, frozen=True):
         """Text by which the prefix extends the recording's, if the recording may answer it; None: it does not."""
         cursor, before = recording.cursor, recording.cursor.characters
         typed = self.prefix[before:]
-        if not 0 <= len(self.prefix) - before <= MOST_TYPED or not recording.written.text.startswith(typed):
+        if not 0 <= len(self.prefix) - before <= MAX_TYPED or not recording.written.text.startswith(typed):
             return None
         if recording.end is None:
             # half of the tokens, each a character or more, are to come

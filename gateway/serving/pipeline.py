@@ -62,7 +62,7 @@ from gateway.wire.errors import Headers
 
 logger = logging.getLogger(__name__)
 
-MOST_BROKEN = 2
+MAX_BROKEN = 2
 """Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash ends all running
 requests, of which at most one caused it, and the others must be served elsewhere. A failure of a cascade's small model
 does not count: the large model serves the request."""
@@ -201,7 +201,7 @@ class RequestPipeline:
                     raise
                 broken += attempt.broke_engine
                 failing = attempt.failed_engine
-                if attempt.first_event_seen or failing is None or broken == MOST_BROKEN:
+                if attempt.first_event_seen or failing is None or broken == MAX_BROKEN:
                     raise failure or error from None
                 failure = failure or error
                 if not attempt.adapter_lost:  # the same engine has to load it once more

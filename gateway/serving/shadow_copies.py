@@ -51,7 +51,7 @@ NO_ID = "00000000-0000-0000-0000-000000000000"
 NOBODYS = KeyRecord(Caller(NO_ID, NO_ID, NO_ID), Levels())
 """Copies have no tenant in journals, the ledger and at the router: no tenant finds them among its own, and together
 they count as one organization there, whose failures alone open no breaker."""
-MOST_TOKENS = 2**31 - 1
+MAX_TOKENS = 2**31 - 1
 """Whatever an engine says it counted: what the database can hold."""
 TOLD: Mapping[Outcome, CopyOutcome] = {
     Outcome.ANSWERED: "answered",
@@ -310,8 +310,8 @@ def _served(request: InferenceRequest, answer: Answer) -> Served:
         answer,
         ttft_ms=_engine_ttft_ms(request.clock),
         tokens_per_s=1e3 / measured.tpot_ms if measured.tpot_ms else None,
-        cached_tokens=min(measured.cached_tokens or 0, MOST_TOKENS),
-        completion_tokens=min(measured.completion_tokens or 0, MOST_TOKENS),
+        cached_tokens=min(measured.cached_tokens or 0, MAX_TOKENS),
+        completion_tokens=min(measured.completion_tokens or 0, MAX_TOKENS),
     )
 
 

@@ -16,7 +16,7 @@ CACHED_SHARE = 0.1
 """Share charged for a cached token: usual prices discount it as much, and the engine's cost is far lower still."""
 HALF_LIFE_S = 60.0
 """Payments count for the present typing and are not saved up."""
-MOST_KEYS = 20_000
+MAX_KEYS = 20_000
 """Limit of keys; the least recently used are forgotten, with their allowance."""
 
 
@@ -49,7 +49,7 @@ class WarmUpAllowance:
     def _add(self, key_id: str, tokens: float) -> None:
         self._left[key_id] = self._now(key_id) + tokens, self._clock()
         self._left.move_to_end(key_id)
-        if len(self._left) > MOST_KEYS:
+        if len(self._left) > MAX_KEYS:
             self._left.popitem(last=False)
 
     def _now(self, key_id: str) -> float:

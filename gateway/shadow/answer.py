@@ -14,7 +14,7 @@ from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import decoded
 from storage.storable_text import storable
 
-MOST_REASON = 64
+MAX_REASON = 64
 """Characters of a reason to finish: the usual ones are words."""
 
 
@@ -78,4 +78,4 @@ class AnswerReader:
             parts.append(str(function.get("arguments") or ""))
         reason = choice.get("finish_reason")
         if reason is not None:
-            self._finish_reason = storable(str(reason)[:MOST_REASON])
+            self._finish_reason = storable(str(reason)[:MAX_REASON])

@@ -13,7 +13,7 @@ from gateway.shadow.answer import Answer
 from gateway.shadow.comparison import Comparison
 from gateway.wire.prepared import Prepared
 
-MOST_CHARACTERS = 16_384
+MAX_CHARACTERS = 16_384
 """Limit for each text of a review: the last characters of a prompt, the first of a response."""
 CURSOR = "\N{BLACK VERTICAL RECTANGLE}"
 """Stands in a prompt where a gap is to be filled."""
@@ -76,15 +76,15 @@ def prompt_text(prepared: Prepared) -> str | None:
     prompt = prepared.generation.prompt
     if isinstance(prompt, ChatPrompt):
         turns = (f"{turn.get('role')}: {text_of(turn.get('content'))}" for turn in prompt.messages)
-        return "\n\n".join(turns)[-MOST_CHARACTERS:]
+        return "\n\n".join(turns)[-MAX_CHARACTERS:]
     if (gap := prepared.gap) is not None:
-        half = MOST_CHARACTERS // 2
+        half = MAX_CHARACTERS // 2
         return gap.prefix[-half:] + CURSOR + gap.suffix[:half]
     text = prompt.prompts[0]
-    return text[-MOST_CHARACTERS:] if isinstance(text, str) else None
+    return text[-MAX_CHARACTERS:] if isinstance(text, str) else None
 
 
 def answer_text(answer: Answer) -> str:
     """The response for people: tool calls are written out."""
     calls = (f"{call.name}({call.arguments})" for call in answer.tool_calls)
-    return "\n".join(part for part in (answer.text, answer.refusal, *calls) if part)[:MOST_CHARACTERS]
+    return "\n".join(part for part in (answer.text, answer.refusal, *calls) if part)[:MAX_CHARACTERS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-MOST_BYTES = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """Limit of an engine's events: some thousands of tokens. Longer responses are not compared."""
 
 
@@ -26,7 +26,7 @@ class Transcript:
         if not self.whole:
             return
         self._size += len(data)
-        if self._size > MOST_BYTES:
+        if self._size > MAX_BYTES:
             self.whole = False
             self.pieces.clear()
             if self._full is not None:

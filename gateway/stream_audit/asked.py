@@ -11,7 +11,7 @@ from gateway.stream_audit.config import StreamAuditConfig
 
 EVENTS, INTERVAL_MS = "events", "interval_ms"
 DEFAULT_EVENTS, DEFAULT_INTERVAL_MS = 20, 100
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 """Digits of a number: longer ones are out of every range, and slow to parse."""
 
 
@@ -52,7 +52,7 @@ def asked_of(query: bytes, config: StreamAuditConfig) -> Asked:
 
 def _number(given: dict[str, str], name: str, default: int, least: int, most: int) -> int:
     text = given.pop(name, str(default))
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else None
     if number is None or not least <= number <= most:
         raise InvalidField(
             f"Invalid value for '{name}': {text[:100]!r}; it must be a whole number from {least} to {most}.", param=name

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.wire.digest import digest_of
 
-MOST_TYPED = 256
+MAX_TYPED = 256
 """Characters between two keystrokes' prefixes. A greater distance means another position, or pasted text."""
 HEAD_LINES = 3
 """Lines that identify a file without a path."""
@@ -73,7 +73,7 @@ def near(older: str, newer: str) -> bool:
 
 def few_typed(older_length: int, newer_length: int) -> bool:
     """Whether the lengths allow two keystrokes: they differ, and not by much."""
-    return 0 < abs(older_length - newer_length) <= MOST_TYPED
+    return 0 < abs(older_length - newer_length) <= MAX_TYPED
 
 
 class Digests:

@@ -15,7 +15,7 @@ from engines.http.repeated_event import CountedEvent, RepeatedEvent
 ReadError = Callable[[int, bytes], SlipstreamError]
 """An engine's error by status and body, as `Driver.error` reads it."""
 
-MOST_CHOICES = 100_000
+MAX_CHOICES = 100_000
 """Limit of a request's choices; the engine sends a choice's index."""
 TEXTS = ("reasoning_content", "content", "refusal")
 """The texts of a chat event's `delta`, see `with_one_thought`; a completion's is the choice's own `text`."""
@@ -58,7 +58,7 @@ class _DeltaShape(msgspec.Struct, gc=False):
 
 
 class _ChoiceShape(msgspec.Struct, gc=False):
-    index: Annotated[int, msgspec.Meta(ge=0, le=MOST_CHOICES)] | None = None
+    index: Annotated[int, msgspec.Meta(ge=0, le=MAX_CHOICES)] | None = None
     text: str | None = None
     delta: _DeltaShape | None = None
     logprobs: dict[str, Any] | None = None

@@ -20,15 +20,15 @@ from contracts.errors import (
     UnknownField,
     UnsupportedField,
 )
-from contracts.misfit import MOST_QUOTED, missing_field, sentence_and_path, shortened, unknown_field
+from contracts.misfit import MAX_QUOTED, missing_field, sentence_and_path, shortened, unknown_field
 
 NOT_PART = "is not part of this API."
 _ALIKE = 0.85
 """Below it two names are as often two things: `min_tokens`, `max_tokens`."""
 _ANY_KEY = "[...]"
-MOST_MOVED = 64
+MAX_MOVED = 64
 """Fields that `decode` moves."""
-_MOST_KEYS = 1_000
+_MAX_KEYS = 1_000
 """Keys of a map that are searched for the invalid one."""
 _NO_NAME = re.compile(r"[`.\[\]\s]")
 """Characters that would end a key within a path."""
@@ -40,7 +40,7 @@ _decode_messages = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _NULL = msgspec.Raw(b"null")
 RequestT = TypeVar("RequestT")
 
-_MOST_READ = MOST_QUOTED + 100
+_MAX_READ = MAX_QUOTED + 100
 """Characters of a message that patterns read: the quotation of a client, and msgspec's words around it."""
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
@@ -106,7 +106,7 @@ def decode(
 def _move_unknown(asked: dict[str, msgspec.Raw], known: Collection[str], others: Others) -> None:
     """Move the fields that are not known, if all of them may be and there are not many."""
     unknown = [name for name in asked if name not in known]
-    if not unknown or len(unknown) > MOST_MOVED or not all(map(others.takes, unknown)):
+    if not unknown or len(unknown) > MAX_MOVED or not all(map(others.takes, unknown)):
         return
     given = asked.get(others.field, _NULL)
     moved = {} if given == _NULL else _decode_fields(given)
@@ -152,7 +152,7 @@ def _with_key(text: str, body: bytes, kind: type) -> str:
     field = sentence_and_path(text)[1].removesuffix(_ANY_KEY)
     if not field or (wanted := value_type(kind, field)) is None or (values := _decode_fields(body).get(field)) is None:
         return text
-    for key, value in itertools.islice(_decode_fields(values).items(), _MOST_KEYS):
+    for key, value in itertools.islice(_decode_fields(values).items(), _MAX_KEYS):
         try:
             msgspec.json.decode(value, type=wanted)
         except msgspec.ValidationError:
@@ -195,7 +195,7 @@ def validation_error(
     if (missing := missing_field(message)) is not None:
         name = shortened(f"{path}.{missing}" if path else missing)
         return MissingField(f"Missing required parameter: '{name}'.", param=name)
-    message = message[:_MOST_READ]
+    message = message[:_MAX_READ]
     if not path:
         return InvalidField(f"The body must be a JSON object: {_TYPES.sub(_as_json_says, message).lower()}.")
     name = shortened(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-MOST_COMPARED = 131_072
+MAX_COMPARED = 131_072
 """Characters of a gap that is compared with others, many times a prompt's window: the comparison runs on the event
 loop."""
 
@@ -31,4 +31,4 @@ class Gap(msgspec.Struct, frozen=True):
     def comparable(self) -> bool:
         """Short enough to be kept while its request is in flight, and compared with others."""
         snippets = sum(len(snippet.path) + len(snippet.text) for snippet in self.snippets)
-        return len(self.prefix) + len(self.suffix) + len(self.path) + snippets <= MOST_COMPARED
+        return len(self.prefix) + len(self.suffix) + len(self.path) + snippets <= MAX_COMPARED

@@ -6,7 +6,7 @@ import re
 from typing import Literal, get_args
 
 from contracts.errors import InvalidField, UnsupportedField
-from contracts.misfit import MOST_QUOTED, shortened
+from contracts.misfit import MAX_QUOTED, shortened
 
 ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 _DATA_URL = re.compile("data:image/(?:jpe?g|png|gif|webp);base64,")
@@ -22,7 +22,7 @@ def require_image_url(url: str | None, param: str) -> str:
         )
     if _DATA_URL.match(url) is None:
         raise InvalidField(
-            f"Invalid value for '{param}': {shortened(repr(url[: MOST_QUOTED + 1]))}. It must be "
+            f"Invalid value for '{param}': {shortened(repr(url[: MAX_QUOTED + 1]))}. It must be "
             f"data:<type>;base64,<data> with one of the types {', '.join(get_args(ImageType))}.",
             param=param,
         )

@@ -15,7 +15,7 @@ import msgspec
 
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError
-from infra.local.config import MOST_SECONDS, LocalConfig
+from infra.local.config import MAX_SECONDS, LocalConfig
 from infra.local.leftovers import descendants, kill
 from infra.local.log_file import SUPERVISOR, last_line, rotate
 from infra.local.private import free_space
@@ -162,7 +162,7 @@ class Child:
         if self.spec.ready_timeout_s:
             return f"{self.spec.ready_timeout_s:g} s"
         setting = f"local.ready_timeout_s = {self._config.ready_timeout_s:g}"
-        return f"{setting} (on a slow or busy machine set more in slipstream.toml; seconds, up to {MOST_SECONDS:,})"
+        return f"{setting} (on a slow or busy machine set more in slipstream.toml; seconds, up to {MAX_SECONDS:,})"
 
     async def stop(self) -> None:
         """Stop it: the stop signal, then SIGKILL after its timeout. Idempotent; never raises."""

@@ -9,8 +9,8 @@ import msgspec
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.fixed import Fixed
 
-MOST_SECONDS = 3_600
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]
+MAX_SECONDS = 3_600
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)]
 
 
 class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -27,7 +27,7 @@ from enum import Enum
 
 from router.config import ConcurrencyConfig
 
-LEAST_ANSWERS = 48
+MIN_ANSWERS = 48
 """A window has at least this many responses, and as many as were in flight: about one turn of all slots."""
 KEPT = 0.7
 """Weight of the earlier windows at each new one: about the last three decide."""
@@ -213,7 +213,7 @@ class ConcurrencyLimit:
         self._took_s += ttft_s + decode_s
         self._answers += 1
         self._in_flight += in_flight
-        if self._answers >= max(LEAST_ANSWERS, self._in_flight / self._answers):
+        if self._answers >= max(MIN_ANSWERS, self._in_flight / self._answers):
             self._judge()
 
     def refused(self, in_flight: int) -> None:

@@ -54,7 +54,7 @@ from router.core.policy import Policy
 from router.core.pool import PoolState
 from router.core.reasons import Reason
 from router.core.record import RecordBook
-from router.core.replica import LEAST_COMPUTED_TOKENS, Health, Replica
+from router.core.replica import MIN_COMPUTED_TOKENS, Health, Replica
 from router.core.split_costs import saw_pair
 from router.core.state import LiveLease, QueuedRequest, Session
 
@@ -62,7 +62,7 @@ OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0
 PROBE_PAUSE_S = 1.0
 """Pause between two generation probes of an engine: requests that fail on purpose must not keep it busy."""
-MOST_UNDERESTIMATED = 8
+MAX_UNDERESTIMATED = 8
 """Largest accepted multiple of a prompt's estimate, for prompts beyond the model's context."""
 PROBE_LOST_S = 60.0
 """A generation probe without an outcome for this long is sent again."""
@@ -246,7 +246,7 @@ class Dispatcher:
         live.waits_for_first_token = False
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
-        replica.answers_without_kv += live.uncached_tokens >= LEAST_COMPUTED_TOKENS
+        replica.answers_without_kv += live.uncached_tokens >= MIN_COMPUTED_TOKENS
         replica.began((session.gateway_id, live.lease_id), now)
         replica.adapters.began(live.adapter)
         unread.began(replica, live)
@@ -332,7 +332,7 @@ class Dispatcher:
         model = None if ask is None else self.fleet.model(ask.model)
         most = usage.prompt_tokens
         if ask is not None:
-            most = max(MOST_UNDERESTIMATED * ask.prompt_tokens, 0 if model is None else model.context_tokens)
+            most = max(MAX_UNDERESTIMATED * ask.prompt_tokens, 0 if model is None else model.context_tokens)
         prompt_tokens = min(usage.prompt_tokens, most)
         cached_tokens = min(usage.cached_tokens, prompt_tokens)
         completion_tokens = usage.completion_tokens

@@ -29,10 +29,10 @@ JUMP = math.log(4.0)
 SHORTEST_S = 0.002
 TELLING_TOKENS = 8
 """Shorter responses come in one read, however slow the engine."""
-MOST_RUNNING = 4_096
+MAX_RUNNING = 4_096
 """Responses next to more streams teach nothing: the engine itself reports how many run, and one far too high count
 would outweigh tens of thousands of later responses."""
-LEAST_SHARE = 0.1
+MIN_SHARE = 0.1
 """A response that stood still for more of its time than the rest reveals nothing about the pace of its tokens."""
 
 
@@ -93,7 +93,7 @@ class LatencyModel:
 
     def saw_first_token(self, observed_s: float, tokens: float, pairs: float, running: int) -> None:
         """A request with this much work, its own and ahead of it, began to answer after `observed_s`."""
-        if running > MOST_RUNNING:
+        if running > MAX_RUNNING:
             return
         # not divided by the replica's ratio: formula and ratio would then drive each other away from 1
         features = (1.0, tokens / KILO, pairs / TEN_MILLION, tokens * running / HUNDRED_KILO)
@@ -104,10 +104,10 @@ class LatencyModel:
 
         paused_s: the part of the time that the engine spent on prompts.
         """
-        if tokens < TELLING_TOKENS or seconds <= 0 or running > MOST_RUNNING:
+        if tokens < TELLING_TOKENS or seconds <= 0 or running > MAX_RUNNING:
             return
         share = 1.0 - paused_s / seconds
-        if share > LEAST_SHARE:
+        if share > MIN_SHARE:
             self.token.learn((1.0, running / HUNDRED), (seconds - paused_s) / tokens, share * share)
 
 

@@ -32,7 +32,7 @@ SERVED_STEP = 0.02
 SHARE_WEIGHT = 30.0
 """Rate at which the price of a tenant's work rises with its recent grants: a tenant that was given a tenth more than
 its share gives up its own before twenty times as much of one that was given exactly its share."""
-LEAST_WORK_S = 1e-9
+MIN_WORK_S = 1e-9
 NOTHING_GIVEN: Mapping[str, float] = MappingProxyType({})
 PAUSE_S_PER_ASK = 0.0001
 """Least pause between two passes over the queue, times its length: bounds the cost at any size."""
@@ -105,7 +105,7 @@ def given_up(
 
 def _price(work_s: float, part: float) -> float:
     """Value of giving up work of a tenant that was given this part, as a logarithm."""
-    return math.log(max(work_s, LEAST_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
+    return math.log(max(work_s, MIN_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
 
 
 def _over_part(waiting: list[QueuedRequest]) -> set[str]:

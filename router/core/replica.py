@@ -36,9 +36,9 @@ UNCHANGED_S = 60.0
 NO_LOAD_REPORT = "it reports no load; the router places by its own leases"
 UNCHANGED_REPORT = f"its load report has not changed for {UNCHANGED_S:.0f} s; the router places by its own leases"
 NO_KV_EVENTS = "it sends no KV events; the router learns its cache contents from its responses"
-MOST_ANSWERS_WITHOUT_KV = 16
+MAX_ANSWERS_WITHOUT_KV = 16
 """Responses to computed prompts without a KV event, after which the events count as lost."""
-LEAST_COMPUTED_TOKENS = 256
+MIN_COMPUTED_TOKENS = 256
 """Computed tokens of a prompt that counts for this: fewer may fill no page."""
 
 
@@ -263,7 +263,7 @@ class Replica(msgspec.Struct, eq=False):
     @property
     def kv_is_silent(self) -> bool:
         """It computes prompts without sending KV events: only cached tokens then correct the router's index."""
-        return self.follows_kv and self.answers_without_kv >= MOST_ANSWERS_WITHOUT_KV
+        return self.follows_kv and self.answers_without_kv >= MAX_ANSWERS_WITHOUT_KV
 
     @property
     def decoding(self) -> int:

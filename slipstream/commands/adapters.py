@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slipstream.commands.projects import none_in, organization_option
-from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
+from slipstream.operated import MAX_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -29,7 +29,7 @@ def adapters() -> None:
 
 @listed(
     adapters,
-    AdminOperation("tenants.adapters.list_adapters", ORGANIZATION, limit=MOST_LISTED),
+    AdminOperation("tenants.adapters.list_adapters", ORGANIZATION, limit=MAX_LISTED),
     {
         "id": "id",
         "model": lambda each: f"{each.model}:{each.name}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slipstream.commands.members import ROLES, administered_option
-from slipstream.operated import ADMINISTERED, MOST_LISTED, AdminOperation, PathValue, listed, operated
+from slipstream.operated import ADMINISTERED, MAX_LISTED, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -52,7 +52,7 @@ def create(made: AdminKeyWithSecret) -> str:
     return made.secret
 
 
-LIST = AdminOperation("tenants.admin_keys.list_admin_keys", ADMINISTERED, limit=MOST_LISTED)
+LIST = AdminOperation("tenants.admin_keys.list_admin_keys", ADMINISTERED, limit=MAX_LISTED)
 
 
 async def _list(call: AdminCall, given: dict[str, Any]) -> Any:

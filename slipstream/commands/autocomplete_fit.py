@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tools.layouts.layout import Layout
     from tools.layouts.measure import Measured
 
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 """Of the key's requests: above what the command sends."""
 
 
@@ -198,7 +198,7 @@ def _served(
     from tools.layouts.layout import require_layouts
 
     base = public_url(running_settings(*deployment))
-    limits = NewLimits(**LOAD_RATES, max_concurrency=MOST_AT_ONCE)
+    limits = NewLimits(**LOAD_RATES, max_concurrency=MAX_AT_ONCE)
     with lent_key(
         deployment, "fit", Payer(*payer), limits, model=name, tiers={Tier.AUTOCOMPLETE}, hours=LOAD_HOURS
     ) as lent:

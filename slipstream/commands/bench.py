@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from tools.bench.measure import Course, Target
     from tools.bench.summary import Figure, Summary
 
-MOST_AT_ONCE = 10_000
+MAX_AT_ONCE = 10_000
 """Of the key's requests: above every load."""
 LONGEST = 1 << 30
 """Prompts of any length are below."""
-MOST_LATE_S = 0.05
+MAX_LATE_S = 0.05
 HEAD = ("", "avg", "p50", "p90", "p99", "max")
 ROWS = (
     ("TTFT, ms", "time_to_first_token"),
@@ -157,7 +157,7 @@ def bench(
     promises = given or own or PROMISES
     result = summary(course.answers, warm_up_s, promises)
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(target, course, result, promises))
-    if course.late_s > MOST_LATE_S:
+    if course.late_s > MAX_LATE_S:
         _say(f"requests were sent up to {course.late_s * 1e3:,.0f} ms late: this machine is too slow for this rate")
     if course.lengthened:
         least = course.least_prompt_tokens
@@ -200,7 +200,7 @@ def _target(
     from slipstream.processes import public_url
 
     base = public_url(running_settings(*deployment))
-    limits = NewLimits(**LOAD_RATES, max_concurrency=MOST_AT_ONCE)
+    limits = NewLimits(**LOAD_RATES, max_concurrency=MAX_AT_ONCE)
     with lent_key(deployment, "bench", Payer(*payer), limits, model=model, tiers=set(Tier), hours=LOAD_HOURS) as lent:
         chosen = endpoint or ("completions" if lent.model.tier is Tier.AUTOCOMPLETE else "chat")
         require_key_accepted(base, f"/v1{PATHS[chosen]}", "this command", lent.secret)

@@ -12,7 +12,7 @@ import click
 
 from contracts.errors import ConfigError
 from slipstream.moment import SPAN, span
-from slipstream.operated import MOST_LISTED, AdminOperation, PathValue, operated
+from slipstream.operated import MAX_LISTED, AdminOperation, PathValue, operated
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
 )
 def add(made: ExpectedChange) -> str:
     """Record the change NAME and its expected effect, before it is made."""
-    from control.diagnosis.changes import LEAST
+    from control.diagnosis.changes import MIN
 
-    if (made.before_requests or 0) < (least := LEAST[made.statistic]):
+    if (made.before_requests or 0) < (least := MIN[made.statistic]):
         print(
             f"only {made.before_requests or 0:,} requests have been measured before the change; with fewer than "
             f"{least} the effect may be chance: give a longer --window",
@@ -87,7 +87,7 @@ def add(made: ExpectedChange) -> str:
 
 
 async def _list(call: AdminCall, _: dict[str, Any]) -> list[ExpectedChange]:
-    page = await AdminOperation("diagnosis.changes.list_changes", limit=MOST_LISTED)(call, {})
+    page = await AdminOperation("diagnosis.changes.list_changes", limit=MAX_LISTED)(call, {})
     found: list[ExpectedChange] = page.data
     return found[::-1]
 
@@ -149,12 +149,12 @@ def _more(value_ms: float) -> str:
 
 def _effect(each: ExpectedChange) -> str:
     """Marked where either side has too few requests for its statistic."""
-    from control.diagnosis.changes import LEAST
+    from control.diagnosis.changes import MIN
 
     if each.effect_ms is None:
         return "-"
     fewest = min(each.before_requests or 0, each.after_requests or 0)
-    return f"{_more(each.effect_ms)} ({FEW})" if fewest < LEAST[each.statistic] else _more(each.effect_ms)
+    return f"{_more(each.effect_ms)} ({FEW})" if fewest < MIN[each.statistic] else _more(each.effect_ms)
 
 
 def _measured(value_ms: float | None, requests: int | None) -> str:

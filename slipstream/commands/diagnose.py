@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 def _since(text: str) -> datetime:
     """As `moment`, of as long ago as may be judged at once. Raises BadParameter."""
-    from control.diagnosis.diagnosis import LEAST, MOST
+    from control.diagnosis.diagnosis import MAX, MIN
 
-    found = moment(text, MOST)
-    if datetime.now(UTC) - found < LEAST:
-        raise click.BadParameter(f"{text!r} is not in the past; give a time from {LEAST.seconds}s to {MOST.days}d ago")
+    found = moment(text, MAX)
+    if datetime.now(UTC) - found < MIN:
+        raise click.BadParameter(f"{text!r} is not in the past; give a time from {MIN.seconds}s to {MAX.days}d ago")
     return found
 
 
 def _before(text: str) -> timedelta:
     """As `span`, as long as may be compared with. Raises BadParameter."""
-    from control.diagnosis.diagnosis import MOST
+    from control.diagnosis.diagnosis import MAX
 
-    return span(text, MOST)
+    return span(text, MAX)
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -109,7 +109,7 @@ def diagnose(
     """
     if context.invoked_subcommand is not None:
         return
-    from control.diagnosis.diagnosis import MOST, DiagnosisQuery
+    from control.diagnosis.diagnosis import MAX, DiagnosisQuery
     from slipstream.administration import administer, converted
     from slipstream.diagnosis_now import diagnosis_now
     from slipstream.diagnosis_report import text_of
@@ -117,7 +117,7 @@ def diagnose(
 
     audit = None if url is None else asyncio.run(_audited(url, key_file, ca_file))
     end = datetime.now(UTC)
-    since = max(since, end - MOST)  # what came between the two moments is a part of a second, or the audit's time
+    since = max(since, end - MAX)  # what came between the two moments is a part of a second, or the audit's time
     asked: dict[str, object] = {
         "start": since,
         "end": end,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slipstream.listing import state_of
-from slipstream.operated import ADMINISTERED, MOST_LISTED, ORGANIZATION, AdminOperation, listed, operated
+from slipstream.operated import ADMINISTERED, MAX_LISTED, ORGANIZATION, AdminOperation, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -25,7 +25,7 @@ def members() -> None:
 
 @listed(
     members,
-    AdminOperation("tenants.members.list_members", ADMINISTERED, limit=MOST_LISTED),
+    AdminOperation("tenants.members.list_members", ADMINISTERED, limit=MAX_LISTED),
     {"id": "id", "state": state_of, "role": "role", "e-mail": "email", "name": "name"},
 )
 @administered_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from slipstream.listing import state_of
-from slipstream.operated import MOST_LISTED, AdminOperation, PathValue, listed, operated
+from slipstream.operated import MAX_LISTED, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.tenants.organizations import Organization
@@ -27,7 +27,7 @@ def _notes(each: Organization) -> str:
 
 @listed(
     organizations,
-    AdminOperation("tenants.organizations.list_organizations", limit=MOST_LISTED),
+    AdminOperation("tenants.organizations.list_organizations", limit=MAX_LISTED),
     {"id": "id", "state": state_of, "name": "name", "notes": _notes},
 )
 def list_command() -> None:

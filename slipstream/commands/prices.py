@@ -11,7 +11,7 @@ import click
 from contracts.errors import InvalidField, NotFound
 from slipstream.hints import command
 from slipstream.money import Money, told
-from slipstream.operated import MOST_LISTED, AdminOperation, Noted, listed, operated
+from slipstream.operated import MAX_LISTED, AdminOperation, Noted, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -135,7 +135,7 @@ def end(price: ModelPrice) -> str:
 async def _prices(call: AdminCall, model: str | None) -> Page[ModelPrice]:
     from control.billing.prices import PriceQuery, list_prices
 
-    return await list_prices(call, PriceQuery(limit=MOST_LISTED, model=model))
+    return await list_prices(call, PriceQuery(limit=MAX_LISTED, model=model))
 
 
 async def _named(call: AdminCall, which: str) -> ModelPrice:

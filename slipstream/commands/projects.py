@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from slipstream.listing import names, state_of
-from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
+from slipstream.operated import MAX_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.tenants.projects import Project
@@ -29,7 +29,7 @@ def projects() -> None:
 
 @listed(
     projects,
-    AdminOperation("tenants.projects.list_projects", ORGANIZATION, limit=MOST_LISTED),
+    AdminOperation("tenants.projects.list_projects", ORGANIZATION, limit=MAX_LISTED),
     {
         "id": "id",
         "state": state_of,

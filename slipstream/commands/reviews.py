@@ -39,7 +39,7 @@ HEAD = (
     "skipped",
     "preferred",
 )
-MOST_COLUMNS = 100
+MAX_COLUMNS = 100
 """Of text: longer lines are hard to read."""
 
 
@@ -135,7 +135,7 @@ def in_terminal() -> bool:
 
 def shown(review: Review, waiting: int) -> Iterator[str]:
     """A pair for a terminal, whose cursor nothing in it moves. waiting: how many there are with it."""
-    width = min(shutil.get_terminal_size().columns, MOST_COLUMNS)
+    width = min(shutil.get_terminal_size().columns, MAX_COLUMNS)
     yield f"review {review.id} of {waiting}: model {printable(review.model)}, {review.votes} other votes"
     for name, text in (("asked", review.prompt), ("LEFT", review.left), ("RIGHT", review.right)):
         yield f"── {name} " + "─" * max(width - len(name) - 4, 0)

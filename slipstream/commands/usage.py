@@ -74,14 +74,14 @@ def totals(deployment: Deployment, organization: str, days: int, group_by: tuple
     Example:
       slipstream usage totals --organization acme --by model --by adapter
     """
-    from control.billing.usage import MOST_TOTALS, TotalsQuery, get_usage
+    from control.billing.usage import MAX_TOTALS, TotalsQuery, get_usage
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
     end = datetime.now(UTC)
     begin = datetime.combine(end.date() - timedelta(days=days - 1), datetime.min.time(), UTC)
     asked = {
-        "start": begin, "end": end, "limit": MOST_TOTALS, "bucket": "day" if "day" in group_by else "all",
+        "start": begin, "end": end, "limit": MAX_TOTALS, "bucket": "day" if "day" in group_by else "all",
         "group_by": [name for name in group_by if name != "day"],
     }  # fmt: skip
 
@@ -282,7 +282,7 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
     Example:
       slipstream usage drafts --organization acme --days 30
     """
-    from control.billing.usage import MOST_TOTALS, TotalsQuery, get_usage, get_usage_of_all
+    from control.billing.usage import MAX_TOTALS, TotalsQuery, get_usage, get_usage_of_all
     from control.tenants.organizations import get_organization
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
@@ -296,7 +296,7 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
         names: dict[Any, str] = {}
         cursor = None
         while True:
-            query = converted({**asked, "limit": MOST_TOTALS, "cursor": cursor}, TotalsQuery)
+            query = converted({**asked, "limit": MAX_TOTALS, "cursor": cursor}, TotalsQuery)
             page = await get_usage_of_all(call, query) if one is None else await get_usage(call, one, query)
             for each in page.data:
                 owner = each.organization_id

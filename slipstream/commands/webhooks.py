@@ -15,7 +15,7 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.hints import command
 from slipstream.listing import names, state_of
-from slipstream.operated import MOST_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
+from slipstream.operated import MAX_LISTED, ORGANIZATION, AdminOperation, PathValue, listed, operated
 
 if TYPE_CHECKING:
     from control.api.call import AdminCall
@@ -41,7 +41,7 @@ def webhooks() -> None:
 
 @listed(
     webhooks,
-    AdminOperation("webhooks.webhooks.list_webhooks", ORGANIZATION, limit=MOST_LISTED),
+    AdminOperation("webhooks.webhooks.list_webhooks", ORGANIZATION, limit=MAX_LISTED),
     {"id": "id", "state": state_of, "events": lambda each: names(each.events), "url": "url"},
     none_in,
 )
@@ -191,7 +191,7 @@ async def _named(call: AdminCall, organization: str, which: str) -> Webhook:
     except ValueError:
         pass
     owner = await organization_named(call.connection, organization)
-    known = (await list_webhooks(call, owner, PageQuery(limit=MOST_LISTED))).data
+    known = (await list_webhooks(call, owner, PageQuery(limit=MAX_LISTED))).data
     found = [each for each in known if each.url == which]
     if not found:
         raise NotFound(f"webhook {which!r}: {organization} has none with this id or URL")

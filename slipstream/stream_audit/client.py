@@ -17,8 +17,8 @@ from slipstream.stream_audit.stalls import stalls_noted
 
 GRACE_S = 15.0
 """How much longer than asked for a stream may take, its head included."""
-MOST_LINE_BYTES = 65_536
-MOST_ERROR_BYTES = 2_000
+MAX_LINE_BYTES = 65_536
+MAX_ERROR_BYTES = 2_000
 DATA = b"data:"
 _event = msgspec.json.Decoder(AuditEvent)
 
@@ -123,8 +123,8 @@ class EventReader:
         """Some bytes, and when they came. ends_chunk: the HTTP chunk is whole. Raises NotMeasured for what is no such
         stream."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MOST_LINE_BYTES:
-            raise NotMeasured(f"the stream has a line of more than {MOST_LINE_BYTES} bytes: this is no audit stream")
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise NotMeasured(f"the stream has a line of more than {MAX_LINE_BYTES} bytes: this is no audit stream")
         for line in lines:
             if line.startswith(DATA):
                 self._take(line[len(DATA) :].strip(), len(line) + 2, arrived_s)
@@ -135,7 +135,7 @@ class EventReader:
             self.done = True
             return
         if text.startswith(b'{"error"'):
-            self.said = text.decode(errors="replace")[:MOST_ERROR_BYTES]
+            self.said = text.decode(errors="replace")[:MAX_ERROR_BYTES]
             return
         try:
             event = _event.decode(text)
@@ -153,7 +153,7 @@ async def _require_stream(response: aiohttp.ClientResponse) -> None:
     kind = response.headers.get("content-type", "")
     if response.status == 200 and kind.startswith("text/event-stream"):
         return
-    said = (await response.content.read(MOST_ERROR_BYTES)).decode(errors="replace")
+    said = (await response.content.read(MAX_ERROR_BYTES)).decode(errors="replace")
     advice = ""
     if response.status == 404:
         advice = f" Is this a Slipstream gateway, and does {PATH} reach it?"

@@ -19,7 +19,7 @@ PER_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "host", "c
 
 LIMITED = "retry_429"
 """The feature whose first request finds its key's limit used up."""
-MOST_REPEATED = 200
+MAX_REPEATED = 200
 
 
 class Exchange(NamedTuple):
@@ -69,7 +69,7 @@ class Witness:
 
     async def _use_up(self, target: str, headers: list[tuple[str, str]], body: bytes) -> None:
         """Send the client's first request until its key's limit refuses it, so that the limit refuses the client."""
-        for _ in range(MOST_REPEATED):
+        for _ in range(MAX_REPEATED):
             async with self._session.post(target, headers=headers, data=body) as answer:
                 await answer.read()
                 if answer.status == 429:

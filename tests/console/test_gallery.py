@@ -24,7 +24,7 @@ from tests.fakes.process import FakeEngineProcess, fake_engine
 
 CODE_TOKENIZER = str(ROOT / "models" / "slipstream-code")
 """It fills gaps, as the playground asks at the end of a file too."""
-MOST_BYTES = 8_000_000
+MAX_BYTES = 8_000_000
 ENTRY = ("/sign-in", "/welcome")
 
 
@@ -207,4 +207,4 @@ def test_the_guide_shows_every_page_in_light_and_dark_and_no_picture_is_kept_for
     assert set(names) == {f"{page}-{theme}.png" for page in pages for theme in ("light", "dark")}
     files = {path.name: path.stat().st_size for path in KEPT.iterdir()}
     assert set(files) == set(names)
-    assert sum(files.values()) < MOST_BYTES
+    assert sum(files.values()) < MAX_BYTES

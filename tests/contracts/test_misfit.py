@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts import choices as choices_module
 from contracts.choices import choices
-from contracts.misfit import MOST_PATH, MOST_QUOTED, missing_field, sentence_and_path, shortened, unknown_field
+from contracts.misfit import MAX_PATH, MAX_QUOTED, missing_field, sentence_and_path, shortened, unknown_field
 
 FORGED = (
     "A - at `$.[[[[",
@@ -73,7 +73,7 @@ def test_a_missing_field_is_named_where_it_is_missing() -> None:
 def test_no_text_of_a_client_becomes_a_long_path(form: str, forged: str) -> None:
     text = form.format(forged)
     for value in ({"tier": text}, {text: 1}, {"entries": [{text: 1}]}, {"keyed": {text: 1}}):
-        assert len(sentence_and_path(said_of(value))[1]) <= MOST_PATH
+        assert len(sentence_and_path(said_of(value))[1]) <= MAX_PATH
 
 
 class CountedSteps:
@@ -103,5 +103,5 @@ def test_a_step_never_spans_an_opening_bracket() -> None:
 
 
 def test_what_is_quoted_is_bounded() -> None:
-    assert shortened("a" * MOST_QUOTED) == "a" * MOST_QUOTED
-    assert shortened("a" * 1_000_000) == "a" * MOST_QUOTED + "…"
+    assert shortened("a" * MAX_QUOTED) == "a" * MAX_QUOTED
+    assert shortened("a" * 1_000_000) == "a" * MAX_QUOTED + "…"

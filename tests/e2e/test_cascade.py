@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 SHIPPED = str(ROOT / "models" / "slipstream-chat")
-MOST_FIRST = 24
+MAX_FIRST = 24
 SHORT = "What day comes after Monday?"
 LONG = "Repeat after me: " + " ".join(["one two three four five six seven eight nine ten"] * 4)
 """Its answer is longer than the small model may write."""
@@ -39,7 +39,7 @@ async def running(engines: tuple[str, str]) -> AsyncIterator[Deployment]:
         Pool(name, "embedded", (Replica(f"{name}-0", url),))
         for name, url in zip(("large", "small"), engines, strict=True)
     )
-    rules = Cascade("small", when="always", min_confidence=0.01, max_first_tokens=MOST_FIRST, timeout_s=60.0)
+    rules = Cascade("small", when="always", min_confidence=0.01, max_first_tokens=MAX_FIRST, timeout_s=60.0)
     small = Model("small", Tier.CHAT, "small", 4_096, tokenizer=SHIPPED)
     large = Model("large", Tier.CHAT, "large", 4_096, tokenizer=SHIPPED, cascade=rules)
     digest = measured(DesiredState(1, (large, small), pools), large)
@@ -93,7 +93,7 @@ async def test_an_answer_that_is_too_long_is_handed_over_and_both_usages_are_boo
     usage = answer.json()["usage"]
     first, second = await booked(running, answer.headers["x-request-id"], 2)
     assert (first["model"], first["billed"], first["error_code"]) == ("small", False, "handed_over")
-    assert 0 < first["completion_tokens"] <= MOST_FIRST + 1
+    assert 0 < first["completion_tokens"] <= MAX_FIRST + 1
     assert (second["model"], second["billed"], second["error_code"]) == ("large", True, None)
     assert (second["prompt_tokens"], second["completion_tokens"]) == (
         usage["prompt_tokens"],

@@ -23,7 +23,7 @@ from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess
 
 STREAMS, TOKENS = 45, 6
-MOST_MS, MOST_SHARE = 5.0, 0.02
+MAX_MS, MAX_SHARE = 5.0, 0.02
 """A pair agrees within either."""
 OFFSET_MS = 1.0
 """A quarter of them are within this."""
@@ -89,7 +89,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     def allowed_ms(self, theirs_ms: float) -> float:
         """How far another clock may be from one of these times."""
-        return max(MOST_MS, MOST_SHARE * theirs_ms) + self.waited_ms
+        return max(MAX_MS, MAX_SHARE * theirs_ms) + self.waited_ms
 
 
 def waited_ms(*pids: int) -> float:

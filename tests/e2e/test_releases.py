@@ -30,7 +30,7 @@ TOKEN = "token-of-the-releases"
 TTFT_S = 0.05
 BASELINE_REQUESTS = 1_100
 """Enough to place a p99 by."""
-LEAST = "60,80,100"
+MIN = "60,80,100"
 STAGES = "shadow,10,25,50,100"
 KILLED = ("webhooks", "valkey", "gateway-1", "router", "postgres")
 """The worker that moves releases first: until it is back, no stage ends."""
@@ -110,7 +110,7 @@ class World:
 
     async def start(self, *options: str) -> None:
         await self.running.command(
-            "releases", "start", "--model", "chat", "--candidate", "new", "--stages", STAGES, "--least", LEAST,
+            "releases", "start", "--model", "chat", "--candidate", "new", "--stages", STAGES, "--least", MIN,
             "--tolerance", "0.15", "--shadow-share", "1", "--shadow-least", "5", *options,
         )  # fmt: skip
 

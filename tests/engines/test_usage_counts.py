@@ -8,10 +8,10 @@ import pytest
 
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
-from engines.drivers.error_bodies import MOST_TOKENS, usage_of, with_drafts
+from engines.drivers.error_bodies import MAX_TOKENS, usage_of, with_drafts
 
 
-@pytest.mark.parametrize("count", [-1, MOST_TOKENS + 1, 10**22, 1e308, float("inf"), float("nan"), [1], "many"])
+@pytest.mark.parametrize("count", [-1, MAX_TOKENS + 1, 10**22, 1e308, float("inf"), float("nan"), [1], "many"])
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "reasoning_tokens"])
 def test_a_count_that_is_none_makes_the_usage_unreadable(name: str, count: Any) -> None:
     with pytest.raises(EngineFailed, match="cannot be read"):
@@ -36,7 +36,7 @@ def test_a_part_is_no_more_than_its_whole() -> None:
     assert usage_of(told) == Usage(7, 5, cached_tokens=7, reasoning_tokens=5, cache_write_tokens=7)
 
 
-@pytest.mark.parametrize("count", [-1, MOST_TOKENS + 1, 1e308, float("inf"), "many", [1]])
+@pytest.mark.parametrize("count", [-1, MAX_TOKENS + 1, 1e308, float("inf"), "many", [1]])
 def test_drafts_that_cannot_be_counted_change_nothing(count: Any) -> None:
     usage = Usage(7, 5)
     assert with_drafts(usage, {"spec_tokens_details": [{"spec_num_proposed_drafts": count}]}) is usage

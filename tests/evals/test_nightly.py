@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from control.eval_runs.plan import seeds_of
 from control.evals.store import rotating_seed
-from control.slices.bounds import MOST_ITEMS
+from control.slices.bounds import MAX_ITEMS
 from evals.slices.catalogue import Catalogue
 from evals.slices.item import Slice, Source
 from evals.slices.registry import SLICES, find
@@ -29,7 +29,7 @@ def night_of(source: Source, night: datetime.date, items: int) -> list[int]:
     return seeds_of(source, rotating_seed(night), items)
 
 
-@given(first=NIGHTS, second=NIGHTS, items=st.integers(1, 500), more=st.integers(MOST_ITEMS - 500, MOST_ITEMS))
+@given(first=NIGHTS, second=NIGHTS, items=st.integers(1, 500), more=st.integers(MAX_ITEMS - 500, MAX_ITEMS))
 @examples(nightly=150)
 def test_two_nights_share_no_seed(first: datetime.date, second: datetime.date, items: int, more: int) -> None:
     one, other = night_of(find("json"), first, items), night_of(find("json"), second, more)

@@ -11,10 +11,10 @@ import pytest
 from contracts.errors import InvalidField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from gateway.wire.config import RequestConfig
-from gateway.wire.openai.collect import MOST_ECHOED, Collector, require_room
+from gateway.wire.openai.collect import MAX_ECHOED, Collector, require_room
 
 ALTERNATIVES = 20
-MOST = RequestConfig().max_whole_logprobs
+MAX = RequestConfig().max_whole_logprobs
 
 
 def entry(token: str) -> dict[str, Any]:
@@ -107,12 +107,12 @@ def generation(
 
 
 def test_more_log_probabilities_than_fit_are_refused_with_the_number_that_does() -> None:
-    require_room(generation(MOST // 21, 1, 20), 10, MOST)
-    require_room(generation(1_000_000, 16, None), 10, MOST)
-    require_room(generation(1_000_000, 16, 20, stream=True), 10, MOST)
-    for one in (generation(MOST // 21 + 1, 1, 20), generation(4_500, 16, 20), generation(MOST + 1, 1, 0)):
-        with pytest.raises(InvalidField, match=f"at most {MOST}") as caught:
-            require_room(one, 10, MOST)
+    require_room(generation(MAX // 21, 1, 20), 10, MAX)
+    require_room(generation(1_000_000, 16, None), 10, MAX)
+    require_room(generation(1_000_000, 16, 20, stream=True), 10, MAX)
+    for one in (generation(MAX // 21 + 1, 1, 20), generation(4_500, 16, 20), generation(MAX + 1, 1, 0)):
+        with pytest.raises(InvalidField, match=f"at most {MAX}") as caught:
+            require_room(one, 10, MAX)
         assert caught.value.param == "logprobs"
 
 
@@ -126,9 +126,9 @@ def test_an_echoed_prompt_counts_once_for_each_of_its_choices() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_echo_whose_log_probabilities_do_not_fit_one_event_is_refused(stream: bool) -> None:
     """Engines send an echoed prompt in one event, and the relay cuts a larger one off as a fault of the engine."""
-    ids = tuple(range(MOST_ECHOED // 2))
+    ids = tuple(range(MAX_ECHOED // 2))
     require_room(generation(1, 1, 1, stream=stream, prompt=TextPrompt((ids, ids[:9]), echo=True)), 99_999, 1 << 30)
-    for prompts, tokens in (((ids, (*ids, 1)), 1 << 20), (("x",), MOST_ECHOED // 2 + 1)):
-        with pytest.raises(InvalidField, match=f"at most {MOST_ECHOED}") as caught:
+    for prompts, tokens in (((ids, (*ids, 1)), 1 << 20), (("x",), MAX_ECHOED // 2 + 1)):
+        with pytest.raises(InvalidField, match=f"at most {MAX_ECHOED}") as caught:
             require_room(generation(1, 1, 1, stream=stream, prompt=TextPrompt(prompts, echo=True)), tokens, 1 << 30)
         assert caught.value.param == "echo"

@@ -27,7 +27,7 @@ def knee(places: int) -> Stretch:
 
 def turn(limit: ConcurrencyLimit, stretch: Stretch, demand: int = 10_000, prompt_tokens: int = 500) -> None:
     """As many answers, one after the other, as make one window."""
-    for _ in range(max(concurrency_limit.LEAST_ANSWERS, min(demand, limit.places))):
+    for _ in range(max(concurrency_limit.MIN_ANSWERS, min(demand, limit.places))):
         in_flight = min(demand, limit.places)
         slower = stretch(in_flight)
         limit.first_token(TTFT_S * slower, prompt_tokens, in_flight)
@@ -185,7 +185,7 @@ def test_the_marginal_stretch_is_the_slope_of_a_plain_least_squares() -> None:
     points = [(0.0, 0.0)]
     for _ in range(12):
         in_flight, slower = source.randint(20, 90), source.uniform(1.5, 4.0)
-        for _ in range(max(concurrency_limit.LEAST_ANSWERS, in_flight)):
+        for _ in range(max(concurrency_limit.MIN_ANSWERS, in_flight)):
             limit.answered(TTFT_S * slower, TOKEN_S * (TOKENS - 1) * slower, 500, TOKENS, in_flight)
         points.append((math.log(in_flight), math.log(limit.stretch)))
         weights = [concurrency_limit.KEPT ** (len(points) - 1 - at) for at in range(len(points))]

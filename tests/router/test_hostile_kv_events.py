@@ -21,7 +21,7 @@ from router.core.events import KvBatch
 from router.core.kv_changes import BYTES_PER_STEP, FREE_STEPS, apply
 from router.core.kv_mirror import EVERYTHING, PATIENCE_BYTES, PATIENCE_MESSAGES, UNREADABLE, KvMirror
 from router.core.prefix_index import PrefixIndex
-from router.kv_subscriber import MOST_MESSAGE_BYTES, KvSubscriptions
+from router.kv_subscriber import MAX_MESSAGE_BYTES, KvSubscriptions
 from tests.waiting import eventually
 
 TOO_SMALL, TOO_LARGE = -1, 1 << 32
@@ -196,11 +196,11 @@ async def test_a_message_larger_than_any_engines_is_not_taken_and_its_sender_hea
     heard: list[KvBatch] = []
     with published() as publisher, subscribed(publisher, heard.append):
         await publisher.until_heard(heard)
-        publisher.send(bytes(MOST_MESSAGE_BYTES))
+        publisher.send(bytes(MAX_MESSAGE_BYTES))
         await eventually(lambda: heard[-1].number == publisher.sent - 1)
-        publisher.send(bytes(MOST_MESSAGE_BYTES + 1))
+        publisher.send(bytes(MAX_MESSAGE_BYTES + 1))
         await publisher.until_heard(heard)
-    assert max(len(batch.payload) for batch in heard) == MOST_MESSAGE_BYTES
+    assert max(len(batch.payload) for batch in heard) == MAX_MESSAGE_BYTES
 
 
 async def test_large_messages_share_the_loop_as_many_small_ones_do() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.core.latency_model import MOST_RUNNING, LatencyModel, pairs_of
+from router.core.latency_model import MAX_RUNNING, LatencyModel, pairs_of
 
 
 def first_token_s(latency_model: LatencyModel) -> list[float]:
@@ -23,7 +23,7 @@ def taught(running: int) -> LatencyModel:
     return latency_model
 
 
-@pytest.mark.parametrize("running", [MOST_RUNNING + 1, 100_000, 2**53])
+@pytest.mark.parametrize("running", [MAX_RUNNING + 1, 100_000, 2**53])
 def test_a_few_answers_beside_a_count_that_cannot_be_change_nothing_for_long(running: int) -> None:
     """Fault: what others cost a first token was taken for nothing ever after."""
     well, hostile = taught(5), taught(running)

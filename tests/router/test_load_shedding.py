@@ -13,7 +13,7 @@ from contracts.desired_state import Model
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
 from router.core.fair_queue import FairQueue
-from router.core.load_shedding import EFFICIENCY, LEAST_WORK_S, SHARE_WEIGHT, Served, begin_by, given_up
+from router.core.load_shedding import EFFICIENCY, MIN_WORK_S, SHARE_WEIGHT, Served, begin_by, given_up
 from router.core.state import QueuedRequest, Session
 from tests.examples import examples
 
@@ -91,7 +91,7 @@ def plainly_given_up(
 
     def price(one: QueuedRequest) -> float:
         part = parts.get(one.ask.organization_id, 1.0)
-        return math.log(max(one.work_s, LEAST_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
+        return math.log(max(one.work_s, MIN_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
 
     left = sorted(asks, key=lambda one: (begin_by(one), one.number))
     gone: list[QueuedRequest] = []

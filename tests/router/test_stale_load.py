@@ -14,7 +14,7 @@ from router.control.messages import replica
 from router.core.decisions import Granted
 from router.core.events import KvBatch, ReplicaPolled
 from router.core.replica import (
-    MOST_ANSWERS_WITHOUT_KV,
+    MAX_ANSWERS_WITHOUT_KV,
     NO_KV_EVENTS,
     NO_LOAD_REPORT,
     STALE_MISSES,
@@ -187,9 +187,9 @@ def test_kv_events_that_stop_are_told_of() -> None:
     telling = msgspec.structs.replace(pool.replicas[0], kv_events="tcp://127.0.0.1:1")
     core = Core(msgspec.structs.replace(state, pools=(msgspec.structs.replace(pool, replicas=(telling,)),)))
     engine = core.core.fleet.replicas["r1"]
-    for number in range(2 * MOST_ANSWERS_WITHOUT_KV):
+    for number in range(2 * MAX_ANSWERS_WITHOUT_KV):
         core.served(20 + number, 0.1)  # fills no page: nothing to tell of
-    for number in range(MOST_ANSWERS_WITHOUT_KV):
+    for number in range(MAX_ANSWERS_WITHOUT_KV):
         assert not engine.lost
         core.served(500 + number, 0.1)
     assert replica(core.core, engine).detail == NO_KV_EVENTS

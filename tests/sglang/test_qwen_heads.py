@@ -44,7 +44,7 @@ GUESSES = 3
 PART = 8
 """Tokens asked for at a time, behind a part of what the head learnt: SGLang computes in bfloat16, and where it goes on
 in another way the head has learnt nothing."""
-LEAST_PER_CHECK = 1.5
+MIN_PER_CHECK = 1.5
 """Tokens of an answer by its checks. The first comes without one, so that 8 / 7 is what a head gives that reads other
 layers than it was trained with; ours is given 2.1."""
 EPSILON = 0.5
@@ -123,7 +123,7 @@ async def test_sglang_guesses_with_a_head_of_a_qwen(guessing: Client, learnt: Le
     assert status == 200, said
     answers = msgspec.json.decode(said)
     checks = sum(answer["meta_info"]["spec_verify_ct"] for answer in answers)
-    assert sum(len(answer["output_ids"]) for answer in answers) >= LEAST_PER_CHECK * checks
+    assert sum(len(answer["output_ids"]) for answer in answers) >= MIN_PER_CHECK * checks
     served = load_model(guessing.server.folder, "float32")
     for each, answer in zip(asked, answers, strict=True):
         output = answer["output_ids"]

@@ -15,7 +15,7 @@ from slipstream.__main__ import cli
 from slipstream.command_line import SET_WITH_LIMITS
 from slipstream.command_table import ENTRIES, GROUPS, MOVED, WITHIN, loaded
 
-MOST_COMMANDS, SCREEN_LINES = 25, 40
+MAX_COMMANDS, SCREEN_LINES = 25, 40
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_list_of_commands_shows_each_in_its_group_and_cuts_none(columns: int
         told = " ".join(sections[title].split())
         assert told == " ".join(f"{name} {' '.join(entry.help.split())}" for name, entry in GROUPS[title].items())
     assert sections[processes].split() == ", ".join(GROUPS[processes]).split()
-    assert len(ENTRIES) <= MOST_COMMANDS
+    assert len(ENTRIES) <= MAX_COMMANDS
     assert len(shown.splitlines()) <= SCREEN_LINES
 
 

@@ -16,7 +16,7 @@ from slipstream import reference
 from slipstream.reference import settings_page
 from tests.deployment import ROOT
 
-MOST_SETTINGS = 200
+MAX_SETTINGS = 200
 pages = functools.cache(reference.pages)
 """Written once for all tests of the file."""
 
@@ -63,5 +63,5 @@ def test_every_error_that_is_raised_has_its_row() -> None:
 def test_processes_have_at_most_two_hundred_settings() -> None:
     """Without the fields of `[[models]]` and `[[pools]]`, which describe a fleet and are bodies of the admin API."""
     settings, _, constants = settings_page().partition("\n## Constants\n")
-    assert len(re.findall(r"^\| `(?!models|pools)", settings, re.M)) <= MOST_SETTINGS
+    assert len(re.findall(r"^\| `(?!models|pools)", settings, re.M)) <= MAX_SETTINGS
     assert "| gateway.auth.heartbeat_s | `0.25` |" in constants

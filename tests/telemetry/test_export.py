@@ -22,7 +22,7 @@ from telemetry.start import running_tracing
 from tests.fakes.collector import Collector, collector
 
 NOW_NS = time.time_ns()
-MOST_TIMEOUT_S = 300.0
+MAX_TIMEOUT_S = 300.0
 
 
 def one(name: str = "one", **more: object) -> Span:
@@ -122,7 +122,7 @@ async def test_a_collector_that_fails_delays_nothing(how: str, monkeypatch: pyte
     """A request or a stop that waited for it would do so for longer than the test may last."""
     monkeypatch.setattr(span_queue, "STOP_S", 0.1)
     with collector() as there:
-        config = TracingConfig(otlp_endpoint=broken(there, how), queue_spans=64, timeout_s=MOST_TIMEOUT_S)
+        config = TracingConfig(otlp_endpoint=broken(there, how), queue_spans=64, timeout_s=MAX_TIMEOUT_S)
         registry = CollectorRegistry()
         async with running_tracing(config, "gateway", registry) as tracing:
             assert tracing is not None

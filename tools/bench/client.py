@@ -18,9 +18,9 @@ from tools.simulator.arrival import Arrival
 CONNECT_S = 10.0
 SILENCE_S = 300.0
 """Longest time without a byte: the gateway sends a comment every 15 s."""
-MOST_LINE_BYTES = 1 << 20
-MOST_REFUSAL_BYTES = 1 << 16
-MOST_MESSAGE_CHARACTERS = 300
+MAX_LINE_BYTES = 1 << 20
+MAX_REFUSAL_BYTES = 1 << 16
+MAX_MESSAGE_CHARACTERS = 300
 DATA, DONE = b"data: ", b"[DONE]"
 
 
@@ -77,8 +77,8 @@ class Refused(Exception):
     """The server refused a request. fault: its status and code."""
 
     def __init__(self, fault: str, message: str) -> None:
-        super().__init__(printable(message[:MOST_MESSAGE_CHARACTERS]))
-        self.fault = printable(fault[:MOST_MESSAGE_CHARACTERS])
+        super().__init__(printable(message[:MAX_MESSAGE_CHARACTERS]))
+        self.fault = printable(fault[:MAX_MESSAGE_CHARACTERS])
 
 
 class Client:
@@ -95,7 +95,7 @@ class Client:
             headers=self._headers,
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
-            read_bufsize=MOST_LINE_BYTES,
+            read_bufsize=MAX_LINE_BYTES,
         )
         return self
 
@@ -123,7 +123,7 @@ class Client:
         try:
             async with self._session.post(self._url, data=body) as response:
                 if response.status != 200:
-                    raise _refused(response.status, await response.content.read(MOST_REFUSAL_BYTES))
+                    raise _refused(response.status, await response.content.read(MAX_REFUSAL_BYTES))
                 async for line in response.content:
                     if not line.startswith(DATA):
                         continue
@@ -153,7 +153,7 @@ class Client:
         except msgspec.DecodeError as cause:
             raise Refused("unreadable event", str(cause)) from None
         except LineTooLong:
-            raise Refused("unreadable event", f"a line is longer than {2 * MOST_LINE_BYTES:,} bytes") from None
+            raise Refused("unreadable event", f"a line is longer than {2 * MAX_LINE_BYTES:,} bytes") from None
         if error is not None:
             raise Refused(f"in the stream: {_code(error)}", _message(error))
         if not done:

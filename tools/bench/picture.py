@@ -13,7 +13,7 @@ Points = Sequence[tuple[float, float]]
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 30, 40
-MOST_POINTS = 400
+MAX_POINTS = 400
 COLOUR = "#1f6feb"
 
 
@@ -43,7 +43,7 @@ def picture(title: str, answers: Sequence[Answer], warm_up_s: float) -> str:
 def _distribution(values: Sequence[float]) -> list[tuple[float, float]]:
     """The share of values up to each one, in per cent."""
     ordered = sorted(values)
-    step = max(len(ordered) // MOST_POINTS, 1)
+    step = max(len(ordered) // MAX_POINTS, 1)
     kept = [*range(0, len(ordered), step), len(ordered) - 1] if ordered else []
     return [(ordered[at], (at + 1) / len(ordered) * 100) for at in kept]
 

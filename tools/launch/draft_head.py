@@ -18,10 +18,10 @@ USUAL_DRAFT_VOCABULARY = 32_000
 HEAD_BYTES = 2.0
 """Heads are kept in BF16."""
 ARCHITECTURES = {"eagle3": "Eagle3", "eagle": "Eagle"}
-LEAST_LAYERS = 7
+MIN_LAYERS = 7
 """Of a model whose head does not say which of its layers it reads: engines then take the second, the one before the
 middle and the last but three, which of fewer layers are not three."""
-MOST_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 """What the format allows."""
 TRAIN = "docs/guides/train-the-models.md"
 
@@ -120,7 +120,7 @@ def _tensors(file: Path) -> dict[str, msgspec.Raw]:
     try:
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
-            if length > MOST_HEADER_BYTES:
+            if length > MAX_HEADER_BYTES:
                 raise ConfigError(f"{file}: is not a safetensors file", param="draft_model")
             return msgspec.json.decode(opened.read(length), type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError) as error:
@@ -183,10 +183,10 @@ def _require_layers(layers: int, draft: _Config, model: Path, head: Path, field:
             f"tools.training head --model {model}` ({TRAIN})",
             param=f"{field}.draft_model",
         )
-    if not draft.outputs and layers < LEAST_LAYERS:
+    if not draft.outputs and layers < MIN_LAYERS:
         raise HeadOfAnotherModel(
             f"{field}.draft_model: {head} does not say which three layers it reads, and for {layers} layers engines do "
-            f"not find them (for {LEAST_LAYERS} and more they do); write those it was trained with into its "
+            f"not find them (for {MIN_LAYERS} and more they do); write those it was trained with into its "
             "config.json "
             'as "eagle_config": {"eagle_aux_hidden_state_layer_ids": […]}, or train one that says them with '
             f"`python -m tools.training head --model {model}` ({TRAIN})",

@@ -14,7 +14,7 @@ from tools.launch.draft_head import HEAD_BYTES
 STEPS = (1, 3, 5, 7)
 """Numbers of drafts that are tried; heads are trained to look seven ahead."""
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
-LEAST_GAIN = 1.1
+MIN_GAIN = 1.1
 """Below it the guess may be wrong: a check is launched with kernels of odd shapes, which the roofline does not know."""
 ALIKE = 0.95
 """Of the largest gain: fewer drafts take less memory, and suit poorer texts."""
@@ -58,7 +58,7 @@ class Drafting:
         """The fewest drafts that gain about as much as any number up to `most`; 0: none gains enough."""
         gains = {steps: self.gain(batch, steps, acceptance) for steps in sorted({*STEPS, most}) if steps <= most}
         largest = max(gains.values())
-        if largest < LEAST_GAIN:
+        if largest < MIN_GAIN:
             return 0
         return next(steps for steps, gain in gains.items() if gain >= largest * ALIKE)
 

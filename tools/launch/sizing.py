@@ -30,7 +30,7 @@ HOPPER = ("H100", "H200")
 SET = "as set"
 ROUNDED = 0.01
 """Part that the parameters of a modelled shape, a rounded number, may be off those of a folder of it."""
-MOST_RUNNING = 256
+MAX_RUNNING = 256
 """Without a promise: a step of more streams than this is bound by arithmetic on every GPU that is modelled."""
 
 
@@ -224,11 +224,11 @@ def size(
 
 
 def _all_that_fits(node: Node, context_tokens: int) -> Reasoned[int]:
-    fits = max(min(node.memory.concurrent(context_tokens), MOST_RUNNING), 1)
+    fits = max(min(node.memory.concurrent(context_tokens), MAX_RUNNING), 1)
     return Reasoned(
         fits,
         f"of {context_tokens:,} tokens each, as memory holds them; without a workload no promise is "
-        "considered" if fits < MOST_RUNNING else "no workload is given; more streams only make steps longer",
+        "considered" if fits < MAX_RUNNING else "no workload is given; more streams only make steps longer",
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ COMMENTS = ("#", "//", "--", "/*", "*", "<!--")
 SNIPPETS, SNIPPET_LINES = 2, 12
 NEAR_LINES = 20
 """Lines above the cursor whose names a snippet should share."""
-MOST_CHUNKS = 4_000
+MAX_CHUNKS = 4_000
 """Chunks of files that are compared with each cursor."""
 _NAME = re.compile(r"[A-Za-z_]\w{2,}")
 
@@ -77,7 +77,7 @@ def chunks_of(files: Mapping[str, str], seed: int) -> list[Chunk]:
             part = "\n".join(lines[first : first + SNIPPET_LINES])
             if names := frozenset(_NAME.findall(part)):
                 chunks.append(Chunk(Snippet(name, part), names))
-    return chunks if len(chunks) <= MOST_CHUNKS else random.Random(seed).sample(chunks, MOST_CHUNKS)
+    return chunks if len(chunks) <= MAX_CHUNKS else random.Random(seed).sample(chunks, MAX_CHUNKS)
 
 
 def gap_of(edit: Edit, chunks: Sequence[Chunk]) -> Gap:

@@ -22,7 +22,7 @@ from gateway.wire.fill.layout import lay_out
 from gateway.wire.gap import Gap
 from gateway.wire.prepared import Target
 
-MOST_TOKENS = 64
+MAX_TOKENS = 64
 """Of a completion: the rest of a line."""
 LINE_END = "\n"
 """Ends every completion."""
@@ -106,7 +106,7 @@ class Prompts:
     async def prompt(self, layout: Layout, gap: Gap) -> Prompt:
         """The gateway's for the gap. The gap's snippets are shown if the layout has files."""
         shown = gap if layout.files else msgspec.structs.replace(gap, snippets=())
-        found = await lay_out(shown, MOST_TOKENS, MOST_TOKENS, self._target(layout), "", (LINE_END,))
+        found = await lay_out(shown, MAX_TOKENS, MAX_TOKENS, self._target(layout), "", (LINE_END,))
         prompt = found.counted.prompt
         assert isinstance(prompt, TextPrompt)
         ids = tuple(id_ for id_ in prompt.prompts[0] if isinstance(id_, int))

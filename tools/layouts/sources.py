@@ -15,11 +15,11 @@ from pathlib import Path
 from contracts.errors import ConfigError
 from gateway.wire.language import language_of_path
 
-MOST_FILE_BYTES = 256 * 1024
-MOST_BYTES = 32 * 1024 * 1024
+MAX_FILE_BYTES = 256 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 """Of all files together."""
 GIT_TIMEOUT_S = 10.0
-MOST_DEPTH = 100
+MAX_DEPTH = 100
 """Levels of folders below the named one that are read outside of a repository."""
 SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "target", "vendor", "venv"})
 """Folders of built or foreign code, where no repository says what is ignored; hidden ones are skipped too."""
@@ -42,12 +42,12 @@ def read_sources(folder: Path) -> dict[str, str]:
         if text is None:
             continue
         size_bytes += len(text)
-        if size_bytes > MOST_BYTES:
+        if size_bytes > MAX_BYTES:
             break
         texts[name] = text
     if not texts:
         raise ConfigError(
-            f"--from {folder}: no source file of at most {MOST_FILE_BYTES // 1024} KiB in it that git does not ignore; "
+            f"--from {folder}: no source file of at most {MAX_FILE_BYTES // 1024} KiB in it that git does not ignore; "
             "name a folder of source code",
             param="--from",
         )
@@ -114,7 +114,7 @@ def _git(*arguments: str, folder: Path, environment: Mapping[str, str]) -> bytes
 def _by_walk(folder: Path) -> Iterator[str]:
     for place, folders, files in os.walk(folder):
         below = Path(place).relative_to(folder)
-        deep = len(below.parts) >= MOST_DEPTH
+        deep = len(below.parts) >= MAX_DEPTH
         folders[:] = [name for name in folders if not (deep or name in SKIPPED or name.startswith("."))]
         yield from ((below / name).as_posix() for name in files)
 
@@ -124,7 +124,7 @@ def _text(folder: Path, name: str) -> str | None:
     path = folder / name
     try:
         linked = path.resolve() != path or not path.is_relative_to(folder)
-        if linked or not path.is_file() or path.stat().st_size > MOST_FILE_BYTES:
+        if linked or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
             return None
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError):

@@ -32,7 +32,7 @@ class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     min_confidence: MinConfidence | None = None
     """A completion whose tokens' probabilities have a lower geometric mean is not shown; 0: all are. None: as the
     gateway's model is set."""
-    # together less than MOST_COMPARED in gateway/wire/gap.py: longer gaps are not typed on and not shared
+    # together less than MAX_COMPARED in gateway/wire/gap.py: longer gaps are not typed on and not shared
     prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 96_000
     """Most text before the cursor that is sent; what of it the model is shown is the gateway's to say."""
     suffix_chars: Annotated[int, Meta(ge=0, le=2_000_000)] = 32_000

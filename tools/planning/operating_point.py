@@ -19,7 +19,7 @@ from tools.planning.workload import Promise, PromiseOutOfReach, Workload
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """The notches of the setting that caps a batch."""
-MOST_PROMPT_SHARE = 0.8
+MAX_PROMPT_SHARE = 0.8
 """Of a replica's time: nearer to all of it, prompts and the streams they interrupt wait without bound."""
 PER_TOKEN, FIRST_TOKEN = "time per token", "time to first token"
 PROMISED = {PER_TOKEN: "promise.tpot_s", FIRST_TOKEN: "promise.ttft_s"}
@@ -74,7 +74,7 @@ def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: in
     steps, taken_s = len(with_prompt_s), sum(with_prompt_s)
     interference_s = taken_s - steps * step_s
     full_per_s = batch / (output * step_s + batch * interference_s)
-    requests_per_s = min(full_per_s, MOST_PROMPT_SHARE / taken_s, most_per_s)
+    requests_per_s = min(full_per_s, MAX_PROMPT_SHARE / taken_s, most_per_s)
     # a stream begins where its prompt ended, in front of the prompts that came while that one waited
     prefill_scv = workload.prompt_scv
     if longest := workload.prompt_p99_tokens:

@@ -24,7 +24,7 @@ from tools.training.greedy import generate
 from tools.training.model import Llama
 
 PREFIX_CHARACTERS, SUFFIX_CHARACTERS = 1600, 500
-MOST_TOKENS = 48
+MAX_TOKENS = 48
 AS_ASKED = "as the gateway asks"
 WHOLE_PREFIX = "whole prefix before the middle token"
 LEFT_TO_RIGHT = "left to right"
@@ -99,7 +99,7 @@ def score_lines(folder: Path, model: Llama, cursors: Sequence[Cursor]) -> dict[s
     scores = {}
     for way in asked[0]:
         ids = [ask[way] for ask in asked]
-        texts = generate(folder, ids, max_tokens=MOST_TOKENS, stop=("\n",)).texts
+        texts = generate(folder, ids, max_tokens=MAX_TOKENS, stop=("\n",)).texts
         right = [text.rstrip() == cursor.rest.rstrip() for text, cursor in zip(texts, cursors, strict=True)]
         long = [hit for hit, cursor in zip(right, cursors, strict=True) if len(cursor.rest) >= 8]
         bits = sum(

@@ -15,7 +15,7 @@ from engines.embedded.quantization.passes import states_of
 from tools.training.model import Shape
 
 CPU = torch.device("cpu")
-LEAST_LAYERS = 4
+MIN_LAYERS = 4
 """A head reads the outputs of three layers, none of them the last."""
 
 
@@ -25,10 +25,10 @@ class ServedTarget:
     def __init__(self, folder: Path, device: torch.device = CPU) -> None:
         """Raises ConfigError for a folder that the engine does not load or whose model is too shallow for a head."""
         config = ModelConfig.read(folder)
-        if config.num_hidden_layers < LEAST_LAYERS:
+        if config.num_hidden_layers < MIN_LAYERS:
             raise ConfigError(
                 f"{folder}: num_hidden_layers is {config.num_hidden_layers}; a draft head reads three hidden states "
-                f"between layers, so {LEAST_LAYERS} are needed",
+                f"between layers, so {MIN_LAYERS} are needed",
                 param="num_hidden_layers",
             )
         if config.fused or not config.is_plain:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-LEAST_WINDOWS = 10
+MIN_WINDOWS = 10
 """Fewer windows say nothing of how counts vary."""
 
 
@@ -46,7 +46,7 @@ def burstiness(at_s: Sequence[float]) -> Burstiness:
 def dispersion(at_s: Sequence[float], window_s: float) -> float | None:
     """Index of dispersion of the counts in whole windows from the first arrival on (Cox and Lewis, 1966)."""
     windows = int((at_s[-1] - at_s[0]) / window_s) if at_s else 0
-    if windows < LEAST_WINDOWS:
+    if windows < MIN_WINDOWS:
         return None
     counts = Counter(int((each - at_s[0]) / window_s) for each in at_s)
     numbers = [counts[window] for window in range(windows)]

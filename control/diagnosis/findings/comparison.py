@@ -3,7 +3,7 @@
 Medians and tails are compared, never means: one request of a minute must not speak for a thousand. Three conditions
 must hold, so that neither noise nor trifles are found:
 
-    enough requests    `LEAST` on both sides; for a tail, five beyond it (`evidence.TAILS`)
+    enough requests    `MIN` on both sides; for a tail, five beyond it (`evidence.TAILS`)
     a ratio            1.5 of the median or 2 of the tail: windows of the same traffic differ by less
     an amount          a part of the objective: 10 % of it in the median or 25 % in the tail for what engines do,
                        3 % or 10 % for what the gateway itself does, which should be next to nothing
@@ -25,7 +25,7 @@ from control.diagnosis.findings.evidence import Evidence, Quantiles, Slice, Wind
 from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
-LEAST = 30
+MIN = 30
 """Requests for a median."""
 FEWEST, CHANCE = 5, 0.0001
 """Requests beyond an objective: a single one is not representative; and the probability that chance brings so many."""
@@ -108,8 +108,8 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
 def groups(window: Window) -> Iterator[Slice]:
     """By tier and length; a whole tier if none of its lengths has enough."""
     for tier in window.tiers:
-        classes = [each for each in window.classes if each.tier is tier.tier and each.requests >= LEAST]
-        yield from classes or ([tier] if tier.requests >= LEAST else [])
+        classes = [each for each in window.classes if each.tier is tier.tier and each.requests >= MIN]
+        yield from classes or ([tier] if tier.requests >= MIN else [])
 
 
 def measured(evidence: Evidence, measure: Measure) -> int:
@@ -182,12 +182,12 @@ def lacking(evidence: Evidence, measure: Measure, absent: str, *, growth_alone: 
     """
     n = measured(evidence, measure)
     requests = max((each.requests for each in evidence.now.tiers), default=0)
-    if requests < LEAST or 0 < n < LEAST:
-        return f"{n or requests:,} requests, {LEAST} are needed; `slipstream requests show ID` for a single one"
+    if requests < MIN or 0 < n < MIN:
+        return f"{n or requests:,} requests, {MIN} are needed; `slipstream requests show ID` for a single one"
     if not n:
         return absent
     if growth_alone and not any(_before(evidence, now, measure) for now in groups(evidence.now)):
-        return f"only growth shows it, and the window before has fewer than {LEAST} such requests"
+        return f"only growth shows it, and the window before has fewer than {MIN} such requests"
     return None
 
 
@@ -195,7 +195,7 @@ def not_judged(window: Window) -> tuple[str, ...]:
     """Classes with too few requests for anything to be said of them by themselves."""
     labels = {each.label for each in groups(window)}
     few = [each for each in window.classes if each.label not in labels]
-    return tuple(f"{each.label} ({each.requests:,} of {LEAST} requests)" for each in few)
+    return tuple(f"{each.label} ({each.requests:,} of {MIN} requests)" for each in few)
 
 
 def _missed(now: Slice, measure: Measure, objectives: Objectives, number: Number) -> Excess | None:
@@ -203,7 +203,7 @@ def _missed(now: Slice, measure: Measure, objectives: Objectives, number: Number
     values = now.measures.get(measure)
     may = 1.0 - objectives.of(now.tier, now.length).target
     beyond = now.beyond.get(measure, 0)
-    if promised_ms is None or values is None or values.n < LEAST or not surely_more(beyond, values.n, may):
+    if promised_ms is None or values is None or values.n < MIN or not surely_more(beyond, values.n, may):
         return None
     statistic = values.tail or "p90"
     return Excess(
@@ -221,7 +221,7 @@ def _before(evidence: Evidence, now: Slice, measure: Measure) -> Quantiles | Non
         candidates.append(next((each for each in evidence.before.tiers if each.tier is now.tier), None))
     for candidate in candidates:
         values = None if candidate is None else candidate.measures.get(measure)
-        if values is not None and values.n >= LEAST:
+        if values is not None and values.n >= MIN:
             return values
     return None
 
@@ -229,7 +229,7 @@ def _before(evidence: Evidence, now: Slice, measure: Measure) -> Quantiles | Non
 def _excesses(
     label: str, measure: Measure, now: Quantiles, before: Quantiles, objective_ms: float, least: Share
 ) -> Iterator[Excess]:
-    if now.n < LEAST:
+    if now.n < MIN:
         return
     tail = (now if now.n <= before.n else before).tail
     for statistic, share in ((MEDIAN, least.median), (tail, least.tail)):

@@ -19,7 +19,7 @@ from enum import StrEnum
 
 import msgspec
 
-from control.diagnosis.findings.comparison import LEAST
+from control.diagnosis.findings.comparison import MIN
 from control.diagnosis.findings.evidence import Evidence
 from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict
 from control.diagnosis.findings.objectives import Objectives
@@ -163,7 +163,7 @@ def diagnose(
     clear = tuple(each.cause for each in verdicts if isinstance(each, Clear))
     unknown = tuple(each for each in verdicts if isinstance(each, NotEnough))
     if not findings:
-        blind = evidence.now.requests < LEAST or any(each.cause in NEEDED for each in unknown)
+        blind = evidence.now.requests < MIN or any(each.cause in NEEDED for each in unknown)
         if evidence.burning:
             outcome = Outcome.BURNING
         else:

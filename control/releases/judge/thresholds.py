@@ -9,7 +9,7 @@ import msgspec
 
 from control.releases.judge.policy import Policy
 
-_LEAST_BEYOND = 10
+_MIN_BEYOND = 10
 """Requests of the baseline beyond the promoted quantile, below which its estimate is too rough."""
 
 
@@ -36,7 +36,7 @@ def least_requests(policy: Policy) -> int:
 
     A test of harm is as valid at a threshold that is a little off, so a higher one takes no more of them.
     """
-    return math.ceil(_LEAST_BEYOND / (1 - policy.promoted_quantile) - 1e-6)
+    return math.ceil(_MIN_BEYOND / (1 - policy.promoted_quantile) - 1e-6)
 
 
 def thresholds_of(policy: Policy, ttft_ms: Sequence[float], itl_ms: Sequence[float]) -> Thresholds:

@@ -13,7 +13,7 @@ from control.releases.judge.policy import Policy
 from control.releases.judge.state import Slices, State
 from control.releases.judge.wealth import DIGITS
 
-MOST_WRITTEN_OUT = 6
+MAX_WRITTEN_OUT = 6
 """Digits of odds; larger ones are powers of ten."""
 
 
@@ -114,4 +114,4 @@ def _of(one: Evidence) -> str:
 
 
 def _odds(log10: float) -> str:
-    return f"{10**log10:,.3g}:1" if log10 < MOST_WRITTEN_OUT else f"10^{log10:.1f}:1"
+    return f"{10**log10:,.3g}:1" if log10 < MAX_WRITTEN_OUT else f"10^{log10:.1f}:1"

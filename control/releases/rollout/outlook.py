@@ -15,7 +15,7 @@ from control.releases.judge.wealth import inverse, wealth
 
 FIRST = "first requests"
 """The judge's test in which every session has thrown one coin."""
-_MOST_COINS = 1 << 20
+_MAX_COINS = 1 << 20
 
 
 def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
@@ -89,13 +89,13 @@ def least_good(one: Evidence, sessions: int, margin: float) -> int:
 
 
 def _least(one: Evidence, purse: Callable[[int], Decimal]) -> int:
-    """The smallest number that is enough, by a search in halves; what lies beyond `_MOST_COINS` is not looked for."""
+    """The smallest number that is enough, by a search in halves; what lies beyond `_MAX_COINS` is not looked for."""
 
     def is_enough(more: int) -> bool:
         return purse(more) >= inverse(one.alpha)
 
     high = 1
-    while not is_enough(high) and high < _MOST_COINS:
+    while not is_enough(high) and high < _MAX_COINS:
         high *= 2
     low = high // 2
     while high - low > 1:

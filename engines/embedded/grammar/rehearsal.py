@@ -8,7 +8,7 @@ import numpy as np
 from llguidance import LLMatcher
 
 REHEARSED_TOKENS = 32
-MOST_SAID, MOST_QUOTED = 300, 100
+MAX_SAID, MAX_QUOTED = 300, 100
 """Characters of a compiler's error, and of a client's text in it. Gateways pass on no sentence above 400."""
 _LISTING = re.compile(r"^\s*(\d+ \||\^+\s*$)")
 _PLACE = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
@@ -42,7 +42,7 @@ def sentence_of(error: str) -> str:
     lines = [line.strip() for line in error.splitlines() if not _LISTING.match(line)]
     said = _PLACE.sub("", " ".join(" ".join(lines).split()))
     if (remote := _REMOTE.search(said)) is not None:
-        return f"'$ref' points to {remote.group(1)[:MOST_QUOTED]!r}; references are followed within the schema only"
+        return f"'$ref' points to {remote.group(1)[:MAX_QUOTED]!r}; references are followed within the schema only"
     if _ENDLESS in said:
         return "it refers to itself without end; a schema that does needs a part that can stop"
-    return said[:MOST_SAID]
+    return said[:MAX_SAID]

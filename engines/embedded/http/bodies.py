@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from contracts.engine_parameters import LEAST_PENALTY
+from contracts.engine_parameters import MIN_PENALTY
 from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
 from contracts.misfit import missing_field, sentence_and_path, shortened, unknown_field
 from engines.embedded.tools.choice import NamedChoice, Tool
@@ -76,7 +76,7 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cache_salt: str | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None
     min_p: Share | None = None
-    repetition_penalty: Annotated[float, Meta(ge=LEAST_PENALTY, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=MIN_PENALTY, le=2)] | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None

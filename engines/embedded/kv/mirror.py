@@ -18,7 +18,7 @@ from engines.layers import narrow_kv
 
 POSITIONS_STEP = 128
 """Capacity grows by this many positions, so that it seldom grows."""
-MOST_WASTE = 2.5
+MAX_WASTE = 2.5
 """Positions of the largest context times sequences, over the positions in use: above this it is cheaper to gather."""
 
 
@@ -87,7 +87,7 @@ class ContextMirror:
             return False
         token_bytes = self._store.elements_per_token * self._dtype.itemsize
         padded = len(spans) * longest
-        return padded <= MOST_WASTE * used + SMALL and padded * token_bytes <= self._most_bytes
+        return padded <= MAX_WASTE * used + SMALL and padded * token_bytes <= self._most_bytes
 
     def _leave(self, wanted: dict[Sequence, Span]) -> None:
         """Close the gaps of departed sequences by moving the last ones into them."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engines.embedded.config import KVConfig
-from engines.embedded.kv.budget import LEAST_BYTES
+from engines.embedded.kv.budget import MIN_BYTES
 from engines.embedded.models.config import ModelConfig
 from engines.layers import narrow_kv
 
@@ -40,7 +40,7 @@ class KVStore:
         self.token_bytes = kv_token_bytes(model, config, dtype)
         self.page_bytes = self.token_bytes * config.page_tokens
         budgeted = self.page_bytes + beside_bytes * config.page_tokens
-        budget = LEAST_BYTES if config.budget_bytes is None else config.budget_bytes
+        budget = MIN_BYTES if config.budget_bytes is None else config.budget_bytes
         self.total_pages = budget // budgeted
         least = -(-context_tokens // config.page_tokens)
         held = self.total_pages * config.page_tokens

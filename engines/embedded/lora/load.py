@@ -19,7 +19,7 @@ from engines.embedded.models.llama import Llama
 from engines.layers.linear import Linear
 
 WEIGHTS = "adapter_model.safetensors"
-MOST_HEADER_BYTES = 4 << 20
+MAX_HEADER_BYTES = 4 << 20
 """Names and shapes of the tensors of the largest models take a tenth of that."""
 WIDEST_BYTES = 8
 """Bytes of the widest number: float64."""
@@ -53,7 +53,7 @@ def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_num
 def _most_bytes(config: ModelConfig, rank: int) -> int:
     """Bytes of an adapter of every projection."""
     numbers = sum(rank * (group.inputs + part.width) for group in groups_of(config) for part in group.parts)
-    return MOST_HEADER_BYTES + numbers * config.num_hidden_layers * WIDEST_BYTES
+    return MAX_HEADER_BYTES + numbers * config.num_hidden_layers * WIDEST_BYTES
 
 
 def _low_rank(
@@ -91,9 +91,9 @@ class _Tensors:
         self._path = path
         self._rank = rank
         header_bytes = int.from_bytes(content[:8], "little")
-        if header_bytes > MOST_HEADER_BYTES:
+        if header_bytes > MAX_HEADER_BYTES:
             raise InvalidField(
-                f"{path}: its header must have at most {MOST_HEADER_BYTES:,} bytes; it has {header_bytes:,}",
+                f"{path}: its header must have at most {MAX_HEADER_BYTES:,} bytes; it has {header_bytes:,}",
                 param=WEIGHTS,
             )
         try:

@@ -14,7 +14,7 @@ from contracts.errors import InvalidField
 from engines.embedded.lora.adapter_files import AdapterFiles
 
 NAME = "adapter_config.json"
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 ABSENT = (
     "alpha_pattern", "rank_pattern", "layers_to_transform", "layer_replication", "modules_to_save", "lora_bias",
     "trainable_token_indices", "target_parameters", "use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out",
@@ -24,7 +24,7 @@ ABSENT = (
 PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
 """Initialisations that leave the base model unchanged: PiSSA, OLoRA, CorDA and LoftQ change it."""
 
-MOST_ALPHA = 1_000_000
+MAX_ALPHA = 1_000_000
 
 
 class PeftConfig(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class PeftConfig(msgspec.Struct, frozen=True):
         """folder: named in errors. Raises InvalidField that names the field, its value and the allowed values."""
         path = folder / NAME
         try:
-            raw = msgspec.json.decode(files.read(NAME, MOST_BYTES))
+            raw = msgspec.json.decode(files.read(NAME, MAX_BYTES))
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidField(f"{path}: not valid JSON: {error}", param=NAME) from None
         if not isinstance(raw, dict):
@@ -62,7 +62,7 @@ class PeftConfig(msgspec.Struct, frozen=True):
         rank, alpha = raw.get("r"), raw.get("lora_alpha")
         if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= most_rank:
             raise wrong("r", f"an integer from 1 to {most_rank} (engine.lora.max_rank)")
-        if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not abs(alpha) <= MOST_ALPHA:
-            raise wrong("lora_alpha", f"a number from -{MOST_ALPHA:,} to {MOST_ALPHA:,}")
+        if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not abs(alpha) <= MAX_ALPHA:
+            raise wrong("lora_alpha", f"a number from -{MAX_ALPHA:,} to {MAX_ALPHA:,}")
         # rank-stabilised: Kalajdzievski 2023
         return cls(rank, alpha / (math.sqrt(rank) if raw.get("use_rslora") else rank))

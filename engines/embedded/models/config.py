@@ -10,7 +10,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from contracts.printable import excerpt
-from engines.embedded.models.rope import MOST, LongScaling, RopeScaling, YarnScaling, read_scaling, shown
+from engines.embedded.models.rope import MAX, LongScaling, RopeScaling, YarnScaling, read_scaling, shown
 from engines.families import FAMILIES, Family, decoder_fields
 from engines.gguf.file import is_gguf
 from engines.gguf.model_config import config_of
@@ -18,7 +18,7 @@ from engines.gguf.model_config import config_of
 FULL, SLIDING = "full_attention", "sliding_attention"
 UNSERVED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
 """Fields that change what a decoder computes in a way that none here does."""
-MOST_LAYERS = 1_024
+MAX_LAYERS = 1_024
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class _Reader:
                         f"rotated in a head; got {len(factors)}",
                         param=field,
                     )
-        layers = self._count("num_hidden_layers", most=MOST_LAYERS)
+        layers = self._count("num_hidden_layers", most=MAX_LAYERS)
         windowed = self._windowed(family, layers, context)
         query_size = self._number("query_pre_attn_scalar", self._raw.get("query_pre_attn_scalar", head_dim), 1)
         return ModelConfig(
@@ -257,7 +257,7 @@ class _Reader:
             raise self._wrong("layer_types", f"{FULL} for every layer without use_sliding_window and sliding_window")
         return windowed
 
-    def _count(self, field: str, default: int | None = None, most: int = MOST) -> int:
+    def _count(self, field: str, default: int | None = None, most: int = MAX) -> int:
         value = self._raw.get(field)
         if value is None:
             value = default
@@ -265,7 +265,7 @@ class _Reader:
             raise self._wrong(field, f"an integer from 1 to {most:,}", value)
         return value
 
-    def _number(self, field: str, value: Any, least: float, most: float = MOST) -> float:
+    def _number(self, field: str, value: Any, least: float, most: float = MAX) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
             raise self._wrong(field, f"a number from {least:,} to {most:,}", value)
         return float(value)

@@ -22,12 +22,12 @@ from engines.layers.rotary import (
     yarn_scale,
 )
 
-MOST = 10**15
+MAX = 10**15
 """Of a number in config.json: far above any model's, and exact as a float."""
 Factor = Annotated[float, Meta(ge=1, le=10_000)]
 Positive = Annotated[float, Meta(ge=0.001, le=10_000)]
 Sharpness = Annotated[float, Meta(ge=0.01, le=100)]
-Positions = Annotated[int, Meta(ge=2, le=MOST)]
+Positions = Annotated[int, Meta(ge=2, le=MAX)]
 
 
 class LinearScaling(msgspec.Struct, frozen=True, tag_field="rope_type", tag="linear"):

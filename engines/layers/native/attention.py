@@ -38,7 +38,7 @@ from engines.layers.native.vectors import (
 Array = Any
 Count = tuple[int, ...]
 """A number that the compiler must know: the length of a tuple of any elements."""
-MOST_VECTORS = 16
+MAX_VECTORS = 16
 """Vectors of a group of query heads: more do not stay in registers."""
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from engines.layers.native.attention import MOST_VECTORS
+from engines.layers.native.attention import MAX_VECTORS
 from engines.layers.native.compiled import KernelCache, marker_file
 from engines.layers.native.compiling import COMPILING, WAITING
 from engines.layers.native.vectors import LANES
@@ -39,7 +39,7 @@ class Form(NamedTuple):
     def of(cls, heads: int, kv_heads: int, head_dim: int, *, coded: bool) -> Form:
         """The form of a model that `fits`."""
         shared, vectors = heads // kv_heads, head_dim // LANES
-        return cls(shared if shared * vectors <= MOST_VECTORS else 1, vectors, coded)
+        return cls(shared if shared * vectors <= MAX_VECTORS else 1, vectors, coded)
 
 
 def compile_in_subprocess(form: Form) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engines.layers.native.attention import MOST_VECTORS
+from engines.layers.native.attention import MAX_VECTORS
 from engines.layers.native.compile_process import Form
 from engines.layers.native.compiled import cached
 from engines.layers.native.int8 import Int8Panels, code_scratch
@@ -20,7 +20,7 @@ from engines.layers.native.vectors import LANES
 from engines.layers.row_batch import RowBatch
 
 Array = Any
-MOST_PAGE_TOKENS = 256
+MAX_PAGE_TOKENS = 256
 """Limit of the settings."""
 
 
@@ -82,7 +82,7 @@ class NativeDecoder:
         first, queries = layers[0], heads * head_dim
         self._team = first.qkv.team
         # the last page may be the largest possible, and rows of bfloat16 are read in pairs
-        longest = -(-turns.shape[0] // MOST_PAGE_TOKENS) * MOST_PAGE_TOKENS + MOST_PAGE_TOKENS
+        longest = -(-turns.shape[0] // MAX_PAGE_TOKENS) * MAX_PAGE_TOKENS + MAX_PAGE_TOKENS
         coded = isinstance(first.qkv, Int8Panels)
         parts = self._team.parts
         self._scratch = (
@@ -161,7 +161,7 @@ def _embedding(embedding: Tensor | Panels | Int8Panels, hidden: int) -> tuple[Ar
 def fits(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int) -> bool:
     """The kernels support such a model."""
     even = hidden % 2 == 0 and intermediate % 2 == 0
-    return even and heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MOST_VECTORS
+    return even and heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MAX_VECTORS
 
 
 def _bits(tensor: Tensor) -> Array:

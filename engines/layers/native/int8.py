@@ -43,14 +43,14 @@ from engines.layers.native.vectors import (
 
 Array = Any
 QUAD = 4
-MOST_ROWS = 3
+MAX_ROWS = 3
 """With four vectors and two sums each that takes 24 of 32 registers."""
 STEPS, ZERO = np.float32(32767.0), np.float32(32768.0)
 HALF, NOTHING = np.float32(0.5), np.float32(0.0)
 IN_THIS_ORDER = ("nsz",)
 """numba gives `FAST_MATH` to every operation without flags of its own, and LLVM would then multiply scale times step
 first in a kernel for three rows and last in the one for one row, so that a row's bits would depend on the batch."""
-LEAST = np.float32(1e-30)
+MIN = np.float32(1e-30)
 """A row of smaller numbers is all zeros: their steps would be indistinguishable from zero."""
 
 
@@ -154,7 +154,7 @@ def _kernel(rows: int) -> Any:
     return through_panel
 
 
-_one, _two, _three = (_kernel(rows) for rows in range(1, MOST_ROWS + 1))
+_one, _two, _three = (_kernel(rows) for rows in range(1, MAX_ROWS + 1))
 
 
 @compiled
@@ -175,7 +175,7 @@ def encode(row: int, x: Array, codes: Array, steps: Array) -> None:
         largest = max(largest, np.uint16(x[at] & np.uint16(0x7FFF)))
     most = widened(largest)
     steps[row] = most / STEPS
-    inverse = STEPS / most if most > LEAST else NOTHING
+    inverse = STEPS / most if most > MIN else NOTHING
     high = codes[2 * row * padded :]
     low = codes[(2 * row + 1) * padded :]
     for at in range(x.shape[0]):
@@ -240,10 +240,10 @@ def through_codes(
     zeros = scales + 4 * width
     for column in range(start, stop, PANEL):
         panel, own_scales, own_zeros = panels + column * quads * QUAD, scales + 4 * column, zeros + 4 * column
-        for row in range(0, rows, MOST_ROWS):
+        for row in range(0, rows, MAX_ROWS):
             source, own_steps = codes.ctypes.data + 2 * row * quads * QUAD, steps.ctypes.data + 4 * row
             target = out.ctypes.data + 4 * (row * width + column)
-            if rows - row >= MOST_ROWS:
+            if rows - row >= MAX_ROWS:
                 _three(source, own_steps, panel, quads, own_scales, own_zeros, target, width)
             elif rows - row == 2:
                 _two(source, own_steps, panel, quads, own_scales, own_zeros, target, width)

@@ -37,7 +37,7 @@ Array = Any
 VECTORS = 4
 PANEL = VECTORS * LANES
 """Columns in a panel."""
-MOST_ROWS = 6
+MAX_ROWS = 6
 """With four vectors each that takes 24 of 32 registers, which hides the latency of a product."""
 
 
@@ -111,7 +111,7 @@ def _kernel(rows: int) -> Any:
     return through_panel
 
 
-_one, _two, _three, _four, _five, _six = (_kernel(rows) for rows in range(1, MOST_ROWS + 1))
+_one, _two, _three, _four, _five, _six = (_kernel(rows) for rows in range(1, MAX_ROWS + 1))
 
 
 @compiled
@@ -122,10 +122,10 @@ def multiply(
     to the next; out: (rows, width)."""
     for column in range(first, stop, PANEL):
         panel = panels + 4 * column * pairs
-        for row in range(0, rows, MOST_ROWS):
+        for row in range(0, rows, MAX_ROWS):
             source, target = x + 4 * row * x_stride, out + 4 * (row * width + column)
             left = rows - row
-            if left >= MOST_ROWS:
+            if left >= MAX_ROWS:
                 _six(source, x_stride, panel, pairs, target, width)
             elif left == 5:
                 _five(source, x_stride, panel, pairs, target, width)

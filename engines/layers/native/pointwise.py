@@ -14,7 +14,7 @@ Array = Any
 """A numpy array as a kernel sees it."""
 ONE = np.float32(1.0)
 LOG2_E = np.float32(math.log2(math.e))
-LEAST, MOST = np.float32(-126.0), np.float32(126.0)
+MIN, MAX = np.float32(-126.0), np.float32(126.0)
 HALF = np.float32(0.5)
 # 2^f for f in -0.5 .. 0.5: Taylor's series, with an error of 3e-6 at most; its result is rounded to bfloat16
 POWERS = tuple(np.float32(math.log(2.0) ** n / math.factorial(n)) for n in range(6))
@@ -38,7 +38,7 @@ def widened(half: int) -> Any:
 @compiled
 def exponential(x: float) -> Any:
     """e^x in float32, written so that loops over it vectorize."""
-    power = min(max(x * LOG2_E, LEAST), MOST)
+    power = min(max(x * LOG2_E, MIN), MAX)
     whole = np.floor(power + HALF)
     f = power - whole
     series = POWERS[5] * f + POWERS[4]

@@ -12,7 +12,7 @@ from typing import Any
 from engines.layers.native.attention import Count, attend, keep
 from engines.layers.native.compiled import compiled
 from engines.layers.native.int8 import embed_codes, encode, through_codes
-from engines.layers.native.matmul import MOST_ROWS, PANEL, embed_panels, through
+from engines.layers.native.matmul import MAX_ROWS, PANEL, embed_panels, through
 from engines.layers.native.pointwise import (
     add,
     copy,
@@ -29,7 +29,7 @@ from engines.layers.native.vectors import LANES
 
 Array = Any
 QKV, OUTPUT, GATE_UP, DOWN = range(4)
-BLOCK = 16 * MOST_ROWS
+BLOCK = 16 * MAX_ROWS
 """Most rows of a call. They go through all layers together, so that intermediate values stay in the second-level
 cache."""
 

@@ -41,7 +41,7 @@ CALLS, KERNEL, GIVEN = (8 * LINE * at for at in range(1, 4))
 SIZE = KERNEL + 8
 """Offsets on the board in bytes. The first two share a line, which moves between cores. CALLS is odd while a caller
 writes what follows: a kernel's address, and its arguments with their size."""
-MOST_GIVEN = 8_192
+MAX_GIVEN = 8_192
 """Bytes of arguments."""
 CLOSED = -1
 
@@ -51,7 +51,7 @@ class Team:
 
     def __init__(self, parts: int = 1) -> None:
         self.parts = parts
-        self._memory = np.zeros((GIVEN + MOST_GIVEN + 8 * LINE) // 8, np.int64)
+        self._memory = np.zeros((GIVEN + MAX_GIVEN + 8 * LINE) // 8, np.int64)
         start = -(-self._memory.ctypes.data // (8 * LINE)) * 8 * LINE
         self.board = start
         """The board's address; valid as long as this object."""
@@ -199,7 +199,7 @@ def announcing(kernel: Any) -> Kernel:
             words = [first, parts, *values]
             layout = ir.LiteralStructType([word.type for word in words])
             size = context.get_abi_sizeof(layout)
-            assert size <= MOST_GIVEN
+            assert size <= MAX_GIVEN
             member = [[ir.Constant(INT32, 0), ir.Constant(INT32, at)] for at in range(len(words))]
 
             compiled_kernel = kernel.get_compile_result(inner)
@@ -255,7 +255,7 @@ def _join(typing_context: Any, board: Any, part: Any, calls: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         board, part, calls = arguments
-        own = cgutils.alloca_once(builder, ir.ArrayType(INT64, MOST_GIVEN // 8))
+        own = cgutils.alloca_once(builder, ir.ArrayType(INT64, MAX_GIVEN // 8))
         kernel = builder.load(_at(builder, board, KERNEL))
         place = builder.ptrtoint(own, INT64)
         cgutils.raw_memcpy(

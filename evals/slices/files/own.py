@@ -22,7 +22,7 @@ from evals.slices.files.rows import content, json_lines
 from evals.slices.item import Message, Question
 from evals.slices.version import version
 
-MOST_LINES = 100_000
+MAX_LINES = 100_000
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
@@ -51,8 +51,8 @@ def read(path: Path, sandbox: Sandbox) -> Sequence[FileSlice]:
         )
     questions = []
     for line, row in json_lines(path, _Row):
-        if line > MOST_LINES:
-            raise SliceFileError(path, line, "", f"is past the last of {MOST_LINES} lines; split the file")
+        if line > MAX_LINES:
+            raise SliceFileError(path, line, "", f"is past the last of {MAX_LINES} lines; split the file")
         questions.append(_question(path, line, row, sandbox))
     return [FileSlice(name, "questions of one's own", tuple(questions), version(__name__, content(path)))]
 

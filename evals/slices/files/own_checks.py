@@ -23,7 +23,7 @@ from evals.slices.refusal_rules import declines, helps
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
 Texts = Annotated[list[Text], msgspec.Meta(max_length=1000)]
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)```\s*", re.DOTALL)
-_MOST_STEPS = 100_000
+_MAX_STEPS = 100_000
 """Of matching one pattern of a schema."""
 
 
@@ -75,7 +75,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
         try:
             validator = jsonschema_rs.validator_for(
                 self.schema, retriever=_refuse_to_fetch,
-                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_STEPS),
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_STEPS),
             )  # fmt: skip
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
             raise WrongCheck("schema", str(error).split("\n")[0]) from error

@@ -16,7 +16,7 @@ import msgspec
 from evals.slices.files.error import SliceFileError
 
 RowT = TypeVar("RowT")
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Of a file, unpacked."""
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<field>[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
@@ -27,14 +27,14 @@ def content(path: Path) -> bytes:
     try:
         if path.suffix == ".gz":
             with gzip.open(path) as packed:
-                found = packed.read(MOST_BYTES + 1)
+                found = packed.read(MAX_BYTES + 1)
         else:
             with path.open("rb") as plain:
-                found = plain.read(MOST_BYTES + 1)
+                found = plain.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise SliceFileError(path, 0, "", f"cannot be read: {error}") from error
-    if len(found) > MOST_BYTES:
-        raise SliceFileError(path, 0, "", f"is longer than {MOST_BYTES >> 20} MiB; split it")
+    if len(found) > MAX_BYTES:
+        raise SliceFileError(path, 0, "", f"is longer than {MAX_BYTES >> 20} MiB; split it")
     return found
 
 

@@ -33,7 +33,7 @@ PROSE = frozenset({"markdown", "plaintext", "latex", "html", "xml"})
 """Their lines open no blocks."""
 WORDS = frozenset({"ruby", "lua", "elixir", "julia", "shellscript", "vim", "makefile", "erlang"})
 """Their blocks end with a word."""
-MOST_LINES_ABOVE = 256
+MAX_LINES_ABOVE = 256
 """Lines above the cursor that are searched for the opener of its block."""
 
 _STATEMENT = re.compile(
@@ -138,5 +138,5 @@ def _is_pair(line: str, rest: str) -> bool:
 
 def _above(prefix: str, typed: int) -> list[str]:
     """The lines above the cursor's, nearest first."""
-    pieces = prefix[: len(prefix) - typed].rsplit("\n", MOST_LINES_ABOVE)
-    return pieces[-2:0:-1] + ([pieces[0]] if len(pieces) > 1 and len(pieces) <= MOST_LINES_ABOVE else [])
+    pieces = prefix[: len(prefix) - typed].rsplit("\n", MAX_LINES_ABOVE)
+    return pieces[-2:0:-1] + ([pieces[0]] if len(pieces) > 1 and len(pieces) <= MAX_LINES_ABOVE else [])

@@ -27,7 +27,7 @@ from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
-LEAST_TOKENS = 4
+MIN_TOKENS = 4
 """Tokens of text that a window must have room for, its marks not counted."""
 
 
@@ -214,7 +214,7 @@ def _estimates(texts: Sequence[str]) -> list[int]:
 
 
 def _require_room(room: int, marks: int, target: Target) -> None:
-    least = marks + LEAST_TOKENS
+    least = marks + MIN_TOKENS
     if room < least:
         raise _too_long(target, least, target.model.context_tokens - room, "max_tokens")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-MOST_LINES = 4
+MAX_LINES = 4
 """Lines of a block whose repetition is detected."""
 LONGEST_REST = 256
 """Characters of the cursor's own line that a completion is compared with; a longer rest is not looked for."""
@@ -60,7 +60,7 @@ class TextFilter:
         self._kept_end = 0
         """End of the last line before it that is not blank, or of the first: the end of the text if this line is
         dropped."""
-        self._lines: deque[str] = deque(maxlen=2 * MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=2 * MAX_LINES)
         """The last ones that are not blank, without spaces at their ends."""
         self._repeated: frozenset[str] = frozenset()
         """Lines that would begin a block for the third time."""
@@ -182,7 +182,7 @@ def first_line(below: str) -> str:
 def repeated(lines: list[str]) -> list[str]:
     """The line that, if it comes next, begins a block for the third time in a row. lines: none blank, oldest first."""
     found = []
-    for size in range(1, MOST_LINES + 1):
+    for size in range(1, MAX_LINES + 1):
         first, second = lines[-2 * size : -size], lines[-size:]
         if len(first) == size and first == second and any(character.isalnum() for character in second[0]):
             found.append(second[0])

@@ -15,7 +15,7 @@ import msgspec
 SHARES = 16
 PREFIX_SHARES = 12
 """The prefix's share of the room, in sixteenths: 3 : 1."""
-MOST_STEP_LINES = 32
+MAX_STEP_LINES = 32
 STEP_TOKENS = 128
 """The head steps by a line for so many tokens of the room: a small one is not to lose most of itself in one step."""
 STEP_CHARACTERS = 64
@@ -67,7 +67,7 @@ def window(prefix: str, suffix: str, room_tokens: int, counts: Counts) -> Window
 
 def step_lines(room_tokens: int) -> int:
     """Number of lines by which the head steps."""
-    return min(MOST_STEP_LINES, max(1, room_tokens // STEP_TOKENS))
+    return min(MAX_STEP_LINES, max(1, room_tokens // STEP_TOKENS))
 
 
 def _start(prefix: str, lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: Counts) -> int:

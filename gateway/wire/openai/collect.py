@@ -21,7 +21,7 @@ from gateway.wire.openai.whole_choice import WholeChoice
 from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
-MOST_ECHOED = MAX_EVENT_BYTES // 128
+MAX_ECHOED = MAX_EVENT_BYTES // 128
 """Log probabilities of one event: each takes up to about 128 bytes as engines write them."""
 
 
@@ -34,10 +34,10 @@ def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
         return
     if isinstance(prompt, TextPrompt) and prompt.echo:
         longest = max(prompt_tokens if isinstance(one, str) else len(one) for one in prompt.prompts)
-        if longest * (1 + alternatives) > MOST_ECHOED:
+        if longest * (1 + alternatives) > MAX_ECHOED:
             raise InvalidField(
                 f"The log probabilities of an echoed prompt of {longest} tokens are {longest * (1 + alternatives)}; at "
-                f"most {MOST_ECHOED} are given. Shorten the prompt, or leave out 'echo' or 'logprobs'.",
+                f"most {MAX_ECHOED} are given. Shorten the prompt, or leave out 'echo' or 'logprobs'.",
                 param="echo",
             )
     if generation.stream:

@@ -42,7 +42,7 @@ from gateway.wire.responses.schema import (
     ReasoningItem,
     Refusal,
 )
-from gateway.wire.responses.sealed import MOST_CHARACTERS, opened
+from gateway.wire.responses.sealed import MAX_CHARACTERS, opened
 from gateway.wire.responses.tools import arguments_of, function_name
 
 PartT = TypeVar("PartT", TextPart, TextPart | ImagePart)
@@ -197,9 +197,9 @@ class Conversation:
     def _opened(self, content: str, param: str) -> str:
         text = opened(content, param)
         self._opened_characters += len(text)
-        if self._opened_characters > MOST_CHARACTERS:
+        if self._opened_characters > MAX_CHARACTERS:
             raise InvalidField(
-                f"The reasoning up to '{param}' has more than {MOST_CHARACTERS} characters, the limit of one "
+                f"The reasoning up to '{param}' has more than {MAX_CHARACTERS} characters, the limit of one "
                 "request. Omit the reasoning of earlier turns.",
                 param=param,
             )

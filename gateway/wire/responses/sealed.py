@@ -12,9 +12,9 @@ from base64 import b64decode, b64encode
 from contracts.errors import InvalidField
 
 MARK = "slip1."
-MOST_BYTES = 4_000_000
+MAX_BYTES = 4_000_000
 """Limit of one text."""
-MOST_CHARACTERS = 8_000_000
+MAX_CHARACTERS = 8_000_000
 """Limit of all texts of one request: a kilobyte of `encrypted_content` can hold a megabyte."""
 
 
@@ -37,7 +37,7 @@ def opened(content: str, param: str) -> str:
 def _opened(encoded: str) -> str | None:
     inflating = zlib.decompressobj()
     try:
-        text = inflating.decompress(b64decode(encoded, validate=True), MOST_BYTES).decode()
+        text = inflating.decompress(b64decode(encoded, validate=True), MAX_BYTES).decode()
     except (ValueError, zlib.error):
         return None
     return text if inflating.eof else None

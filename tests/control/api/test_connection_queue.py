@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import RateLimited
 from control.api.config import AdminConfig
-from control.api.connection_queue import MOST_CALLERS, OPERATORS, CallerKeys, ConnectionQueue, key_of, stranger
+from control.api.connection_queue import MAX_CALLERS, OPERATORS, CallerKeys, ConnectionQueue, key_of, stranger
 from control.api.fair_queue import QueueKey
 from storage.roles import Role
 from tests.control.api.people import People
@@ -138,7 +138,7 @@ async def test_a_cancelled_request_keeps_no_connection(steps: list[tuple[QueueKe
 
 def test_known_places_are_bounded_and_the_used_ones_stay() -> None:
     callers, someone = CallerKeys(), principal()
-    for number in range(MOST_CALLERS + 50):
+    for number in range(MAX_CALLERS + 50):
         callers.learn(b"%d" % number, someone)
         assert callers.find(b"0", "192.0.2.1") == key_of(someone)
     assert callers.find(b"7", "192.0.2.1") == stranger("192.0.2.1")

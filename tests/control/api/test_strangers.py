@@ -11,7 +11,7 @@ import pytest
 from contracts.errors import InvalidKey
 from control.api.api import AdminApi
 from control.api.config import AdminConfig
-from control.api.unknown_keys import KEPT_S, MOST, UnknownKeys
+from control.api.unknown_keys import KEPT_S, MAX, UnknownKeys
 from control.operations import OPERATIONS
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.serving.model_catalog import ModelCatalog
@@ -78,8 +78,8 @@ def test_unknown_keys_are_forgotten_in_time_and_by_number() -> None:
     now_s = KEPT_S
     assert b"first" not in unknown
     unknown.add(b"first")
-    for number in range(MOST):
+    for number in range(MAX):
         unknown.add(number.to_bytes(4))
-    assert len(unknown) == MOST
+    assert len(unknown) == MAX
     assert b"first" not in unknown
-    assert (MOST - 1).to_bytes(4) in unknown
+    assert (MAX - 1).to_bytes(4) in unknown

@@ -49,12 +49,12 @@ async def test_uploads_of_an_organization_are_bounded(tmp_path: Path, monkeypatc
     def upload(organization_id: str) -> Any:
         return batch_api.upload(key_of(organization_id), "multipart/form-data; boundary=x", stalled())
 
-    held = [asyncio.create_task(upload("o")) for _ in range(api.MOST_UPLOADS)]
-    await eventually(lambda: waiting == api.MOST_UPLOADS)
+    held = [asyncio.create_task(upload("o")) for _ in range(api.MAX_UPLOADS)]
+    await eventually(lambda: waiting == api.MAX_UPLOADS)
     with pytest.raises(RateLimited):
         await upload("o")
     other = asyncio.create_task(upload("other"))
-    await eventually(lambda: waiting == api.MOST_UPLOADS + 1)
+    await eventually(lambda: waiting == api.MAX_UPLOADS + 1)
     assert not any(each.done() for each in (*held, other))
     for each in (*held, other):
         each.cancel()
@@ -77,9 +77,9 @@ async def test_an_organization_never_takes_all_connections(tmp_path: Path, modul
         return "served"
 
     tasks = [asyncio.create_task(batch_api.do(hold, key_of("o").caller)) for _ in range(10)]
-    await eventually(lambda: held == api.MOST_CONNECTIONS)
+    await eventually(lambda: held == api.MAX_CONNECTIONS)
     assert await batch_api.do(other, key_of("other").caller) == "served"
-    assert held == api.MOST_CONNECTIONS
+    assert held == api.MAX_CONNECTIONS
     release.set()
     await asyncio.gather(*tasks)
     await batch_api.stop()

@@ -76,7 +76,7 @@ def test_a_stream_that_is_null_is_no_stream(path: Path) -> None:
 
 def test_empty_lines_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """200 MB of newlines held the worker's loop for longer than its leases last, and so all tenants' batches."""
-    monkeypatch.setattr(lines, "MOST_NUMBERED", 3)
+    monkeypatch.setattr(lines, "MAX_NUMBERED", 3)
     assert read(path, but(), b"", b"").errors == []
     for first in (but(), b""):
         [error] = read(path, first, *[b""] * 5).errors
@@ -85,12 +85,12 @@ def test_empty_lines_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_empty_file_too_many_lines_and_a_line_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.code for each in read(path, b"", b" ").errors] == ["empty_file"]
-    monkeypatch.setattr(lines, "MOST_LINES", 2)
+    monkeypatch.setattr(lines, "MAX_LINES", 2)
     [error] = read(path, *(but(custom_id=str(number)) for number in range(4))).errors
     assert (error.line, error.code) == (3, "too_many_requests")
     monkeypatch.setattr(lines, "LINE_BYTES", 300)
     [error] = read(path, but(custom_id="x" * 200, body={"model": "code", "prompt": "y" * 5_000})).errors
     assert (error.line, error.code) == (1, "line_too_long")
-    monkeypatch.setattr(lines, "MOST_ERRORS", 3)
-    monkeypatch.setattr(lines, "MOST_LINES", 100)
+    monkeypatch.setattr(lines, "MAX_ERRORS", 3)
+    monkeypatch.setattr(lines, "MAX_LINES", 100)
     assert len(read(path, *[b"{"] * 10).errors) == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.batches.pace import FIRST, MOST, Pace
+from control.batches.pace import FIRST, MAX, Pace
 
 
 def test_it_doubles_until_a_refusal_then_grows_by_one_for_each_round() -> None:
@@ -14,9 +14,9 @@ def test_it_doubles_until_a_refusal_then_grows_by_one_for_each_round() -> None:
     for _ in range(FIRST + 1):
         pace.served()
     assert pace.limit == FIRST + 1
-    for _ in range(MOST * MOST):
+    for _ in range(MAX * MAX):
         pace.served()
-    assert pace.limit == MOST
+    assert pace.limit == MAX
 
 
 def test_refusals_of_one_round_halve_it_once_and_it_never_stops() -> None:

@@ -476,7 +476,7 @@ async def test_a_result_is_stored_and_billed_once_and_by_the_holder_of_the_lease
     await connection.execute("DELETE FROM gateway.batches WHERE id = $1", batch_id)
 
 
-@pytest.mark.parametrize("bound", ["MOST_FILES", "ORGANIZATION_BYTES"])
+@pytest.mark.parametrize("bound", ["MAX_FILES", "ORGANIZATION_BYTES"])
 async def test_uploads_beyond_the_room_of_an_organization_are_refused(
     world: World, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,8 +15,8 @@ from contracts.errors import ServiceError
 from control.api.fair_queue import QueueKey
 from control.console import hash_queue
 from control.console.hash_queue import (
-    MOST_QUEUED,
-    MOST_REMEMBERED,
+    MAX_QUEUED,
+    MAX_REMEMBERED,
     RECENT_S,
     RETURNING,
     STRANGERS,
@@ -148,7 +148,7 @@ async def test_a_returning_browser_waits_for_one_stranger_at_most(passwords: Pas
 async def test_a_full_queue_refuses_the_network_with_most(
     hashes: Hashes, monkeypatch: pytest.MonkeyPatch, passwords: Passwords
 ) -> None:
-    monkeypatch.setattr(hash_queue, "MOST_QUEUED", 6)
+    monkeypatch.setattr(hash_queue, "MAX_QUEUED", 6)
     for network in ("x", "x", "a", "a", "a", "b", "b", "c"):  # two of x begin
         hashes.ask(network)
     await settled()
@@ -175,7 +175,7 @@ async def test_a_full_queue_of_networks_that_have_failed_takes_a_new_one(
     hashes: Hashes, monkeypatch: pytest.MonkeyPatch, passwords: Passwords
 ) -> None:
     """One attempt of each of many networks, again and again, left no room for anybody else."""
-    monkeypatch.setattr(hash_queue, "MOST_QUEUED", 4)
+    monkeypatch.setattr(hash_queue, "MAX_QUEUED", 4)
     networks = [f"noisy {number}" for number in range(6)]
     for network in networks:
         hashes.ask(network)
@@ -233,8 +233,8 @@ async def test_a_network_is_known_for_a_day_and_so_many_are() -> None:
     assert queue.key_of(None, "a") == QueueKey(RETURNING, "a")
     now_s = RECENT_S
     assert queue.key_of(None, "a") == stranger
-    for number in range(MOST_REMEMBERED + 1):
+    for number in range(MAX_REMEMBERED + 1):
         queue.succeeded(stranger, f"{number}")
     assert queue.key_of(None, "0") == QueueKey(STRANGERS, "0")
     assert queue.key_of(None, "1") == QueueKey(RETURNING, "1")
-    assert MOST_QUEUED >= 256  # as many networks as a household has by IPv6
+    assert MAX_QUEUED >= 256  # as many networks as a household has by IPv6

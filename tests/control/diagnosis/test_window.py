@@ -154,7 +154,7 @@ async def test_of_very_many_requests_a_share_is_drawn(
     kept = mixed(4)
     await store(connection, kept)
     whole = await read_window(connection, BEGAN, BEGAN + WINDOW)
-    monkeypatch.setattr(reading, "MOST", 100)
+    monkeypatch.setattr(reading, "MAX", 100)
     drawn = await read_window(connection, BEGAN, BEGAN + WINDOW)
     assert drawn.requests == whole.requests
     assert 40 < drawn.tiers[0].requests < 180 < whole.tiers[0].requests

@@ -13,7 +13,7 @@ import pytest
 
 from contracts.errors import Conflict, NotFound
 from control.evals import store
-from control.slices.bounds import MOST_ITEMS
+from control.slices.bounds import MAX_ITEMS
 from evals.slices.split import RESERVED_FROM_SEED
 from storage.engine import connect
 from storage.tables.evals import Arm, Status
@@ -44,14 +44,14 @@ def test_a_nights_items_come_round_and_are_no_days() -> None:
     assert all(seeds[place] == seeds[place % store.PANEL_PARTS] for place in range(40))
     parts = sorted(set(seeds))
     assert len(parts) == store.PANEL_PARTS
-    assert all(later - earlier >= MOST_ITEMS for earlier, later in itertools.pairwise(parts))
+    assert all(later - earlier >= MAX_ITEMS for earlier, later in itertools.pairwise(parts))
     assert not set(parts) & {store.rotating_seed(night) for night in nights}
     assert min(parts) > 100 * RESERVED_FROM_SEED
 
 
 def test_days_ask_other_items_and_leave_those_kept_for_final_figures() -> None:
     seeds = [store.rotating_seed(date.fromordinal(739_000 + day)) for day in range(1000)]
-    assert all(later - earlier == MOST_ITEMS for earlier, later in itertools.pairwise(seeds))
+    assert all(later - earlier == MAX_ITEMS for earlier, later in itertools.pairwise(seeds))
     assert min(seeds) > 100 * RESERVED_FROM_SEED
 
 

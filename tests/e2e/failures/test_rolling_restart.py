@@ -25,7 +25,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 REQUESTS = 300
 PERIOD_S = 0.02
 """Between one request's start and the next one's, whether or not that has ended."""
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 """Else a machine on which a start takes long has only the load to do."""
 
 HAND_OVER = """
@@ -45,7 +45,7 @@ class Load:
             base_url=f"{url}/v1", api_key=key, max_retries=0, http_client=fresh_connections()
         )
         self._requests: list[asyncio.Task[None]] = []
-        self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._over = asyncio.Event()
 
     async def run(self) -> None:

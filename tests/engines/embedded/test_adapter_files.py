@@ -19,7 +19,7 @@ from contracts.errors import ConfigError, InvalidField
 from engines.embedded.config import LoraConfig
 from engines.embedded.lora.adapter_files import AdapterFiles
 from engines.embedded.lora.adapters import Adapters
-from engines.embedded.lora.load import MOST_HEADER_BYTES, load_adapter
+from engines.embedded.lora.load import MAX_HEADER_BYTES, load_adapter
 from engines.embedded.models.llama import Llama
 from engines.embedded.models.registry import load_model
 from tests.engines.embedded.peft_folder import write_adapter
@@ -110,7 +110,7 @@ def test_a_file_larger_than_an_adapter_is_not_read_to_its_end(model: Llama, fold
     assert f"{1 << 40:,}" in error.message
 
 
-@pytest.mark.parametrize("header_bytes", [MOST_HEADER_BYTES + 1, 99_000_000, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("header_bytes", [MAX_HEADER_BYTES + 1, 99_000_000, 2**63, 2**64 - 1])
 def test_a_header_that_is_no_adapters_is_not_parsed(model: Llama, folder: Path, header_bytes: int) -> None:
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", header_bytes) + b"{" * 100)
     error = refused(model, folder)

@@ -32,7 +32,7 @@ from tests.waiting import GUARD_S
 pytest.importorskip("numba")
 LENGTHS = (1, 5, 16, 17, 40, 95, 64)
 PAGE = 16
-MOST_APART = 0.02
+MAX_APART = 0.02
 """What rounding to bfloat16 does; PyTorch's bfloat16 is as far off."""
 OTHER = {"head_dim": 64, "hidden_size": 80, "intermediate_size": 100}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -123,10 +123,10 @@ def check(folder: Path, *, int8: bool = False) -> None:
     with torch.inference_mode():
         expected, expected_outputs = by_torch(plain, batch, theirs, layers)
     # what goes into a matrix is rounded to bfloat16 here, and is not there
-    assert apart(hidden, expected) < MOST_APART
-    assert max(apart(mine, other) for mine, other in zip(outputs, expected_outputs, strict=True)) < MOST_APART
-    assert apart(model.logits(hidden), plain.logits(expected)) < MOST_APART
-    assert apart(as_pytorch_has_it(memory).float(), theirs.float()) < MOST_APART  # written in the same places
+    assert apart(hidden, expected) < MAX_APART
+    assert max(apart(mine, other) for mine, other in zip(outputs, expected_outputs, strict=True)) < MAX_APART
+    assert apart(model.logits(hidden), plain.logits(expected)) < MAX_APART
+    assert apart(as_pytorch_has_it(memory).float(), theirs.float()) < MAX_APART  # written in the same places
 
 
 @pytest.mark.parametrize("name", ["slipstream-chat", "slipstream-code"])
@@ -161,7 +161,7 @@ def test_8_bits_of_a_tied_embedding_are_held_once(native: bool) -> None:
     held = [value for value in vars(model).values() if isinstance(value, Tensor) and value.shape == exact.shape]
     assert model.config.tie_word_embeddings
     assert held == []
-    assert apart(model.embedding.float(), exact.float()) < MOST_APART
+    assert apart(model.embedding.float(), exact.float()) < MAX_APART
 
 
 @pytest.mark.parametrize("linears", [PlainLinears, lambda _: Int8Linears(native=True)])

@@ -20,7 +20,7 @@ from engines.embedded.grammar.orders import Order, Verdict
 from engines.embedded.grammar.spec import schema_spec
 from engines.embedded.grammar.trial_process import TrialProcess
 from engines.embedded.history import RequestUsage, UsageHistory
-from engines.embedded.preparation import MOST_OVERTAKEN, Preparation
+from engines.embedded.preparation import MAX_OVERTAKEN, Preparation
 from tests.engines.embedded.engine_process import QUESTION, usage_of
 from tests.engines.embedded.served import Served, served
 from tests.engines.embedded.test_grammar_compiler import ENDLESS
@@ -193,7 +193,7 @@ async def test_of_aborts_that_overtake_their_requests_the_newest_are_known_for_a
             return await preparation.run(rid, work(), lambda _: asyncio.create_task(never()))
         return False
 
-    for number in range(MOST_OVERTAKEN + 1):
+    for number in range(MAX_OVERTAKEN + 1):
         preparation.abort_ahead(f"r{number}")
     assert await prepared("r0"), "the oldest is forgotten"
     assert not await prepared("r1")

@@ -14,8 +14,8 @@ from engines.embedded.runner import Ran
 from engines.embedded.scheduler import StepPlan
 from engines.embedded.step_costs import (
     FIRST_TOKENS,
-    LEAST_RUNNING,
-    LEAST_TOKENS,
+    MIN_RUNNING,
+    MIN_TOKENS,
     StepCosts,
     prompt_budget,
     running_limit,
@@ -32,7 +32,7 @@ def test_as_many_prompt_tokens_as_fit(pause_s: float, generation_s: float, token
     fitting = 0
     while fitting < most and (fitting + 1) * token_s <= max(pause_s - generation_s, 0.0) * (1 + 1e-12):
         fitting += 1
-    assert abs(found - min(max(fitting, LEAST_TOKENS), most)) <= 1  # a quotient that is whole but for rounding
+    assert abs(found - min(max(fitting, MIN_TOKENS), most)) <= 1  # a quotient that is whole but for rounding
 
 
 def test_an_unknown_cost_begins_small() -> None:
@@ -48,7 +48,7 @@ def test_no_more_sequences_start_where_generation_takes_too_long(
     if generation_s < pause_s:
         assert limit == most
     else:
-        assert limit == max(min(running, most), LEAST_RUNNING)
+        assert limit == max(min(running, most), MIN_RUNNING)
 
 
 @given(st.floats(1e-4, 1e-2), st.floats(1e-5, 1e-2), st.lists(st.integers(1, 64), min_size=1, max_size=8))
@@ -104,6 +104,6 @@ def test_streams_keep_their_objective_while_prompts_arrive(
     assert sum(tokens for _, tokens, _ in with_prompts) >= 3 * 150
     # the first chunk was a guess
     for generating, tokens, took_s in with_prompts[1:]:
-        assert took_s <= PAUSE_S * 1.05 or tokens <= LEAST_TOKENS, (generating, tokens, took_s)
+        assert took_s <= PAUSE_S * 1.05 or tokens <= MIN_TOKENS, (generating, tokens, took_s)
     if token_s <= 5e-4:  # and they are no smaller than they must be
         assert max(tokens for _, tokens, _ in with_prompts) >= 140

@@ -18,7 +18,7 @@ from tests.engines.embedded.forward import forward
 from tests.engines.embedded.test_families import GEMMA
 from tests.engines.embedded.test_graphs import with_graphs
 from tests.engines.embedded.test_lora import family_model
-from tests.engines.embedded.test_native import MOST_APART, RoundedWeights, apart
+from tests.engines.embedded.test_native import MAX_APART, RoundedWeights, apart
 from tests.engines.embedded.tiny import finish, make_engine, request
 
 NGRAM = SpeculationConfig(method="ngram", governed=False, ngram_least=1, max_drafts=3)
@@ -74,7 +74,7 @@ def test_8_bit_weights_are_computed_by_pytorchs_attention(gemma: Path) -> None:
     exact.embedding = model.embedding.float()
     assert model.native is None
     ids = list(range(300, 400))
-    assert apart(forward(model, ids, 64), forward(exact, ids, 64)) < 2 * MOST_APART
+    assert apart(forward(model, ids, 64), forward(exact, ids, 64)) < 2 * MAX_APART
 
 
 def test_a_branch_of_drafts_loses_the_positions_that_a_chain_would_lose() -> None:

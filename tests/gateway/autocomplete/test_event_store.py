@@ -19,7 +19,7 @@ from contracts.generation import Caller
 from gateway.autocomplete import store as store_module
 from gateway.autocomplete.event import Event, EventKey, completed_request, key_of
 from gateway.autocomplete.event_type import EventType
-from gateway.autocomplete.store import FIRST_LOOK_S, LAST_LOOK_S, MOST_OF_COMPLETION, EventStore
+from gateway.autocomplete.store import FIRST_LOOK_S, LAST_LOOK_S, MAX_OF_COMPLETION, EventStore
 from gateway.observability.metrics import GatewayMetrics
 from tests.databases import as_owner
 from tests.examples import examples
@@ -219,10 +219,10 @@ async def test_a_completion_has_so_many_reports(pool: asyncpg.Pool[Any]) -> None
     await trace(pool, request_id)
     for flush in range(3):
         store = store_on(pool)
-        for number in range(MOST_OF_COMPLETION // 2 + 20):
+        for number in range(MAX_OF_COMPLETION // 2 + 20):
             store.add(key_of(request_id, CALLER, 0, f"{flush}-{number}", EventType.VIEW), Event(ORGANIZATION))
         await store.stop()
-    assert len(await stored(pool)) == MOST_OF_COMPLETION
+    assert len(await stored(pool)) == MAX_OF_COMPLETION
 
 
 async def test_a_stop_stores_the_newest_reports(pool: asyncpg.Pool[Any]) -> None:

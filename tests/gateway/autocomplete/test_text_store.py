@@ -15,7 +15,7 @@ from contracts.dated_request_id import mint
 from contracts.generation import Caller
 from control.billing.trace_retention import forget_traces
 from gateway.autocomplete import text_store
-from gateway.autocomplete.text_store import MOST_CHARACTERS, TextStore
+from gateway.autocomplete.text_store import MAX_CHARACTERS, TextStore
 from gateway.observability.metrics import GatewayMetrics
 from gateway.wire.gap import Gap
 from storage.engine import lazy_pool
@@ -85,11 +85,11 @@ async def test_what_is_written_while_it_is_turned_off_is_gone_too(pool: asyncpg.
 
 async def test_of_long_and_strange_texts_what_is_next_to_the_cursor(pool: asyncpg.Pool[Any]) -> None:
     store, caller = store_on(pool), await organization(pool, True)
-    long = "".join(map(chr, range(0x4E00, 0x4E00 + 2 * MOST_CHARACTERS)))
+    long = "".join(map(chr, range(0x4E00, 0x4E00 + 2 * MAX_CHARACTERS)))
     store.add(mint(1_800_000_000), caller, Gap(long, long), long)
     store.add(mint(1_800_000_001), caller, Gap("a\0b", "\ud800c"), None)
     await store.flush()
-    head, tail = long[:MOST_CHARACTERS], long[-MOST_CHARACTERS:]
+    head, tail = long[:MAX_CHARACTERS], long[-MAX_CHARACTERS:]
     assert await stored(pool, caller) == [(tail, head, head), ("ab", "?c", None)]
 
 

@@ -14,7 +14,7 @@ from gateway.http.connections import (
     LATE_S,
     LINGERING_S,
     MALFORMED_LOGGED_EVERY_S,
-    MOST_LINGERING,
+    MAX_LINGERING,
     ConnectionTable,
     Waiting,
 )
@@ -115,14 +115,14 @@ def test_a_connection_that_serves_a_good_key_never_gives_way() -> None:
 def test_few_that_are_turned_away_linger_and_none_for_long() -> None:
     clock = Clock()
     of = table(clock)
-    turned_away = [Held() for _ in range(MOST_LINGERING + 2)]
+    turned_away = [Held() for _ in range(MAX_LINGERING + 2)]
     for each in turned_away:
         of.linger(each)
-    assert [each.ended for each in turned_away] == ["cut", "cut"] + [None] * MOST_LINGERING
+    assert [each.ended for each in turned_away] == ["cut", "cut"] + [None] * MAX_LINGERING
     of.forget(turned_away[2])
     clock.now_s += LINGERING_S
     of.sweep()
-    assert [each.ended for each in turned_away[2:]] == [None] + ["cut"] * (MOST_LINGERING - 1)
+    assert [each.ended for each in turned_away[2:]] == [None] + ["cut"] * (MAX_LINGERING - 1)
     assert len(of) == 0
 
 

@@ -15,7 +15,7 @@ from tests.gateway.served import Served, on_uvloop, served
 from tests.waiting import eventually
 
 NETWORKS, EACH = 20, 3
-MOST = NETWORKS * EACH
+MAX = NETWORKS * EACH
 LARGE = b"x" * 6_000_000
 """More than the buffers of both sockets take."""
 HONEST = POST.replace(b"POST /", b"POST /honest") + b"0123456789"
@@ -77,18 +77,18 @@ async def comes_from(server: Served, network: int, sent: bytes) -> socket.socket
 @on_uvloop
 async def test_one_honest_request_gets_through_a_full_table(state: Waiting | None) -> None:
     app = App()
-    async with served(app, max_connections=MOST) as server:
-        held = [await comes_from(server, number % NETWORKS, ENTER[state]) for number in range(MOST)]
-        await server.waits_for(*[state] * MOST)
+    async with served(app, max_connections=MAX) as server:
+        held = [await comes_from(server, number % NETWORKS, ENTER[state]) for number in range(MAX)]
+        await server.waits_for(*[state] * MAX)
         server.passes(2)
         peer = await server.connect(HONEST)
         await eventually(lambda: app.honest == 1)
         assert server.ended["gave_way_limit"] == 1
-        held += [await comes_from(server, number % NETWORKS, ENTER[state]) for number in range(MOST)]
-        await server.has_ended("gave_way_limit", MOST + 1)
+        held += [await comes_from(server, number % NETWORKS, ENTER[state]) for number in range(MAX)]
+        await server.has_ended("gave_way_limit", MAX + 1)
         app.go_on.set()
         assert await one_answer(peer) == (200, b"10"), "strangers that come later do not push it out"
-        assert server.ended == {"gave_way_limit": MOST + 1}
+        assert server.ended == {"gave_way_limit": MAX + 1}
         for each in held:
             each.close()
 

@@ -19,7 +19,7 @@ from gateway.http.loop_shares import (
     STRANGERS_SHARE,
     LoopShares,
 )
-from gateway.http.pace import KNOWN_S, MOST_KNOWN, MOST_OF_ORGANIZATION, REQUEST_S, KnownCredentials, Pace
+from gateway.http.pace import KNOWN_S, MAX_KNOWN, MAX_OF_ORGANIZATION, REQUEST_S, KnownCredentials, Pace
 from tests.virtual_time import in_virtual_time, now_s
 
 WORK_S = 0.01
@@ -313,18 +313,18 @@ def test_credentials_are_forgotten_after_a_while_and_when_there_are_too_many() -
     time_s = KNOWN_S
     assert known.find(first) == ""
     known.learn(first, "o")
-    for number in range(MOST_KNOWN):
-        known.learn(b"%d" % number, f"{number // MOST_OF_ORGANIZATION}")
+    for number in range(MAX_KNOWN):
+        known.learn(b"%d" % number, f"{number // MAX_OF_ORGANIZATION}")
     assert known.find(first) == ""
-    assert len(known._known) == MOST_KNOWN
+    assert len(known._known) == MAX_KNOWN
 
 
 def test_an_organization_with_many_cookies_makes_no_other_forgotten() -> None:
     known = KnownCredentials(lambda: 0.0)
     known.learn(b"first", "o")
-    for number in range(2 * MOST_KNOWN):
+    for number in range(2 * MAX_KNOWN):
         known.learn(known.digest({b"authorization": b"Bearer a", b"cookie": b"%d" % number}), "noisy")
     assert known.find(b"first") == "o"
     known.learn(b"first", "p")
     assert known.find(b"first") == "p"
-    assert len(known._known) == MOST_OF_ORGANIZATION + 1
+    assert len(known._known) == MAX_OF_ORGANIZATION + 1

@@ -11,7 +11,7 @@ import pytest
 from contracts.errors import NotFound
 from control.routes import ADMINISTERED
 from gateway.app import SERVED
-from gateway.http.unknown_url import APART, MOST_COMPARED, NOT_SERVED, unknown_url
+from gateway.http.unknown_url import APART, MAX_COMPARED, NOT_SERVED, unknown_url
 
 CHAT = "Did you mean POST /v1/chat/completions?"
 COMPLETIONS = "Did you mean POST /v1/completions?"
@@ -92,7 +92,7 @@ def test_the_usual_mistakes_have_their_mend(path: str, advice: str) -> None:
 
 def test_a_long_path_is_not_repeated_whole() -> None:
     message = unknown_url("GET", "/x" * 50_000, SERVED).message
-    assert len(message) < 2 * MOST_COMPARED
+    assert len(message) < 2 * MAX_COMPARED
 
 
 def test_the_work_for_a_path_of_nonsense_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_the_work_for_a_path_of_nonsense_is_bounded(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(difflib, "get_close_matches", counted)
     most = 0
-    for steps in range(1, MOST_COMPARED // 2):
+    for steps in range(1, MAX_COMPARED // 2):
         compared = 0
         unknown_url("GET", "/admin/v1" + "/price" * steps, SERVED, ADMINISTERED)
         most = max(most, compared)

@@ -25,7 +25,7 @@ from tests.gateway.limits.store import MeasuredLimiter
 TOKENS_PER_MINUTE = 120_000
 """2,000 a second, for all processes together."""
 LOUD_AT_ONCE = 8
-MOST_TOKENS = 300
+MAX_TOKENS = 300
 QUIET_REQUESTS = 20
 ORGANIZATION = "overloaded"
 
@@ -75,7 +75,7 @@ async def main(url: str, requests: int, seed: int) -> dict[str, Any]:
 
     async with asyncio.TaskGroup() as group:
         for _ in range(LOUD_AT_ONCE):
-            group.create_task(several("loud", LOUD, MOST_TOKENS, requests // LOUD_AT_ONCE))
+            group.create_task(several("loud", LOUD, MAX_TOKENS, requests // LOUD_AT_ONCE))
         group.create_task(several("quiet", QUIET, 50, QUIET_REQUESTS))
     await limiter.drain()
     still_open = limiter.open_reservations

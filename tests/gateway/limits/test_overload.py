@@ -53,7 +53,7 @@ async def test_overload_by_three_processes(own_store: Store, requests: int) -> N
     # it was overload, from the first burst on, and what refilled was used
     assert results["loud refused"] > results["loud admitted"] / 10
     took_ms = admitted[-1][0] - admitted[0][0]
-    assert total > 0.8 * (overloader.TOKENS_PER_MINUTE + PER_MS * took_ms) - 3 * overloader.MOST_TOKENS
+    assert total > 0.8 * (overloader.TOKENS_PER_MINUTE + PER_MS * took_ms) - 3 * overloader.MAX_TOKENS
     assert all(earlier <= later for earlier, later in pairwise(each[0] for each in admitted))
 
     # and nobody else noticed

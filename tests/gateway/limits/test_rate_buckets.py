@@ -34,7 +34,7 @@ def test_no_name_gets_more_than_its_burst_and_its_rate(
 
 
 def test_many_names_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_buckets, "MOST_KEPT", 10)
+    monkeypatch.setattr(rate_buckets, "MAX_KEPT", 10)
     now_s = 0.0
     buckets = RateBuckets(1.0, 10.0, lambda: now_s)
     for number in range(1_000):

@@ -24,9 +24,9 @@ from control.responses.metrics import ResponseMetrics
 from control.responses.runner import ResponseRunner
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.responses import event_streams, streaming
-from gateway.responses.background import MOST_UNFINISHED
-from gateway.responses.event_streams import HELD_BYTES, LOOK_BYTES, MOST, MOST_EACH, EventStreams
-from gateway.responses.reached import MOST_EACH as MOST_CONNECTIONS_EACH
+from gateway.responses.background import MAX_UNFINISHED
+from gateway.responses.event_streams import HELD_BYTES, LOOK_BYTES, MAX, MAX_EACH, EventStreams
+from gateway.responses.reached import MAX_EACH as MAX_CONNECTIONS_EACH
 from gateway.responses.reached import StorePool
 from gateway.responses.store import ResponseStore
 from gateway.responses.streaming import streamed
@@ -187,8 +187,8 @@ async def test_what_cannot_be_in_the_background(platform: SlowPlatform, client: 
     with pytest.raises(openai.NotFoundError):
         await create(client, previous_response_id="resp_x")
     made = await create(client)
-    await platform.database.execute(FILL, made.id, MOST_UNFINISHED)
-    with pytest.raises(openai.RateLimitError, match=f"{MOST_UNFINISHED} unfinished background responses") as full:
+    await platform.database.execute(FILL, made.id, MAX_UNFINISHED)
+    with pytest.raises(openai.RateLimitError, match=f"{MAX_UNFINISHED} unfinished background responses") as full:
         await create(client)
     assert full.value.response.headers["retry-after"] == "5"
     await client.responses.cancel(made.id)
@@ -464,7 +464,7 @@ async def test_long_events_are_read_a_row_at_a_time_and_sent_in_pieces(
 
 async def test_one_organization_never_takes_the_whole_pool(stored: StorePool) -> None:
     async with contextlib.AsyncExitStack() as opened:
-        for _ in range(MOST_CONNECTIONS_EACH):
+        for _ in range(MAX_CONNECTIONS_EACH):
             await opened.enter_async_context(stored.reached("a"))
         another = asyncio.create_task(opened.enter_async_context(stored.reached("a")))
         async with stored.reached("b") as connection:
@@ -557,14 +557,14 @@ def test_open_streams_are_bounded() -> None:
     no_pool: Any = None  # which it does not use here
     streams = EventStreams(no_pool)
     with contextlib.ExitStack() as opened:
-        for _ in range(MOST_EACH):
+        for _ in range(MAX_EACH):
             opened.enter_context(streams.counted("a"))
         streams.require_room("b")
-        with pytest.raises(RateLimited, match=f"organization has {MOST_EACH}"):
+        with pytest.raises(RateLimited, match=f"organization has {MAX_EACH}"):
             streams.require_room("a")
-        for number in range(MOST - MOST_EACH):
+        for number in range(MAX - MAX_EACH):
             opened.enter_context(streams.counted(f"other {number}"))
-        with pytest.raises(RateLimited, match=f"gateway has {MOST}"):
+        with pytest.raises(RateLimited, match=f"gateway has {MAX}"):
             streams.require_room("b")
     streams.require_room("a")
 
@@ -593,7 +593,7 @@ async def test_a_run_without_an_answer_is_repeated_a_few_times(
         assert await platform.database.fetchval(FAILURES, made.id) == 0
         async with working(runner):
             got = await finished(client, made.id)
-    assert (got.status, got.error.to_dict()["type"], runs) == ("failed", "response_lost", 1 + gateway_client.MOST_TRIES)
+    assert (got.status, got.error.to_dict()["type"], runs) == ("failed", "response_lost", 1 + gateway_client.MAX_TRIES)
     away = await create(client)
     async with working(runner):
         await eventually(lambda: platform.database.fetchval(PUT_BACK, away.id))
@@ -608,7 +608,7 @@ async def test_what_fails_says_why_and_is_not_billed(
     async with working(runner_of(platform)):
         got = await finished(client, broken.id)
         assert (got.status, got.error.code, got.output, got.usage) == ("failed", "server_error", [], None)
-    runs = await bills(platform, broken.id, gateway_client.MOST_TRIES)
+    runs = await bills(platform, broken.id, gateway_client.MAX_TRIES)
     assert not any(run["billed"] for run in runs)
     key = await platform.add_key(new_organization=True)
     theirs = client.with_options(api_key=key.secret)

@@ -15,7 +15,7 @@ from contracts.generation import Caller
 from control.billing.trace_retention import forget_traces
 from gateway.responses import conversations
 from gateway.responses import store as module
-from gateway.responses.bounds import MOST_BYTES, MOST_HISTORY_BYTES
+from gateway.responses.bounds import MAX_BYTES, MAX_HISTORY_BYTES
 from gateway.responses.conversations import ConversationStore, Grown, StoredItem
 from gateway.responses.reached import StorePool
 from gateway.responses.store import ResponseStore, Stored
@@ -69,15 +69,15 @@ async def test_an_id_that_no_database_takes_is_the_clients_error(pool: asyncpg.P
 async def test_a_long_conversation_is_refused_in_bounded_time(
     pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HISTORY", module.HISTORY.replace(str(module.MOST_TURNS), "3"))
-    monkeypatch.setattr(module, "MOST_TURNS", 3)
+    monkeypatch.setattr(module, "HISTORY", module.HISTORY.replace(str(module.MAX_TURNS), "3"))
+    monkeypatch.setattr(module, "MAX_TURNS", 3)
     store, caller = ResponseStore(StorePool(pool)), await organization(pool)
     names = await chain(store, caller, 4)
     assert len(await store.history(caller, names[2])) == 3
     with pytest.raises(BodyTooLarge) as refused:
         await store.history(caller, names[3])
     assert refused.value.param == "previous_response_id"
-    await pool.execute("UPDATE gateway.responses SET size_bytes = $1", MOST_HISTORY_BYTES + 1)
+    await pool.execute("UPDATE gateway.responses SET size_bytes = $1", MAX_HISTORY_BYTES + 1)
     with pytest.raises(BodyTooLarge):
         await store.history(caller, names[1])
 
@@ -85,7 +85,7 @@ async def test_a_long_conversation_is_refused_in_bounded_time(
 async def test_an_organizations_room_is_bounded_by_count_and_bytes(
     pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    smaller = module.MAKE_ROOM.replace(str(module.MOST_RESPONSES), "5").replace(str(MOST_BYTES), "100")
+    smaller = module.MAKE_ROOM.replace(str(module.MAX_RESPONSES), "5").replace(str(MAX_BYTES), "100")
     monkeypatch.setattr(module, "MAKE_ROOM", smaller)
     store, caller, other = ResponseStore(StorePool(pool)), await organization(pool), await organization(pool)
     await store.keep(other, "other", None, ONE)
@@ -135,7 +135,7 @@ def items(*names: str) -> list[StoredItem]:
 async def test_a_conversation_is_bounded_and_grows_with_its_response_or_not_at_all(
     pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "MOST_ITEMS", 3)
+    monkeypatch.setattr(conversations, "MAX_ITEMS", 3)
     held, store, caller = ConversationStore(StorePool(pool)), ResponseStore(StorePool(pool)), await organization(pool)
     await held.create(caller, b"{}", Grown("c", items("1", "2")))
     await store.keep(caller, "r", None, ONE, Grown("c", items("2", "3")))
@@ -154,7 +154,7 @@ async def test_a_conversation_is_bounded_and_grows_with_its_response_or_not_at_a
 async def test_conversations_make_room_and_are_gone_when_unused(
     pool: asyncpg.Pool[Any], fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    smaller = conversations.MAKE_ROOM.replace(str(conversations.MOST_CONVERSATIONS), "3")
+    smaller = conversations.MAKE_ROOM.replace(str(conversations.MAX_CONVERSATIONS), "3")
     monkeypatch.setattr(conversations, "MAKE_ROOM", smaller)
     held, caller = ConversationStore(StorePool(pool)), await organization(pool)
     for name in ("1", "2", "3"):

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
-from gateway.wire.gap import MOST_COMPARED
+from gateway.wire.gap import MAX_COMPARED
 from gateway.wire.llama_cpp.format import InfillFormat
 from gateway.wire.openai.format import CompletionFormat
 from tests.gateway.serving.client import Client
@@ -27,7 +27,7 @@ TEXT = " t0 t1"
     [
         (INFILL, GAP, ("ab", "c", TEXT)),
         (INFILL, WARM_UP, None),
-        (INFILL, GAP.replace(b'"a"', b'"%s"' % (b"a" * MOST_COMPARED)), None),
+        (INFILL, GAP.replace(b'"a"', b'"%s"' % (b"a" * MAX_COMPARED)), None),
         (COMPLETION, STREAMED, ("ab", "c", None)),
         (CHAT, body(stream=True), None),
     ],

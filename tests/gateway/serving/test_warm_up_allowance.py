@@ -43,7 +43,7 @@ def test_what_was_paid_counts_half_after_a_minute_and_debts_stay() -> None:
 
 
 def test_as_many_keys_are_known_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_up_allowance, "MOST_KEYS", 3)
+    monkeypatch.setattr(warm_up_allowance, "MAX_KEYS", 3)
     allowance = WarmUpAllowance()
     for number in range(9):
         allowance.paid(str(number), Usage(10_000))

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis import given
 
-from gateway.supersession.lineage import MOST_TYPED, Digests, Keystroke, near
+from gateway.supersession.lineage import MAX_TYPED, Digests, Keystroke, near
 
 FILE = """from __future__ import annotations
 
@@ -44,7 +44,7 @@ PLACES = st.integers(FILE.index("def first"), len(FILE))
 
 @given(
     place=PLACES,
-    typed=st.text("ab (.\n", min_size=1, max_size=MOST_TYPED),
+    typed=st.text("ab (.\n", min_size=1, max_size=MAX_TYPED),
     closed=st.text(")]}\"' ", max_size=4),
     path=st.sampled_from(["", "a.py"]),
 )
@@ -74,8 +74,8 @@ def test_the_same_request_again_is_not_typed_on(prefix: str, suffix: str) -> Non
 
 def test_more_than_somebody_types_between_two_answers_is_another_place() -> None:
     older = keystroke(FILE, "")
-    assert typed_on(older, keystroke(FILE + "x" * MOST_TYPED, ""))
-    assert not typed_on(older, keystroke(FILE + "x" * (MOST_TYPED + 1), ""))
+    assert typed_on(older, keystroke(FILE + "x" * MAX_TYPED, ""))
+    assert not typed_on(older, keystroke(FILE + "x" * (MAX_TYPED + 1), ""))
 
 
 @given(field=st.sampled_from(["organization_id", "key_id", "network", "session", "model", "path"]))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from contracts.errors import ConfigError
 from contracts.stream_audit import EVENT_BYTES
 from gateway.stream_audit.stream import FINISH, framed
-from slipstream.stream_audit.client import MOST_LINE_BYTES, EventReader
+from slipstream.stream_audit.client import MAX_LINE_BYTES, EventReader
 from slipstream.stream_audit.measure import origin_of
 from slipstream.stream_audit.not_measured import NotMeasured
 from tests.slipstream.stream_audit.networks import opening
@@ -45,7 +45,7 @@ def test_events_are_the_same_wherever_their_bytes_are_cut(cuts: list[int]) -> No
         (b"data: {}\n\n", "cannot be read"),
         (b"data: hello\n\n", "cannot be read"),
         (framed(1, None), "event 0 is missing; 1 arrived instead"),
-        (b"data: " + b"x" * MOST_LINE_BYTES, "no audit stream"),
+        (b"data: " + b"x" * MAX_LINE_BYTES, "no audit stream"),
     ],
 )
 def test_what_is_no_audit_stream_is_not_measured(data: bytes, why: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from slipstream.commands.bench import bench
-from tools.bench.client import MOST_LINE_BYTES
+from tools.bench.client import MAX_LINE_BYTES
 
 TEMPLATE_TOKENS, WORD_TOKENS, EVENT_TOKENS = 11, 2, 3
 """A prompt's tokens around its words, a word's, and an event's: counting words or events gives other figures."""
@@ -54,7 +54,7 @@ def server(
             self._answer(200, None)
             events = -(-body["max_tokens"] // EVENT_TOKENS)
             if number == long:
-                self._event({"choices": [], "padding": "x" * 4 * MOST_LINE_BYTES})
+                self._event({"choices": [], "padding": "x" * 4 * MAX_LINE_BYTES})
             for _ in range(events if number != cut else 1):
                 self._event({"choices": [{"delta": {"content": "t"}}]})
             if number != cut:

@@ -9,7 +9,7 @@ import pytest
 from engines.performance.catalog import A100, H100, LLAMA_8B, LLAMA_70B
 from engines.performance.precision import Precision
 from engines.performance.roofline import Node, Roofline
-from tools.launch.drafting import BATCHES, LEAST_GAIN, Drafting
+from tools.launch.drafting import BATCHES, MIN_GAIN, Drafting
 
 NODES = (
     Node("70b", H100, 4, LLAMA_70B),
@@ -59,7 +59,7 @@ def test_a_schedule_drafts_ever_less_and_only_what_pays(node: Node) -> None:
     for batch in BATCHES:
         drafts = next((steps for last, steps in schedule.items() if batch <= last), 0)
         if drafts and batch > 1:
-            assert made.gain(batch, drafts, 0.7) >= LEAST_GAIN
+            assert made.gain(batch, drafts, 0.7) >= MIN_GAIN
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)

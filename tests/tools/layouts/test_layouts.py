@@ -33,7 +33,7 @@ from tests.psm_model import write_psm_model
 from tools.layouts import sources
 from tools.layouts.cursors import chunks_of, draw, gap_of
 from tools.layouts.layout import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     Layout,
     Prompts,
     layouts_of,
@@ -42,7 +42,7 @@ from tools.layouts.layout import (
     settings_for,
 )
 from tools.layouts.measure import body_of
-from tools.layouts.sources import MOST_DEPTH, MOST_FILE_BYTES, read_sources
+from tools.layouts.sources import MAX_DEPTH, MAX_FILE_BYTES, read_sources
 from tools.layouts.verdict import Answers, Reason, judge
 
 MODEL = Model("coder", Tier.AUTOCOMPLETE, "p", 4_096, tokenizer=str(ROOT / "models" / "slipstream-code"))
@@ -107,7 +107,7 @@ async def test_an_engine_gets_what_it_gets_for_an_editors_request(
     gap = Gap(f"def f(self):\n{typed}", "\n\nprint(f())\n")
     with contextlib.closing(Prompts(model, tokenizer, healing_of(where))) as prompts:
         prompt = await prompts.prompt(present_layout(model, tokenizer), gap)
-    editors = {"prompt": gap.prefix, "suffix": gap.suffix, "max_tokens": MOST_TOKENS, "stop": ["\n"]}
+    editors = {"prompt": gap.prefix, "suffix": gap.suffix, "max_tokens": MAX_TOKENS, "stop": ["\n"]}
     forms: list[tuple[WireFormat[Any], dict[str, Any]]] = [
         (FimFormat(RequestConfig()), {**editors, "temperature": 0, "stream": True}),
         (CompletionFormat(RequestConfig()), body_of("coder", prompt)),
@@ -167,11 +167,11 @@ def test_sources_are_code_that_git_does_not_ignore(tmp_path: Path, with_git: boo
     texts = {"a.py": "a = 1\r\n", "b.rs": "let b;\n", "node_modules/c.js": "c\n", "data.json": "{}", "big.py": ""}
     for name, text in texts.items():
         (folder / name).write_bytes(text.encode())
-    (folder / "big.py").write_text("x" * (MOST_FILE_BYTES + 1))
+    (folder / "big.py").write_text("x" * (MAX_FILE_BYTES + 1))
     (folder / "binary.py").write_bytes(b"\xff\xfe")
     (tmp_path / "secret.py").write_text("secret = 1\n")
     (folder / "link.py").symlink_to(tmp_path / "secret.py")
-    deepest = Path(*"d" * MOST_DEPTH)
+    deepest = Path(*"d" * MAX_DEPTH)
     (folder / deepest / "d").mkdir(parents=True)
     for place in (deepest, deepest / "d"):
         (folder / place / "deep.py").write_text("d = 1\n")

@@ -15,7 +15,7 @@ from engines.performance.precision import Precision
 from engines.performance.roofline import Node, Roofline
 from tests.examples import examples
 from tools.planning.measured_error import measured_errors
-from tools.planning.operating_point import MOST_PROMPT_SHARE, at_batch
+from tools.planning.operating_point import MAX_PROMPT_SHARE, at_batch
 from tools.planning.plan import Hardware, Plan, cheapest, plan
 from tools.planning.prefill import prefill_steps_s
 from tools.planning.queueing import sojourn_p99_s
@@ -109,8 +109,8 @@ def test_a_larger_batch_carries_more_and_is_slower(workload: Workload, batch: in
     assert large.step_s > small.step_s
     assert large.gap_s > small.gap_s
     prompt_shares = [point.requests_per_s * point.prefill_s for point in (small, large)]
-    assert max(prompt_shares) <= MOST_PROMPT_SHARE * (1 + 1e-9)
-    if prompt_shares[1] < MOST_PROMPT_SHARE * 0.99:
+    assert max(prompt_shares) <= MAX_PROMPT_SHARE * (1 + 1e-9)
+    if prompt_shares[1] < MAX_PROMPT_SHARE * 0.99:
         assert large.requests_per_s > small.requests_per_s
         assert large.tpot_s > small.tpot_s
 

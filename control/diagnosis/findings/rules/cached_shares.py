@@ -15,7 +15,7 @@ from control.diagnosis.findings.evidence import PARTS, Evidence, Part, Slice, sa
 from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
-LEAST, LEAST_OF_PART = 20, 8
+MIN, MIN_OF_PART = 20, 8
 WORTH = 0.3
 """Below this share there was little to lose. The program calls a workload with less than 40 % not cache-friendly."""
 FALL = 0.5
@@ -115,7 +115,7 @@ def harm(evidence: Evidence, objectives: Objectives) -> Excess | None:
 
 
 def _shares(now: Slice, before: Slice, parts: tuple[Part, ...]) -> Shares | None:
-    if min(now.requests, before.requests) < LEAST or before.cached_share is None or now.cached_share is None:
+    if min(now.requests, before.requests) < MIN or before.cached_share is None or now.cached_share is None:
         return None
     return Shares(
         label=now.label,
@@ -147,6 +147,6 @@ def _part(parts: tuple[Part, ...], organization: str | None, number: int) -> flo
     """organization: None for all."""
     chosen = [each for each in parts if each.number == number and organization in (None, each.organization)]
     prompt_tokens = sum(each.prompt_tokens for each in chosen)
-    if sum(each.requests for each in chosen) < LEAST_OF_PART or not prompt_tokens:
+    if sum(each.requests for each in chosen) < MIN_OF_PART or not prompt_tokens:
         return None
     return sum(each.cached_tokens for each in chosen) / prompt_tokens

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from control.diagnosis.findings.comparison import LEAST, MEDIAN, Excess, grown, missing
+from control.diagnosis.findings.comparison import MEDIAN, MIN, Excess, grown, missing
 from control.diagnosis.findings.evidence import Evidence, Quantiles, Slice, same
 from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from control.diagnosis.findings.fix import Fix
@@ -34,7 +34,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     lengths = [(now, _lengths(now), _lengths(before)) for now, before in pairs]
     known = [(now, mine, earlier) for now, mine, earlier in lengths if mine is not None and earlier is not None]
     if not known:
-        return NotEnough(Cause.LONG_PROMPTS, f"fewer than {LEAST} prompts in one of the windows")
+        return NotEnough(Cause.LONG_PROMPTS, f"fewer than {MIN} prompts in one of the windows")
     cost = _harm(evidence, objectives)
     for now, mine, earlier in known:
         statistic = _longer(mine, earlier)
@@ -56,7 +56,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 def _lengths(one: Slice | None) -> Quantiles | None:
     values = None if one is None else one.measures.get(Measure.PROMPT_TOKENS)
-    return values if values is not None and values.n >= LEAST else None
+    return values if values is not None and values.n >= MIN else None
 
 
 def _longer(now: Quantiles, before: Quantiles) -> str | None:

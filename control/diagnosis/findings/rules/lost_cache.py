@@ -11,7 +11,7 @@ from control.diagnosis.findings.fix import Fix
 from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.rules.cached_shares import harm, shares, together
 
-LEAST_TENANTS = 2
+MIN_TENANTS = 2
 """Without a comparison of prompts, a single tenant looks the same as broken prompts."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.STABLE_PREFIX, "the prompts of all organizations did not change at the same moment"),
@@ -24,7 +24,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     """By all organizations' cached shares."""
     known = shares(evidence)
     compared = bool(known) and all(each.prompts_changed is not None for each in known)
-    if not known or (len(known) < LEAST_TENANTS and not compared):
+    if not known or (len(known) < MIN_TENANTS and not compared):
         return NotEnough(Cause.LOST_CACHE, "fewer than two organizations have enough requests in both windows")
     everybody = together(evidence)
     if everybody is None or everybody.fills or not all(each.stays_low and not each.prompts_changed for each in known):

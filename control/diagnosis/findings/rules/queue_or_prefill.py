@@ -7,7 +7,7 @@ together, and one of the two clearly takes the time, that one is named.
 
 from __future__ import annotations
 
-from control.diagnosis.findings.comparison import LEAST, dominating, grown, lacking, measured
+from control.diagnosis.findings.comparison import MIN, dominating, grown, lacking, measured
 from control.diagnosis.findings.evidence import Evidence
 from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from control.diagnosis.findings.fix import Fix
@@ -43,7 +43,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         why = lacking(evidence, Measure.ENGINE_UNSPLIT, "no engine's time was measured")
         return NotEnough(Cause.QUEUE_OR_PREFILL, why or "too few requests of one class")
     means = stage_means(evidence.now)
-    if means is not None and means.requests < LEAST:
+    if means is not None and means.requests < MIN:
         means = None
     told, prefill_fixes = workload(evidence)
     phase, fixes = _split(means, prefill_fixes)

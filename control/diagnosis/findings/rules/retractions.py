@@ -6,7 +6,7 @@ before doing anything else." Waits, prefills and gaps of such a window are those
 
 from __future__ import annotations
 
-from control.diagnosis.findings.comparison import LEAST
+from control.diagnosis.findings.comparison import MIN
 from control.diagnosis.findings.evidence import EnginePage, Evidence, Slice
 from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from control.diagnosis.findings.fix import Fix
@@ -50,7 +50,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
             fixes=(Fix.SMALLER_BATCH, Fix.MORE_KV_MEMORY, Fix.KV_QUANTIZATION, Fix.MORE_REPLICAS),
             would_not_help=WOULD_NOT_HELP,
         )
-    if known + ended < LEAST:
+    if known + ended < MIN:
         return NotEnough(Cause.RETRACTIONS, f"{known + ended} requests' engines reported whether they were restarted")
     return Clear(Cause.RETRACTIONS)
 

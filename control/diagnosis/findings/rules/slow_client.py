@@ -8,7 +8,7 @@ from control.diagnosis.findings.fix import Fix
 from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Objectives
 
-LEAST = 20
+MIN = 20
 """Of one organization."""
 STALL_MS = 250.0
 """Beyond what a socket's buffer and a busy machine explain."""
@@ -24,7 +24,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     """By gateways' waits for connections to accept more, per organization: one's clients are alike."""
     tenants = evidence.now.tenants or evidence.now.tiers
     stalls = {each.label: each.measures.get(Measure.CLIENT_STALL) for each in tenants}
-    known = {label: each for label, each in stalls.items() if each is not None and each.n >= LEAST}
+    known = {label: each for label, each in stalls.items() if each is not None and each.n >= MIN}
     found = [
         (each.value(each.tail or "p50"), label)
         for label, each in known.items()

@@ -15,7 +15,7 @@ from control.diagnosis.findings.fix import Fix
 from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
-LEAST = 6
+MIN = 6
 """Fewer than a median else needs: by prefix, some replicas are sent little, and a slow one is sent less."""
 RATIO, SPENT = 1.5, 0.25
 """Of the others' median, and of the objective."""
@@ -64,7 +64,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 def _pools(replicas: tuple[Slice, ...]) -> Iterator[list[Slice]]:
     """Replicas with enough requests, by tier and pool; at least two."""
-    known = [each for each in replicas if each.requests >= LEAST]
+    known = [each for each in replicas if each.requests >= MIN]
     for tier, pool in sorted({(each.tier or "", each.pool or "") for each in known}):
         members = [each for each in known if (each.tier or "", each.pool or "") == (tier, pool)]
         if len(members) > 1:
@@ -75,7 +75,7 @@ def _excess(slow: Slice, others: list[Slice], measure: Measure, objectives: Obje
     """In parts of the objective; 0: it is not slower."""
     mine = slow.measures.get(measure)
     typical = _typical(others, measure)
-    if mine is None or mine.n < LEAST or typical is None:
+    if mine is None or mine.n < MIN or typical is None:
         return 0.0
     score = (mine.p50 - typical) / _objective_ms(slow, measure, objectives)
     if mine.p50 < RATIO * typical or score < SPENT:

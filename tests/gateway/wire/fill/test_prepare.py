@@ -22,7 +22,7 @@ from gateway.wire.fill.layout import Ends, ends_of
 from gateway.wire.fill.prepare import FILL_DEFAULT_MAX_TOKENS, prepare_fill
 from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.fill.stop_rules import StopRules
-from gateway.wire.gap import MOST_COMPARED, Snippet
+from gateway.wire.gap import MAX_COMPARED, Snippet
 from gateway.wire.prepared import Prepared, Target
 from tests.examples import examples
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, complete, prompts_of, target
@@ -409,4 +409,4 @@ async def test_a_healed_prompt_and_what_the_output_begins_with_are_the_prefix(pr
 
 async def test_a_gap_that_is_too_large_is_not_kept_with_its_request() -> None:
     assert (await fill(target(CODE), "x = 1\n", "")).gap is not None
-    assert (await fill(target(CODE), "x = 1\n", "y = 2\n" * MOST_COMPARED)).gap is None
+    assert (await fill(target(CODE), "x = 1\n", "y = 2\n" * MAX_COMPARED)).gap is None

@@ -15,7 +15,7 @@ from gateway.wire.openai.schema import AssistantMessage
 from gateway.wire.responses.conversation import Conversation
 from gateway.wire.responses.decode import RequestDecoder
 from gateway.wire.responses.schema import Item, MessageItem, ReasoningItem, ReasoningText, ResponsesRequest
-from gateway.wire.responses.sealed import MOST_BYTES, MOST_CHARACTERS, sealed
+from gateway.wire.responses.sealed import MAX_BYTES, MAX_CHARACTERS, sealed
 from gateway.wire.responses.stored import input_json, items_in
 from tests.costs.meter import Meter
 from tests.gateway.wire.openai import preparing
@@ -325,10 +325,10 @@ def thoughts(count: int, text: str) -> list[tuple[str, Item]]:
 
 def test_reasoning_that_unpacks_to_more_than_the_limit_is_refused() -> None:
     """Five kilobytes hold four megabytes: a body of many made a gateway hold gigabytes."""
-    text = "a" * (MOST_BYTES - 1)
-    Conversation().extend(thoughts(MOST_CHARACTERS // MOST_BYTES, text))
+    text = "a" * (MAX_BYTES - 1)
+    Conversation().extend(thoughts(MAX_CHARACTERS // MAX_BYTES, text))
     with pytest.raises(RequestError, match="limit of one request") as raised:
-        Conversation().extend(thoughts(MOST_CHARACTERS // MOST_BYTES + 1, text))
+        Conversation().extend(thoughts(MAX_CHARACTERS // MAX_BYTES + 1, text))
     assert raised.value.param == "input[2].encrypted_content"
 
 
