@@ -1,8 +1,8 @@
 """Counts a body's structure before it is decoded, while its bytes arrive.
 
-A decoder makes a Python object of every value and keeps the interpreter to itself until it is done: 8 MB of `[],` are
-435 MB and over a second of every stream's time. The count costs a few fast passes over each chunk.
-`tests/hostile/naive_shape.py` is the plain twin.
+A decoder makes a Python object of every value and holds the interpreter until it finishes: 8 MB of `[],` take 435 MB
+and delay every stream by over a second. The count costs a few fast passes over each chunk.
+`tests/hostile/naive_shape.py` is the plain reference version.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class Advice(NamedTuple):
 
 
 class BodyShape:
-    """The structure of one body as far as it has come. Whether it is JSON is the decoder's to say."""
+    """The structure of one body, as far as it has arrived. The decoder checks whether the body is valid JSON."""
 
     __slots__ = ("_advice", "_config", "_containers", "_depth", "_escaped", "_inside", "_values")
 
     def __init__(self, config: RequestConfig, advice: Advice | None = None) -> None:
-        """advice: None: for inference."""
+        """advice: None for the advice about inference requests."""
         self._config = config
         self._advice = advice or Advice()
         self._containers = 0
         self._values = 0
         self._depth = 0
         self._inside = False
-        """The next byte belongs to a string."""
+        """Whether the next byte belongs to a string."""
         self._escaped = False
-        """The last chunk ended with a backslash inside a string."""
+        """Whether the last chunk ended with a backslash inside a string."""
 
     def feed(self, piece: bytes) -> None:
-        """Count the next bytes. Raises BodyTooLarge or InvalidJson as soon as there is too much of anything."""
+        """Count the next bytes. Raises BodyTooLarge or InvalidJson as soon as a limit is exceeded."""
         outside = self._outside(piece)
         brackets = outside.translate(_LISTS_ONLY, _NO_BRACKETS)
         self._containers += brackets.count(b"[")
@@ -59,17 +59,17 @@ class BodyShape:
         self._sink(brackets)
 
     def end(self) -> None:
-        """The text is complete; another may follow, counted into the same limits."""
+        """End the text. The next text counts towards the same limits."""
         self._depth = 0
         self._inside = self._escaped = False
 
     def _outside(self, piece: bytes) -> bytes:
-        """The part outside strings."""
+        """The bytes of a chunk outside strings."""
         if self._escaped and piece:
             piece = piece[1:]
             self._escaped = False
         if b"\\" in piece:
-            # pairs first: a remaining backslash then begins an escape; one at the very end waits for the next chunk
+            # pairs first: each remaining backslash begins an escape, and one at the end escapes the next chunk
             piece = piece.replace(rb"\\", b"")
             if piece.endswith(b"\\"):
                 piece = piece[:-1]
@@ -81,7 +81,7 @@ class BodyShape:
         return outside
 
     def _sink(self, brackets: bytes) -> None:
-        """Follow the depth; at most two brackets for each container are looked at."""
+        """Follow the depth. This examines at most two brackets for each container."""
         depth = self._depth
         for bracket in brackets:
             if bracket == 0x5B:
@@ -89,7 +89,7 @@ class BodyShape:
                 if depth > self._config.max_depth:
                     raise InvalidJson(f"The body is nested deeper than {self._config.max_depth} levels.")
             elif depth == 0:
-                # the decoder stops here with an error of its own: what follows is never decoded
+                # the decoder stops at this bracket with its own error and never decodes the rest
                 break
             else:
                 depth -= 1

@@ -1,4 +1,4 @@
-"""Counts a conversation as the engine will render it, whichever format it came in."""
+"""Counts a conversation as the engine will render it, whatever its wire format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.wire.prepared import Counted, Target, estimate
 
 
 async def counted_chat(prompt: ChatPrompt, target: Target, organization_id: str) -> Counted:
-    """Raises RequestError naming the field, WrongEndpoint for a model without a chat template."""
+    """Raises a RequestError that names the field, WrongEndpoint for a model without a chat template."""
     ids = await _ids(prompt, target, organization_id)
     if target.tokenizer is None or ids is None:
         json_bytes = _json_bytes(prompt)
@@ -25,8 +25,8 @@ async def counted_chat(prompt: ChatPrompt, target: Target, organization_id: str)
         return Counted(prompt, tokens, tokens, False, max(tokens, target.model.context_tokens, json_bytes), None)
     tokens = len(ids)
     exact = not any(map(holds_more_than_text, prompt.messages))
-    # What a template, an image or an engine's own way with tools adds is unknown here, but no engine takes more than
-    # the model's context.
+    # A template, an image or an engine's handling of tools may add tokens that are unknown here, but no engine takes
+    # more than the model's context.
     bound = max(tokens, target.model.context_tokens)
     if exact and _renders_all(prompt, target.tokenizer.tokenizer, target.capabilities):
         bound = tokens
@@ -56,7 +56,7 @@ def _renders_all(prompt: ChatPrompt, tokenizer: Tokenizer, capabilities: Capabil
 
 
 async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list[int] | None:
-    """The conversation's ids, or None where there is no tokenizer."""
+    """The conversation's token ids; None without a tokenizer."""
     if target.tokenizer is None:
         return None
     tokenizer = target.tokenizer.tokenizer
@@ -68,7 +68,7 @@ async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list
         require_plain(tokenizer, prompt.template_kwargs, "chat_template_kwargs")
 
     def require_plain_messages(parsed: Sequence[dict[str, Any]]) -> None:
-        # as templates see them: JSON's escapes are undone by then
+        # check the values as templates see them, after JSON's escapes are undone
         for index, (message, seen) in enumerate(zip(messages, parsed, strict=True)):
             for name, value in message.items():
                 both = value if seen[name] is value else (value, seen[name])

@@ -13,19 +13,19 @@ from engines.drivers.error_bodies import event_error
 from engines.http.repeated_event import CountedEvent, RepeatedEvent
 
 ReadError = Callable[[int, bytes], SlipstreamError]
-"""An engine's error by status and body, as `Driver.error` reads it."""
+"""Reads an engine's error from its status and body, like `Driver.error`."""
 
 MAX_CHOICES = 100_000
-"""Limit of a request's choices; the engine sends a choice's index."""
+"""Limit of a choice's index, which the engine sends."""
 TEXTS = ("reasoning_content", "content", "refusal")
-"""The texts of a chat event's `delta`, see `with_one_thought`; a completion's is the choice's own `text`."""
+"""The texts of a chat event's `delta` (see `with_one_thought`). A completion has its text in the choice's `text`."""
 
 
 LESSONS = 8
-"""Usual events learned in a stream: one whose events change all the time is not worth comparing."""
+"""Limit of usual events learned in a stream. A stream whose events keep changing is not worth comparing."""
 ABORT = "abort"
-"""finish_reason of an aborted choice: stopped by us, who have ended the response by then, or by the engine itself,
-which has then failed."""
+"""finish_reason of an aborted choice. Either the gateway stopped it and had already ended the response, or the engine
+stopped it and has failed."""
 BROKEN_OFF = frozenset({ABORT, "error"})
 """Finish reasons of incomplete answers."""
 
@@ -66,13 +66,13 @@ class _ChoiceShape(msgspec.Struct, gc=False):
 
 
 class _Shape(msgspec.Struct, gc=False):
-    """The structure that readers of events rely on; all else may be anything."""
+    """The structure that readers of events rely on; other members may have any value."""
 
     choices: list[_ChoiceShape] | None = None
 
 
 def decoded(payload: bytes) -> dict[str, Any]:
-    """An event's JSON object. Raises EngineFailed when it is none, or none of OpenAI's."""
+    """An event's JSON object. Raises EngineFailed if the event is not a JSON object of OpenAI's form."""
     chunk = decode_engine_json(payload, object, "The engine sent an event that is not JSON.")
     if not isinstance(chunk, dict):
         raise EngineFailed("The engine sent an event that is not an object.")
@@ -84,33 +84,33 @@ def decoded(payload: bytes) -> dict[str, Any]:
 
 
 def require_asked(chunk: dict[str, Any], choices: int) -> None:
-    """Raise EngineFailed for a choice that the request did not ask for."""
+    """Raise EngineFailed for a choice that was not requested."""
     for choice in chunk.get("choices") or ():
         if int(choice.get("index") or 0) >= choices:
             raise EngineFailed("The engine wrote a choice that was not requested.")
 
 
 def created_of(chunk: dict[str, Any]) -> int:
-    """Start of the response, Unix time in seconds; 0: the engine sends no valid time."""
+    """Start of the response, Unix time in seconds; 0 if the engine sends no valid time."""
     created = chunk.get("created")
     return created if isinstance(created, int) else 0
 
 
 def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
-    """The error an engine reports inside a stream, without its internals. read: the dialect's `Driver.error`."""
+    """The error that an engine reports inside a stream, without its internals. read: the dialect's `Driver.error`."""
     if chunk.get("error") or chunk.get("object") == "error":
         return event_error(msgspec.json.encode(chunk), read)
     return None
 
 
 def finish_of(choice: dict[str, Any]) -> str | None:
-    """The reason why a choice has ended; None: it has not ended, or is incomplete."""
+    """The reason why a choice has ended; None if it has not ended or is incomplete."""
     reason: str | None = choice.get("finish_reason")
     return None if reason in BROKEN_OFF else reason or None
 
 
 def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
-    """(choice, the model's text) for every choice that an event extends: text, reasoning, refusal, calls."""
+    """(choice, generated text) for every choice that an event extends, including reasoning, refusal and calls."""
     for choice in chunk.get("choices") or ():
         delta = with_one_thought(choice.get("delta") or {})
         text = str(choice.get("text") or "")
@@ -125,8 +125,8 @@ def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
 
 
 def with_one_thought(delta: dict[str, Any]) -> dict[str, Any]:
-    """The delta with the model's thought as `reasoning_content`, in place of vLLM's `reasoning`. TensorRT-LLM writes
-    the same thought under both names."""
+    """The delta with the model's reasoning as `reasoning_content` instead of vLLM's `reasoning`. TensorRT-LLM writes it
+    under both names."""
     if "reasoning" not in delta:
         return delta
     thought = delta.get("reasoning_content")
@@ -136,12 +136,12 @@ def with_one_thought(delta: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_text(chunk: dict[str, Any]) -> bool:
-    """Whether an event carries anything the model generated, as opposed to only a role or a finish."""
+    """Whether an event carries generated text, and not only a role or a finish."""
     return next(texts_of(chunk), None) is not None
 
 
 class EventDelta(msgspec.Struct, gc=False):
-    """The growth of a chat choice."""
+    """The text that an event adds to a chat choice."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -151,7 +151,7 @@ class EventDelta(msgspec.Struct, gc=False):
 
 
 class EventChoice(msgspec.Struct, gc=False):
-    """A choice's part of an event."""
+    """One choice in an event."""
 
     index: int = 0
     text: str | None = None
@@ -160,8 +160,8 @@ class EventChoice(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """The fields that are needed of a usual event. Decoding them costs a third of decoding all fields, and finds
-    invalid JSON too."""
+    """The fields of a usual event that readers need. Decoding only these costs a third of decoding all fields, and
+    still detects invalid JSON."""
 
     choices: list[EventChoice]
     error: Any = None
@@ -176,7 +176,7 @@ class _MoreChoice(EventChoice, gc=False):
 
 
 class _More(msgspec.Struct, gc=False):
-    """An event with its members that are more than a text."""
+    """An event with the members that are not text."""
 
     choices: list[_MoreChoice]
     usage: msgspec.Raw = _NULL
@@ -205,7 +205,7 @@ def _unusual_text_of(delta: EventDelta) -> str:
 
 
 def only_text(choice: EventChoice) -> tuple[str, str] | None:
-    """Name and text of the only text that a choice's part holds; None: it holds none, several, or a call."""
+    """Name and value of the only text in an event's choice; None if it has no text, several texts or a call."""
     delta = choice.delta
     if delta is None:
         return ("text", choice.text) if choice.text else None
@@ -217,22 +217,22 @@ def only_text(choice: EventChoice) -> tuple[str, str] | None:
 
 
 def repeated(payload: bytes, name: str, text: str) -> RepeatedEvent | None:
-    """The usual event of a stream, after one whose only text is the member `name`; None: its bytes do not show where
-    that is."""
+    """The usual event of a stream, learned from one whose only text is the member `name`; None if its bytes do not show
+    where the text is."""
     begin = b'"%b":"' % name.encode()
     at = payload.find(begin)
     if at < 0 or payload.count(begin[:-2]) != 1 or b"\n" in payload:
-        return None  # an event of several lines has other bytes on its way
+        return None  # an event of several lines has other bytes on the wire
     start = at + len(begin)
-    end = payload.find(b'"', start)  # a text with an escaped quote is not the one to learn from
+    end = payload.find(b'"', start)  # a text with an escaped quote ends too early here and is not learned
     if end < 0 or payload[start:end] != text.encode():
         return None
     return RepeatedEvent(payload[:start], payload[end:])
 
 
 def learned(payload: bytes) -> tuple[str, RepeatedEvent | CountedEvent] | None:
-    """The usual event of a stream with one choice, after this one, and the member that holds its text; None: it has
-    more than a text and the usage so far, or its bytes do not show where they are."""
+    """The usual event of a stream with one choice, learned from this event, and the member that holds its text. None if
+    the event has more than a text and the running usage, or if its bytes do not show where they are."""
     if b'"logprobs":{' in payload:
         return None
     try:
@@ -253,12 +253,12 @@ def learned(payload: bytes) -> tuple[str, RepeatedEvent | CountedEvent] | None:
 
 
 def text_of_insides(insides: list[bytes]) -> str:
-    """The text that usual events hold together. insides: of their JSON strings."""
+    """The joined text of usual events. insides: the contents of their JSON strings."""
     return msgspec.json.decode(b'"%b"' % b"".join(insides), type=str)
 
 
 def texts_in(payload: bytes) -> list[tuple[int, str]]:
-    """Like `texts_of`. An event that was passed on undecoded, and is invalid, counts as some text."""
+    """Like `texts_of`, for an undecoded event. An invalid event counts as one empty text."""
     try:
         return [(choice.index, text) for choice in decode_event(payload).choices if (text := text_of(choice))]
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Finds control tokens in clients' texts, for engines that cannot tell them from their own."""
+"""Finds control tokens in clients' texts, for engines that cannot distinguish them from their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 
 
 def require_plain(tokenizer: Tokenizer, value: Any, param: str) -> None:
-    """Raises SpecialToken when a text of a JSON value holds one; param names it."""
+    """Raise SpecialToken if a text of a JSON value contains a control token. param: the field that the error names."""
     for text in _texts(value):
         found = tokenizer.special_in(text)
         if found is not None:
@@ -20,17 +20,17 @@ def require_plain(tokenizer: Tokenizer, value: Any, param: str) -> None:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every text in a JSON value that a chat template may put into the prompt; text parts also as one, joined."""
+    """Every text in a JSON value that a template may put into the prompt, and the joined text parts of each list."""
     found: list[str] = []
-    left = [value]
-    while left:
-        inner = left.pop()
-        if isinstance(inner, str):
-            found.append(inner)
-        elif isinstance(inner, dict):
-            left += [part for name, held in inner.items() if name != "image_url" for part in (name, held)]
-        elif isinstance(inner, list | tuple):
-            parts = [part.get("text") for part in inner if isinstance(part, dict)]
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, dict):
+            pending += [part for name, held in item.items() if name != "image_url" for part in (name, held)]
+        elif isinstance(item, list | tuple):
+            parts = [part.get("text") for part in item if isinstance(part, dict)]
             found.append("".join(part for part in parts if isinstance(part, str)))
-            left += inner
+            pending += item
     return found

@@ -1,6 +1,7 @@
 """Identifies a conversation that the client does not name, by its beginning.
 
-A conversation is sent whole with every turn, a document with every continuation: the beginning stays while it grows.
+A client sends the whole conversation with every turn, and the whole document with every continuation, so the beginning
+stays the same while the text grows.
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ from contracts.generation import ChatPrompt, TextPrompt
 from gateway.wire.digest import digest_of
 
 HEAD = 1_024
-"""Characters or token ids of a text that are its beginning; a shorter one is another with every word."""
+"""Characters or token ids that count as a text's beginning. A shorter text changes its identity with every word."""
 
 
 def conversation_of(prompt: ChatPrompt | TextPrompt, file: bytes) -> str:
-    """A digest of a conversation up to its first user's message, of the file a gap is in, or of a text's beginning.
-
-    file: see `file_identity`; empty: no gap, or no identity.
-    """
+    """A digest of a conversation up to its first user message, of a gap's file, or of a text's beginning. file: see
+    `file_identity`; empty without a gap or an identity."""
     if file:
         return file.hex()
     if isinstance(prompt, ChatPrompt):

@@ -1,4 +1,4 @@
-"""Client bytes to typed structs, with errors that name the field."""
+"""Decodes client bytes to typed structs, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from contracts.misfit import MAX_QUOTED, missing_field, sentence_and_path, short
 
 NOT_PART = "is not part of this API."
 _ALIKE = 0.85
-"""Below it two names are as often two things: `min_tokens`, `max_tokens`."""
+"""Similarity of names that are suggested. Below it, two names often mean two things: `min_tokens` and `max_tokens`."""
 _ANY_KEY = "[...]"
 MAX_MOVED = 64
-"""Fields that `decode` moves."""
+"""Limit of the fields that `decode` moves."""
 _MAX_KEYS = 1_000
-"""Keys of a map that are searched for the invalid one."""
+"""Limit of a map's keys that are searched for the invalid one."""
 _NO_NAME = re.compile(r"[`.\[\]\s]")
 """Characters that would end a key within a path."""
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 NULL_IS_ABSENCE: Mapping[str, Collection[bytes]] = MappingProxyType({})
-"""For `decode`: null alone means absence."""
+"""For `decode`: only null means absence."""
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_messages = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _NULL = msgspec.Raw(b"null")
 RequestT = TypeVar("RequestT")
 
 _MAX_READ = MAX_QUOTED + 100
-"""Characters of a message that patterns read: the quotation of a client, and msgspec's words around it."""
+"""Characters of a message that patterns search: a quotation from the client and msgspec's words around it."""
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
 _TYPES = re.compile(r"`([^`]*)`")
@@ -56,7 +56,7 @@ class Others(NamedTuple):
     field: str
     """A map of undecoded values."""
     takes: Callable[[str], bool]
-    """Whether it may have a field of this name; any other is refused at once."""
+    """Whether the map accepts a field of this name; any other is refused at once."""
 
 
 def decode(
@@ -69,31 +69,31 @@ def decode(
     without_effect: Mapping[str, Collection[bytes]] | None = None,
     others: Others | None = None,
 ) -> RequestT:
-    """The body as the struct the decoder was made for. unsupported, not_part, advice: see `validation_error`.
-    without_effect: null is absence in this body; by name, the other JSON values with which a field that the struct
-    lacks has no effect. None: null is a value, as in a change of the admin API, and an unknown name with it is refused.
-    others: where fields that the struct lacks go; None: they are refused.
+    """The body as the decoder's struct. unsupported, not_part, advice: see `validation_error`. without_effect: by name,
+    JSON values other than null that have no effect in a field that the struct lacks; null then means absence. None if
+    null is a value, as in a change of the admin API, so that an unknown field is refused even with null. others: the
+    destination of fields that the struct lacks; None to refuse them.
 
     Raises a RequestError that names the field.
     """
     try:
         try:
             return decoder.decode(body)
-        except msgspec.ValidationError as error:  # the body after the field is not read yet
+        except msgspec.ValidationError as error:  # the decoder has not read the body after the field
             refusal = validation_error(_with_key(str(error), body, kind), kind, unsupported, not_part, advice)
         if without_effect is None or not isinstance(refusal, UnknownField | UnsupportedField):
             raise refusal
         known = _names(kind)
-        asked = _asked(body, known, without_effect)
+        fields = _asked(body, known, without_effect)
         if others is not None:
-            _move_unknown(asked, known, others)
-        if (unknown := next((name for name in asked if name not in known), None)) is not None:
-            # at once: to read a large body again would hold the loop for as long as the first time
+            _move_unknown(fields, known, others)
+        if (unknown := next((name for name in fields if name not in known), None)) is not None:
+            # refuse at once: decoding a large body again would block the loop as long as the first time
             raise _unknown_field(unknown, "", kind, unsupported, not_part, advice)
         try:
-            return decoder.decode(msgspec.json.encode(asked))
+            return decoder.decode(msgspec.json.encode(fields))
         except msgspec.ValidationError as error:
-            # here: another clause of the `try` below would not see what the search for the key raises
+            # handled here, because an error raised in a clause of the outer `try` escapes its other clauses
             raise validation_error(_with_key(str(error), body, kind), kind, unsupported, not_part, advice) from None
     except msgspec.ValidationError as error:
         raise validation_error(str(error), kind, unsupported, not_part, advice) from None
@@ -103,23 +103,23 @@ def decode(
         raise InvalidJson("The body is nested too deeply.") from None
 
 
-def _move_unknown(asked: dict[str, msgspec.Raw], known: Collection[str], others: Others) -> None:
-    """Move the fields that are not known, if all of them may be and there are not many."""
-    unknown = [name for name in asked if name not in known]
+def _move_unknown(fields: dict[str, msgspec.Raw], known: Collection[str], others: Others) -> None:
+    """Move the unknown fields if the destination accepts all of them and they are not too many."""
+    unknown = [name for name in fields if name not in known]
     if not unknown or len(unknown) > MAX_MOVED or not all(map(others.takes, unknown)):
         return
-    given = asked.get(others.field, _NULL)
-    moved = {} if given == _NULL else _decode_fields(given)
+    current = fields.get(others.field, _NULL)
+    moved = {} if current == _NULL else _decode_fields(current)
     for name in unknown:
-        moved[name] = asked.pop(name)
-    asked[others.field] = msgspec.Raw(msgspec.json.encode(moved))
+        moved[name] = fields.pop(name)
+    fields[others.field] = msgspec.Raw(msgspec.json.encode(moved))
 
 
 def _asked(
     body: bytes, known: Collection[str], without_effect: Mapping[str, Collection[bytes]]
 ) -> dict[str, msgspec.Raw]:
-    """The body's fields, undecoded, without unknown ones that have no effect: null means absence, and clients with
-    typed bodies write all the fields they know, at the body's top and in messages."""
+    """The body's undecoded fields, without unknown fields that have no effect. Null means absence: clients with typed
+    bodies write all the fields that they know, at the body's top and in messages."""
     fields = {
         name: value
         for name, value in _decode_fields(body).items()
@@ -136,17 +136,17 @@ def _names(kind: type) -> frozenset[str]:
 
 
 def _without_nulls(messages: msgspec.Raw) -> msgspec.Raw:
-    """Remove fields that are null, in one pass: a body may have thousands of small messages."""
+    """Remove null fields in one pass, because a body may have thousands of small messages."""
     try:
-        given = _decode_messages(messages)
+        decoded = _decode_messages(messages)
     except msgspec.ValidationError:
-        return messages  # one is not an object: the body's own decoder names its number
-    kept = [{name: value for name, value in one.items() if value != _NULL or name == "content"} for one in given]
+        return messages  # one is not an object: the body's own decoder names its index
+    kept = [{name: value for name, value in item.items() if value != _NULL or name == "content"} for item in decoded]
     return msgspec.Raw(msgspec.json.encode(kept))
 
 
 def _with_key(text: str, body: bytes, kind: type) -> str:
-    """msgspec's message, with the key of a map at the top of the body, which msgspec omits: `metadata.a`."""
+    """msgspec's message, completed with the key that it omits for a map at the top of the body, as in `metadata.a`."""
     if not text.endswith(f"{_ANY_KEY}`"):
         return text
     field = sentence_and_path(text)[1].removesuffix(_ANY_KEY)
@@ -161,11 +161,11 @@ def _with_key(text: str, body: bytes, kind: type) -> str:
 
 
 def _syntax_error(error: Exception, body: bytes) -> InvalidJson:
-    """`JSON is malformed: … (byte 17)` with the line and column a person looks for."""
+    """`JSON is malformed: … (byte 17)` as an error with the line and column."""
     if not body:
         return InvalidJson("The body is empty; a JSON object is expected.")
     text, position = str(error), len(body)
-    if isinstance(error, UnicodeDecodeError):  # it counts from the beginning of one string
+    if isinstance(error, UnicodeDecodeError):  # its position is relative to one string
         text = f"not utf-8 ({error.reason})"
         try:
             body.decode()
@@ -187,8 +187,8 @@ def validation_error(
     not_part: str = NOT_PART,
     advice: Mapping[str, str] = _NO_ADVICE,
 ) -> RequestError:
-    """msgspec's error as ours. kind: the decoded struct. unsupported: fields of the API that this deployment lacks.
-    not_part: the phrase for all others that the struct lacks. advice: by name, for either."""
+    """msgspec's error as a RequestError. kind: the decoded struct. unsupported: fields of the API that this deployment
+    lacks. not_part: the phrase for other fields that the struct lacks. advice: by name, for both."""
     message, path = sentence_and_path(text)
     if (unknown := unknown_field(message)) is not None:
         return _unknown_field(unknown, shortened(path), kind, unsupported, not_part, advice)
@@ -201,8 +201,8 @@ def validation_error(
     name = shortened(path)
     if (value := _NO_CHOICE.fullmatch(message)) and (allowed := choices(kind, path)):
         one = "" if len(allowed) == 1 else "one of: "
-        given = shortened(value.group(1))
-        return InvalidField(f"Invalid value for '{name}': {given}. It must be {one}{', '.join(allowed)}.", param=name)
+        quoted = shortened(value.group(1))
+        return InvalidField(f"Invalid value for '{name}': {quoted}. It must be {one}{', '.join(allowed)}.", param=name)
     if "matching regex" in message and (wanted := pattern_in_words(kind, path)):
         return InvalidField(f"Invalid value for '{name}': it must be {wanted}.", param=name)
     if _NO_MOMENT.search(message):
@@ -212,7 +212,7 @@ def validation_error(
 
 
 def _as_json_says(types: re.Match[str]) -> str:
-    """msgspec names types as Python does."""
+    """JSON's names for types; msgspec uses Python's."""
     names = types.group(1).split(" | ")
     return " or ".join(_JSON_NAMES.get(name, name) for name in names)
 
@@ -220,14 +220,14 @@ def _as_json_says(types: re.Match[str]) -> str:
 def refused_field(
     name: str, kind: type, unsupported: Collection[str], not_part: str, advice: Mapping[str, str]
 ) -> RequestError:
-    """The error for a moved field at the body's top that is refused after all; see `validation_error`."""
+    """The error for a field at the body's top that was moved and is refused later; see `validation_error`."""
     return _unknown_field(name, "", kind, unsupported, not_part, advice)
 
 
 def _unknown_field(
     name: str, path: str, kind: type, unsupported: Collection[str], not_part: str, advice: Mapping[str, str]
 ) -> RequestError:
-    # before anything is compared with it: looking for the nearest name is slow for a long one
+    # shorten first: the search for the nearest name is slow for a long one
     name = shortened(name)
     full = f"{path}.{name}" if path else name
     if not path and name in unsupported:

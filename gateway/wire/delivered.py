@@ -1,8 +1,8 @@
 """Counts an engine's output when the engine itself reports no usage, so that no generated text is free.
 
-A count of this kind is a lower bound: an event with text is at least one token, and where the model has a tokenizer the
-text's own tokens are counted if they are more. It is needed at the end of a stream that broke off, or of an engine that
-never counts; until then events are only set aside, because decoding them would cost more than passing them on.
+The count is a lower bound: each event with text is at least one token, and if the model has a tokenizer, the text's
+tokens count if they are more. The count is needed only at the end of a stream that broke off or whose engine never
+counts. Until then, events are only set aside, because decoding them would cost more than passing them on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.wire.chunk import texts_in, texts_of
 UNREAD_BYTES = 65_536
 """Events set aside before their text is extracted."""
 TEXT_BYTES = 64
-"""Memory of a text besides its bytes."""
+"""Memory of a text in addition to its bytes."""
 KEPT_CHARACTERS = 65_536
 """Text kept for the tokenizer, all choices together. After it, each event counts as one token."""
 
@@ -29,14 +29,14 @@ class Delivered:
 
     def __init__(self) -> None:
         self._unread: list[bytes | tuple[int, str] | list[bytes]] = []
-        """Raw events, text by choice of events that were decoded anyway, and texts of the only choice as in JSON."""
+        """Raw events; (choice, text) of events that were decoded anyway; JSON strings' contents of the only choice."""
         self._size = 0
         self._events = 0
         self._texts: dict[int, list[str]] = {}
-        """By choice."""
+        """Kept texts by choice."""
         self._kept = 0
         self._beyond = 0
-        """Events with text that was not kept, or not to its end."""
+        """Events whose text was not kept completely."""
 
     def add(self, payload: bytes) -> None:
         """Add a raw event."""
@@ -46,14 +46,14 @@ class Delivered:
             self._read()
 
     def texts(self, insides: list[bytes]) -> None:
-        """Add events of the only choice, by their texts: the insides of JSON strings."""
+        """Add events of the only choice by their texts, the contents of JSON strings."""
         self._unread.append(insides)
         self._size += sum(map(len, insides)) + TEXT_BYTES * len(insides)
         if self._size > UNREAD_BYTES:
             self._read()
 
     def chunk(self, chunk: dict[str, Any]) -> bool:
-        """Add a decoded event; whether it has a text."""
+        """Add a decoded event. Returns whether it has text."""
         texts = list(texts_of(chunk))
         self._unread += texts
         self._size += sum([len(text) + 2 * TEXT_BYTES for _, text in texts])
@@ -63,13 +63,13 @@ class Delivered:
 
     @property
     def events(self) -> int:
-        """Number of growths of any choice: each is at least a token."""
+        """Number of texts added to any choice; each is at least one token."""
         self._read()
         return self._events
 
     async def tokens(self, tokenizer: OffLoopTokenizer | None, tenant: str) -> int:
-        """Lower bound of the tokens, all choices together. tokenizer: None counts events. tenant: for the tokenizer's
-        fair queue. Raises the tokenizer's errors."""
+        """Lower bound of the tokens of all choices. tokenizer: None to count events. tenant: for the tokenizer's fair
+        queue. Raises the tokenizer's errors."""
         events = self.events
         if tokenizer is None:
             return events
@@ -87,7 +87,7 @@ class Delivered:
                     self._grow(0, msgspec.json.decode(b'"%b"' % inside, type=str))
             else:
                 self._grow(*event)
-        for texts in self._texts.values():  # a text of one token takes ten times its characters
+        for texts in self._texts.values():  # a string of one token takes ten times its characters
             texts[:] = ["".join(texts)]
 
     def _grow(self, index: int, text: str) -> None:

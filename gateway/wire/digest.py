@@ -1,4 +1,4 @@
-"""A digest of several texts, in which the end of one is never taken for the beginning of the next."""
+"""A digest of several texts, in which the end of one is never confused with the beginning of the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DIGEST_BYTES = 16
 
 
 def digest_of(texts: Iterable[str], key: bytes = b"") -> bytes:
-    """BLAKE2b of `DIGEST_BYTES`. key: at most 64 bytes; who does not know it cannot try out what the texts were."""
+    """BLAKE2b of `DIGEST_BYTES`. key: at most 64 bytes; without it, the texts cannot be found by trial."""
     digest = hashlib.blake2b(key=key, digest_size=DIGEST_BYTES)
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")

@@ -1,6 +1,6 @@
 """The part of a wire format that endpoints with OpenAI's headers and errors share: key, headers, refusals.
 
-Editors' APIs share it, because their clients show a refusal's text at most.
+Editors' APIs share it, because their clients show at most a refusal's text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 
 class EndpointFormat:
-    """Part of a `WireFormat`: all but its name, decoding, preparation and responses."""
+    """A `WireFormat` without its name, decoding, preparation and responses."""
 
     stream_headers = EVENT_STREAM
     heartbeat = COMMENT
@@ -49,7 +49,7 @@ class EndpointFormat:
 
 
 class BodyFormat(EndpointFormat, Generic[BodyT]):
-    """The same for an endpoint whose body is one struct. unsupported, not_part, without_effect: see `decode`."""
+    """An `EndpointFormat` whose body is one struct. unsupported, not_part, without_effect: see `decode`."""
 
     body_type: type[BodyT]
     unsupported: Collection[str] = ()
@@ -72,8 +72,8 @@ class BodyFormat(EndpointFormat, Generic[BodyT]):
 
 
 class FillFormat(EndpointFormat):
-    """The same for editors' clients."""
+    """An `EndpointFormat` for editors' clients."""
 
     def rate_headers(self, state: RateLimitStatus) -> Headers:
-        """None: these clients read no counters, and a refusal's `Retry-After` gives the delay."""
+        """No headers: these clients read no counters, and a refusal's `Retry-After` gives the delay."""
         return []

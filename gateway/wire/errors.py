@@ -1,7 +1,6 @@
-"""Platform errors as HTTP: their statuses, and their JSON if no wire format has its own. OpenAI's clients read this
-JSON.
+"""Maps platform errors to HTTP statuses, and to OpenAI's JSON if the wire format has no error JSON of its own.
 
-Rule for clients: 429 is your limit, 503 is our load, 5xx may be retried after `Retry-After`, 4xx may not.
+The rule for clients: 429 is the caller's limit, 503 is our load, 5xx may be retried after `Retry-After`, 4xx may not.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from contracts.errors import (
 Headers = list[tuple[bytes, bytes]]
 
 WORTH_WAITING_S = 120
-"""OpenAI's SDK waits no longer than this by itself."""
+"""The longest delay that OpenAI's SDK waits by itself."""
 
 STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "invalid_config": (500, "server_error"),
@@ -142,5 +141,5 @@ def headers_of(error: SlipstreamError) -> Headers:
 
 
 def _frees_late(error: SlipstreamError) -> bool:
-    """A day's or a month's limit: a client that retries by itself only adds load."""
+    """Whether a limit frees too late to retry, like a daily or monthly limit: a client's own retries only add load."""
     return isinstance(error, LimitError) and (error.retry_after_s or 0) > WORTH_WAITING_S

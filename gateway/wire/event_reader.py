@@ -1,6 +1,6 @@
-"""Reads the events of one attempt for responses that are built again: a whole chat, a response, a message.
+"""Reads the events of one attempt for formats that rebuild the response: a whole chat, a response or a message.
 
-Usual events, which only extend a text, are recognized by their bytes; all others are decoded.
+It recognizes usual events, which only extend a text, by their bytes, and decodes all others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gateway.wire.usage_tracker import UsageTracker
 
 
 class EventReader(Transcoder):
-    """State of one attempt. A subclass makes the answer from choices and from the texts of usual events."""
+    """State of one attempt. A subclass builds the answer from choices and from the texts of usual events."""
 
     satisfied = False
-    """The response was cut: otherwise clients get all of the engine's output."""
+    """Whether the response was cut; otherwise, the client gets all of the engine's output."""
 
     def __init__(self, usage: UsageTracker, read_error: ReadError, choices: int = 1, lessons: int = LESSONS) -> None:
-        """usage: gets every event. read_error: the dialect's `Driver.error`. lessons: how often a usual event may be
+        """usage: receives every event. read_error: the dialect's `Driver.error`. lessons: how many usual events may be
         learned; 0 for answers that need more of each event than its text."""
         self._usage = usage
         self._read_error = read_error
@@ -30,7 +30,7 @@ class EventReader(Transcoder):
         self._lessons = lessons
         self._splitter = EventSplitter()
         self._counted: CountedEvent | None = None
-        """The usual event, if it carries the usage so far; the splitter knows one that does not."""
+        """The usual event if it carries the running usage; otherwise, the splitter has it."""
         self._out: list[bytes] = []
         """Client bytes that may be sent."""
         self.events = 0
@@ -81,7 +81,7 @@ class EventReader(Transcoder):
             self._learn(payload)
 
     def _learn(self, payload: bytes) -> None:
-        """Recognize from now on the events that differ from this one in their text only, and in the usage so far."""
+        """From now on, recognize events that differ from this one only in their text and in the running usage."""
         if (usual := learned(payload)) is None or not self._extends(usual[0]):
             return
         self._lessons -= 1
@@ -98,19 +98,19 @@ class EventReader(Transcoder):
         return taken
 
     def _begin(self, chunk: dict[str, Any]) -> None:
-        """The first event has come."""
+        """Handle the first event."""
 
     def _add(self, choice: dict[str, Any]) -> None:
-        """A choice's part of an event. Raises EngineFailed."""
+        """Add a choice of an event to the answer. Raises EngineFailed."""
         raise NotImplementedError
 
     def _extends(self, member: str) -> bool:
-        """Whether events that only hold this member extend the text that grows; `_extend` follows for each."""
+        """Whether events that hold only this member extend the growing text; `_extend` follows for each."""
         raise NotImplementedError
 
     def _extend(self, insides: list[bytes]) -> None:
-        """Add to the text that grows: the insides of JSON strings."""
+        """Extend the growing text. insides: the contents of JSON strings."""
         raise NotImplementedError
 
     def _ended(self) -> None:
-        """The engine said [DONE]."""
+        """Handle the engine's [DONE]."""

@@ -1,7 +1,7 @@
-"""The seam between the pipeline and the APIs that clients speak: a format is a folder here, and no branch there.
+"""The interface between the pipeline and the APIs that clients speak: a format is a folder here, not a branch there.
 
-Engines get a `Generation` and return OpenAI's chunks; a format converts its clients' requests to the one, and the other
-to its clients' responses.
+Engines get a `Generation` and return OpenAI's chunks. A format converts its clients' requests to a `Generation`, and
+the chunks to its clients' responses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 COMMENT = b": waiting\n\n"
-"""A comment of an event stream, which clients skip. Some take `: ping` for the stream's end."""
+"""A comment of an event stream, which clients skip. Some clients take `: ping` for the stream's end."""
 EVENT_STREAM: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -31,8 +31,8 @@ class Asked(Protocol):
 
     @property
     def model(self) -> str:
-        """The name or alias the client used; "" where its API has no models: the first model of the autocomplete tier
-        that its key may use is meant."""
+        """The name or alias that the client used; "" if its API has no models, which means the first model of the
+        autocomplete tier that its key may use."""
         ...
 
 
@@ -46,56 +46,56 @@ class Transcoder(Protocol):
                   and none was aborted
         satisfied the client has all it gets, though not finished stops the engine; the answer counts as complete
                   (a rule has ended it, or `cut`)
-        complete  finished, and without an error                  asks at the stream's end, unless satisfied: false is
-                                                                  a broken answer, and the attempt has failed
+        complete  finished, and without an error                  checks it at the stream's end, unless satisfied: false
+                                                                  means a broken answer and a failed attempt
     """
 
     __slots__ = ()
     events: int
-    """The engine's events so far, errors not counted."""
+    """The engine's events so far, without errors."""
     text_seen: bool
-    """Some generated text, call or reasoning has passed."""
+    """Whether generated text, a call or reasoning has passed."""
     error: SlipstreamError | None
-    """The engine reported an error inside its stream."""
+    """The error that the engine reported inside its stream."""
 
     @property
     def characters(self) -> int | None:
-        """Generated, of the first choice as the client has it once it is complete; None: not counted."""
+        """Characters of the first choice's text, as the client has it at the end; None if they are not counted."""
         ...
 
     @property
     def text(self) -> str | None:
-        """The same text itself; None: not kept."""
+        """The text that `characters` counts; None if it is not kept."""
         ...
 
     @property
     def finished(self) -> bool:
-        """Every choice has its finish_reason; `abort` is none."""
+        """Whether every choice has its finish_reason, which `abort` is not."""
         ...
 
     @property
     def satisfied(self) -> bool:
-        """The client has all that it gets, although the engine goes on: the engine is stopped, and the response is
-        complete."""
+        """Whether the client has all that it gets although the engine continues. The pipeline then stops the engine,
+        and the response is complete."""
         ...
 
     @property
     def complete(self) -> bool:
-        """The engine ended as it should."""
+        """Whether the engine finished without an error."""
         return self.finished and self.error is None
 
     def cut(self) -> None:
-        """Drop the rest: an unfinished response ends here with the reason `stop` and the text so far, perhaps none.
-        Later events count for usage only."""
+        """Drop the rest: an unfinished response ends here with the reason `stop` and the text so far, which may be
+        empty. Later events only count for usage."""
         ...
 
     def feed(self, data: bytes) -> bytes:
-        """Take the engine's bytes; returns the bytes that may be sent at once. Raises EngineFailed for invalid bytes.
+        """Take the engine's bytes and return the bytes that may be sent at once. Raises EngineFailed for invalid bytes.
         The events that mark a complete response belong to `finish`."""
         ...
 
     def finish(self) -> bytes:
-        """The end of a complete response, sent once the books are closed: a stream's last events, or a whole body."""
+        """The end of a complete response, sent after the attempt is closed: a stream's last events or a whole body."""
         ...
 
 
@@ -103,7 +103,7 @@ AskedT = TypeVar("AskedT", bound=Asked)
 
 
 class WireFormat(Protocol[AskedT]):
-    """One endpoint of one API. Holds no request's state."""
+    """One endpoint of one API, without the state of any request."""
 
     @property
     def name(self) -> str:
@@ -117,12 +117,12 @@ class WireFormat(Protocol[AskedT]):
 
     @property
     def heartbeat(self) -> bytes:
-        """Bytes that clients skip, sent in a silent stream; b"": the format has none, and the headers wait for the
-        first event."""
+        """Bytes that clients skip, sent in a silent stream; b"" if the format has none, so that the headers wait for
+        the first event."""
         ...
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        """The client's key, as an `Authorization` header has it; b"" when there is none."""
+        """The client's key, as an `Authorization` header has it; b"" if there is none."""
         ...
 
     def decode(self, body: bytes) -> AskedT:
@@ -142,8 +142,8 @@ class WireFormat(Protocol[AskedT]):
         ...
 
     def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
-        """For a streamed response, or for one JSON body. usage: gets every event. read_error: the dialect's
-        `Driver.error`."""
+        """The transcoder of a streamed response or of one JSON body. usage: receives every event. read_error: the
+        dialect's `Driver.error`."""
         ...
 
     def error_status(self, error: SlipstreamError) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 
 MAX_COMPARED = 131_072
-"""Characters of a gap that is compared with others, many times a prompt's window: the comparison runs on the event
-loop."""
+"""Limit of a gap's characters for comparisons, many times a prompt's window. They run on the event loop."""
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """Text of another file, or of another part of this one, that may help."""
+    """Text of another file, or of another part of this file, that may help the model."""
 
     path: str
     text: str
@@ -22,13 +21,13 @@ class Gap(msgspec.Struct, frozen=True):
     prefix: str
     """All text before the cursor that the client sent."""
     suffix: str
-    """All text after it."""
+    """All text after the cursor that the client sent."""
     snippets: tuple[Snippet, ...] = ()
     path: str = ""
     language: str = ""
 
     @property
     def comparable(self) -> bool:
-        """Short enough to be kept while its request is in flight, and compared with others."""
+        """Whether the gap is short enough to be kept while its request is in flight and compared with others."""
         snippets = sum(len(snippet.path) + len(snippet.text) for snippet in self.snippets)
         return len(self.prefix) + len(self.suffix) + len(self.path) + snippets <= MAX_COMPARED

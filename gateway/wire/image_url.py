@@ -1,4 +1,4 @@
-"""Images of clients' requests, in every format: `data:` URLs of the types that engines read."""
+"""Checks the images of requests in every format: they must be `data:` URLs of types that engines read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contracts.misfit import MAX_QUOTED, shortened
 
 ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 _DATA_URL = re.compile("data:image/(?:jpe?g|png|gif|webp);base64,")
-"""image/jpg is no media type, but many clients make the type of a file's ending, and engines read the image itself."""
+"""image/jpg is not a media type, but many clients derive the type from the extension, and engines read the image."""
 
 
 def require_image_url(url: str | None, param: str) -> str:

@@ -1,7 +1,7 @@
-"""A response whose engine reports the probability of every token, for us and not for the client.
+"""A response whose engine reports the probability of every token to the gateway, but not to the client.
 
-A transcoder around a format's own: it notes the log probabilities, takes them out of the engine's events, and passes
-the events on as they would have been without them.
+The transcoder wraps the format's own. It sums the log probabilities, removes them from the engine's events, and passes
+the events on as they would be without them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _logprobs = msgspec.json.Decoder(_Logprobs | None).decode
 
 
 class JudgedAnswer(Transcoder):
-    """One conversation's response, of one choice. inner: makes the client's response."""
+    """The response to one conversation, with one choice. inner: builds the client's response."""
 
     def __init__(self, inner: Transcoder) -> None:
         self._inner = inner
@@ -53,7 +53,7 @@ class JudgedAnswer(Transcoder):
 
     @property
     def confidence(self) -> float | None:
-        """Geometric mean of the tokens' probabilities; None: the engine has reported none."""
+        """Geometric mean of the tokens' probabilities; None if the engine has reported none."""
         return math.exp(self._sum / self._tokens) if self._tokens else None
 
     @property
@@ -87,23 +87,23 @@ class JudgedAnswer(Transcoder):
         return self._inner.finish()
 
     def _without(self, payload: bytes) -> bytes:
-        """An event with null for its log probabilities, which are noted."""
+        """An event with null for its log probabilities, which are added to the sum."""
         if MARK not in payload:
             return payload
         try:
             for choice in _event(payload).choices:
-                told = bytes(choice.logprobs)
-                if told == b"null":
+                raw = bytes(choice.logprobs)
+                if raw == b"null":
                     continue
-                self._note(_logprobs(told))
-                # a string's quotes are escaped: this text occurs only where the object does
-                payload = payload.replace(told, b"null", 1)
+                self._note(_logprobs(raw))
+                # quotes inside strings are escaped, so these bytes occur only where the object does
+                payload = payload.replace(raw, b"null", 1)
         except msgspec.DecodeError:
             raise EngineFailed("The engine sent log probabilities that cannot be read.") from None
         return payload
 
-    def _note(self, told: Any) -> None:
-        for token in (told.content if told is not None else None) or ():
+    def _note(self, logprobs: Any) -> None:
+        for token in (logprobs.content if logprobs is not None else None) or ():
             if token.logprob is not None and math.isfinite(token.logprob):
-                self._sum += token.logprob if token.logprob < 0 else 0.0  # above 0 is no probability's
+                self._sum += token.logprob if token.logprob < 0 else 0.0  # a log probability is never above 0
                 self._tokens += 1

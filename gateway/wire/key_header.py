@@ -1,4 +1,4 @@
-"""Reads clients' keys: most send `Authorization`, some `x-api-key`, some both."""
+"""Reads clients' keys. Most clients send `Authorization`, some `x-api-key`, some both."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _SCHEME = b"Bearer "
 
 
 def authorization_of(headers: Mapping[bytes, bytes]) -> bytes:
-    """The key as an `Authorization` header has it; b"" when there is none.
+    """The key as an `Authorization` header has it; b"" if there is none.
 
-    Raises InvalidKey if the two headers name different keys: which of the two pays must not depend on the API.
+    Raises InvalidKey if the two headers hold different keys: the key that pays must not depend on the API.
     """
     authorization, key = headers.get(b"authorization"), headers.get(b"x-api-key")
     if not key:

@@ -1,4 +1,4 @@
-"""Programming languages by name: a client's value is mapped to a known name, and its text is not kept. Pure."""
+"""Maps a client's name of a programming language to a known name; the client's text is not kept. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTENSIONS = {
     "sql": "sql", "svelte": "svelte", "swift": "swift", "tf": "terraform", "toml": "toml", "ts": "typescript",
     "tsx": "typescriptreact", "vim": "vim", "vue": "vue", "xml": "xml", "yaml": "yaml", "yml": "yaml", "zig": "zig",
 }  # fmt: skip
-"""A file's ending, and the language as the Language Server Protocol names it."""
+"""File extensions, each with the language as the Language Server Protocol names it."""
 OTHER_NAMES = {
     "bash": "shellscript", "c#": "csharp", "c++": "cpp", "golang": "go", "javascript-react": "javascriptreact",
     "js": "javascript", "py": "python", "rs": "rust", "sh": "shellscript", "shell": "shellscript",
@@ -35,5 +35,5 @@ def known_language(name: str) -> str | None:
 
 
 def language_of_path(path: str) -> str:
-    """The language that a file's name implies; "": none."""
+    """The language that a file's name implies; "" if it implies none."""
     return EXTENSIONS.get(PurePosixPath(path.replace("\\", "/")).suffix[1:].lower(), "")

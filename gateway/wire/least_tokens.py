@@ -1,4 +1,4 @@
-"""A least length of an answer, where the engines of the model can be asked for one."""
+"""Checks the minimum length of an answer, which not all engines support."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.wire.prepared import Target
 def require_least(min_tokens: int, max_tokens: int, target: Target, param: str = "min_tokens") -> int:
     """`min_tokens`. param: the client's field.
 
-    Raises UnsupportedField if not all engines of the model take one, InvalidField for more than the output limit.
+    Raises UnsupportedField if an engine of the model does not support it, InvalidField if it exceeds the output limit.
     """
     if min_tokens and not target.capabilities.min_tokens:
         raise UnsupportedField(

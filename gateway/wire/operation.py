@@ -1,4 +1,4 @@
-"""An endpoint as OpenAPI documents it, whichever API it belongs to. Two APIs that share a path have one each."""
+"""An endpoint of any API, as OpenAPI documents it. If two APIs share a path, each has its own operation."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gateway.wire.errors import ErrorBody
 
 JsonObject = dict[str, Any]
 TEMPLATE = "#/components/schemas/{name}"
-"""References to schemas."""
+"""The form of references to schemas."""
 ANY_KEY: list[dict[str, list[str]]] = [{"key": []}, {"key_header": []}]
-"""A key as either header may carry it."""
+"""A key in either header."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """POST of a path that generates text, counts it, or makes vectors and scores of it."""
+    """A POST operation that generates text, counts it, or computes vectors or scores of it."""
 
     path: str
-    """`{name}` stands for a segment that the client chooses."""
+    """`{name}` is a segment that the client chooses."""
     name: str
     """Unique name of the operation."""
     summary: str
@@ -34,7 +34,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     refusals: Mapping[int, str] = MappingProxyType({})
     """Statuses that no other API has, with their meaning."""
     streamed: bool = True
-    """A response may be a stream of events."""
+    """Whether the response may be a stream of events."""
 
 
 def operation(
@@ -47,7 +47,7 @@ def operation(
     status: int = 200,
     done: str = "Done.",
 ) -> JsonObject:
-    """A method of a path. error, answer: schemas; None: an empty response."""
+    """A method of a path. error, answer: schemas; answer is None for an empty response."""
     content = {} if answer is None else json_of(answer)
     responses = {str(status): {"description": done, **content}, **refused(error, refusals)}
     return {"operationId": name, "summary": summary, "responses": responses}
@@ -64,5 +64,5 @@ def json_of(schema: JsonObject) -> JsonObject:
 
 
 def body_of(schema: JsonObject) -> JsonObject:
-    """The body that a request needs."""
+    """A required JSON body."""
     return {"required": True, **json_of(schema)}

@@ -33,39 +33,39 @@ class Target(msgspec.Struct, frozen=True):
     capabilities: Capabilities
     tokenizer: OffLoopTokenizer | None
     adapter: Adapter | None = None
-    """The caller's own adapter; None: the plain model."""
+    """The caller's own adapter; None for the plain model."""
     client: ClientFamily = OTHER
     """The kind of client."""
 
     @property
     def fill(self) -> FillTemplate | None:
-        """The layout of its gaps; None: it has no tokens for them, or they are unknown here."""
+        """The model's layout of gaps; None if the model has no tokens for them or they are unknown."""
         if self.tokenizer is None or self.tokenizer.tokenizer.fill is None:
             return None
         return self.tokenizer.tokenizer.fill.with_typed_line(self.model.fim.typed_line)
 
     @property
     def from_editor(self) -> bool:
-        """A user types in the client that sends the request."""
+        """Whether a user types in the client that sends the request."""
         return self.client in EDITORS
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """A prompt as the engine shall get it, and its tokens."""
+    """A prompt in the form that the engine gets, with its tokens."""
 
     prompt: ChatPrompt | TextPrompt
     tokens: int
-    """All prompts together."""
+    """Tokens of all prompts."""
     longest: int
     """Tokens of the longest prompt."""
     exact: bool
     bound: int
-    """Upper bound of the engine's count for all of them."""
+    """Upper bound of the engine's count for all prompts."""
     ids: list[int] | None = None
     """Token ids of a conversation, if the target has a tokenizer."""
 
     def beginning_with(self, text: str) -> Counted:
-        """The same text prompt, whose output must begin with a text (`TextPrompt.begins_with`)."""
+        """The same text prompt, whose output must begin with `text` (`TextPrompt.begins_with`)."""
         assert isinstance(self.prompt, TextPrompt)
         return msgspec.structs.replace(self, prompt=msgspec.structs.replace(self.prompt, begins_with=text))
 
@@ -75,37 +75,38 @@ class Prepared(msgspec.Struct, frozen=True):
 
     generation: Generation
     prompt_tokens: int
-    """All prompts together; exact when the target has a tokenizer, else an estimate."""
+    """Tokens of all prompts; exact if the target has a tokenizer, otherwise an estimate."""
     exact: bool
     prompt_tokens_bound: int = 0
     """Upper bound of the engine's count for all prompts: reserved in budgets."""
     session: str = ""
     """The client's name for its conversation or user, for requests that belong together; never sent to an engine."""
     file: bytes = b""
-    """Identity of a gap's file (`gateway.wire.file_identity`); empty: no gap, or no identity."""
+    """Identity of a gap's file (`gateway.wire.file_identity`); empty without a gap or an identity."""
     warm_up: bool = False
-    """Only the prompt is wanted in an engine's cache: no user has typed."""
+    """Whether the request only puts its prompt into an engine's cache: no user has typed."""
     chain: PrefixChain = PrefixChain("bytes", b"")
     """The prompt's identity for the router."""
     language: str | None = None
     """Language of the completed code, as `known_language` names it; None if the client does not name one."""
     typed: bool = False
-    """See `FillRequest`: a newer request for the gap may supersede this one."""
+    """Whether a newer request for the gap may supersede this one; see `FillRequest`."""
     details: object = None
-    """Data for the response of the format that prepared it; private to that format."""
+    """Data for the response, private to the format that prepared the request."""
     gap: Gap | None = None
-    """The gap; None: none, or too much text to be kept and compared (`Gap.comparable`). The prompt may show less."""
+    """The gap; None if there is none or it is too long to be kept and compared (`Gap.comparable`). The prompt may omit
+    text."""
     rules: msgspec.Struct | None = None
-    """Rules by which the format ends a gap's response though the model goes on; equal rules end equal texts alike.
-    None: the client wants the model's whole text."""
+    """Rules by which the format ends a gap's response before the model does; equal rules end equal texts alike. None if
+    the client wants the model's whole text."""
     salt: str = ""
-    """The organization's salt. The generation has it, unless it belongs to a control arm with its own caches."""
+    """The organization's salt. The generation has the same, unless it belongs to a control arm with its own caches."""
     unit: int = 0
-    """Unit of its session (`contracts.split.unit_of`); 0: its model is not split."""
+    """Unit of the session (`contracts.split.unit_of`); 0 if the model is not split."""
     service_tier: str | None = None
-    """OpenAI's field as the client gave it, then as the answer names it; None: the client did not ask."""
+    """OpenAI's field: the client's value, later the value that the answer names. None if the client sent none."""
     running_usage: bool = False
-    """Every event of a stream carries the usage so far."""
+    """Whether every event of a stream carries the usage so far."""
 
 
 def prepared(
@@ -128,7 +129,7 @@ def prepared(
     service_tier: str | None = None,
     running_usage: bool = False,
 ) -> Prepared:
-    """The Generation that a format's request comes to, with its price. language: as the client names it."""
+    """The Generation of a format's request, with its price. language: as the client names it."""
     model = target.model
     file = b"" if gap is None else file_identity(salt, session, gap.path, gap.prefix)
     unit, cache_salt = 0, salt
@@ -185,10 +186,10 @@ def stop_texts(stop: str | Sequence[str] | None) -> tuple[str, ...]:
 def output_limit(
     asked: int | None, default: int, prompt_tokens: int, target: Target, param: str, *, lowered: bool = False
 ) -> int:
-    """The output limit for the reservation and the engine's request. lowered: a limit above the room is lowered to it
-    instead of refused.
+    """The output limit for the reservation and the engine's request. lowered: whether a limit above the room is lowered
+    to it; otherwise, it raises ContextTooLong.
 
-    Without a tokenizer the prompt's count is an estimate, so the engine's own check decides instead of ours.
+    Without a tokenizer, the prompt's count is an estimate, so the engine's own check decides instead.
     """
     limit = target.model.context_tokens
     room = limit - prompt_tokens
@@ -207,5 +208,5 @@ def output_limit(
 
 
 def estimate(length_bytes: int) -> int:
-    """Estimated tokens of a text without a tokenizer: three bytes each, on the high side for English and code."""
+    """Estimated tokens of a text without a tokenizer: three bytes a token, on the high side for English and code."""
     return length_bytes // 3 + 4

@@ -1,4 +1,4 @@
-"""OpenAI's headers about limits."""
+"""OpenAI's rate-limit headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = tuple(
 
 
 def rate_headers(state: RateLimitStatus) -> Headers:
-    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for counters that are limited."""
+    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for counters that have a limit."""
     headers: Headers = []
     for counter, limit, remaining, reset in _NAMES:
         found = state.counter(counter)

@@ -8,7 +8,7 @@ import msgspec
 
 
 class CounterState(msgspec.Struct, frozen=True):
-    """reset_ms: until the bucket is full again, which is not how long to wait for the next request."""
+    """One counter. reset_ms: time until the bucket is full again, which is not the delay before the next request."""
 
     limit: int
     remaining: int
@@ -20,16 +20,16 @@ class RateLimitStatus(Protocol):
 
     @property
     def now_ms(self) -> int:
-        """The limiter's clock, epoch: for formats that send the time of a reset."""
+        """The limiter's clock, Unix time, for formats that send the time of a reset."""
         ...
 
     def counter(self, name: str) -> CounterState | None:
-        """name: a limit's, per minute, such as `requests_per_minute`. None: nothing limits it."""
+        """The counter of a limit per minute, such as `requests_per_minute`; None if it has no limit."""
         ...
 
 
 def go_duration(ms: int) -> str:
-    """Milliseconds as Go prints durations: `12ms`, `1s`, `1.5s`, `6m0s`, `1h0m0.25s`; nothing left is `0s`."""
+    """Milliseconds as Go prints durations: `12ms`, `1s`, `1.5s`, `6m0s`, `1h0m0.25s`; zero is `0s`."""
     if 0 < ms < 1_000:
         return f"{ms}ms"
     seconds, ms = divmod(ms, 1_000)

@@ -1,9 +1,9 @@
-"""The session that a request belongs to, as its client names it: one identity from any harness. Pure.
+"""Finds the session that a client names for its request: one identity from any harness. Pure.
 
 The first name found counts: an operator's own header, then the header of a coding agent or of a gateway in front, then
-the body's (`prompt_cache_key`, or else the user; `Prepared.session`). The name is the client's, and only has a meaning
-within its organization. A header is recorded as it is. A user in a body may be an e-mail address: of a
-body's name only a digest under the organization's salt is recorded, by which a known name is found.
+the body's (`prompt_cache_key`, or else the user; `Prepared.session`). The client chooses the name, which has a meaning
+only within its organization. A header's name is recorded unchanged. A body's name may be an e-mail address, so only a
+digest with the organization's salt is recorded, by which a known name can be found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BODY_CHARACTERS = 32
 
 
 class _Harness(NamedTuple):
-    """Headers of one harness. agent: within the session; parent: the agent or session that began this one."""
+    """Headers of one harness. agent: within the session; parent: the agent or session that started this one."""
 
     session: bytes
     agent: bytes = b""
@@ -44,7 +44,7 @@ HARNESSES = (
 
 
 class Session(NamedTuple):
-    """Names of at most `MAX_CHARACTERS`, printable. agent: None: the session's first agent. parent: None: unknown."""
+    """Printable names of at most `MAX_CHARACTERS`. agent: None for the session's first. parent: None if unknown."""
 
     id: str
     agent: str | None = None
@@ -52,7 +52,7 @@ class Session(NamedTuple):
 
 
 def session_of(headers: Mapping[bytes, bytes], in_body: str = "", salt: str = "") -> Session | None:
-    """The session; None: the client names none. headers: by their names in lower case. in_body, salt: of `Prepared`."""
+    """The session; None if the client names none. headers: by lower-case name. in_body, salt: of `Prepared`."""
     get = headers.get
     for name, agent, parent in HARNESSES:
         if (found := get(name)) and (text := _header(found)):
@@ -62,18 +62,18 @@ def session_of(headers: Mapping[bytes, bytes], in_body: str = "", salt: str = ""
 
 
 def recorded_names(given: str, salt: str) -> tuple[str, str]:
-    """Both forms in which an organization's session may be recorded by the name that its client knows."""
+    """The two forms in which a session of an organization may be recorded: a header's and a body's name."""
     return session_name(given), body_name(given, salt)
 
 
 def body_name(given: str, salt: str) -> str:
-    """A body's name as it is recorded. salt: the organization's."""
+    """A body's name in its recorded form. salt: the organization's."""
     digest = hmac.digest(salt.encode(), given.encode("utf-8", "surrogatepass"), "sha256")
     return BODY_PREFIX + digest.hex()[:BODY_CHARACTERS]
 
 
 def session_name(given: str) -> str:
-    """A header's name as it is recorded and searched for: printable, and of a longer one its beginning and a digest."""
+    """A header's name as it is recorded and searched for: printable; a longer one is its beginning and a digest."""
     text = printable(given[: MAX_CHARACTERS + 1])
     if len(text) <= MAX_CHARACTERS:
         return text

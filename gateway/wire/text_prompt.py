@@ -1,5 +1,5 @@
-"""Counts texts to continue as the engine will encode them, for any wire format; gaps without a tokenizer are estimated
-(`fill/layout.py` has the others)."""
+"""Counts texts to continue as the engine will encode them, for any wire format, and estimates gaps without a tokenizer;
+`fill/layout.py` counts other gaps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gateway.wire.control_tokens import require_plain
 from gateway.wire.prepared import Counted, Target, estimate
 
 MARKS = 16
-"""Most control tokens that a driver or an engine puts around a text: beginning, end, and the four of a gap."""
+"""Limit of the control tokens that a driver or an engine puts around a text: beginning, end, and the four of a gap."""
 
 
 async def counted_texts(asked: TextPrompt, target: Target, organization_id: str) -> Counted:
-    """asked: as the client gave it, a suffix only for a model without a tokenizer; the result's prompt is as the engine
-    shall get it. Raises RequestError naming the field."""
+    """asked: the client's prompt, with a suffix only for a model without a tokenizer. The result has the prompt that
+    the engine gets. Raises a RequestError that names the field."""
     prompts, suffix, echo, tokenizer = asked.prompts, asked.suffix, asked.echo, target.tokenizer
     if tokenizer is None:
         if not target.capabilities.checks_token_ids and not all(isinstance(prompt, str) for prompt in prompts):
@@ -31,7 +31,7 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
         if not isinstance(prompt, str):
             tokenizer.tokenizer.require_known(prompt, f"prompt[{at}]" if len(prompts) > 1 else "prompt")
     assert suffix is None
-    # before it takes a turn: what cannot fit need not wait
+    # check before the queue: a text that cannot fit need not wait
     texts = [text for text in prompts if isinstance(text, str)]
     for text in texts:
         tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
@@ -53,15 +53,15 @@ def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[
 
 
 def _document_start(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The prompt in place of an empty one, as OpenAI has it: the token between documents, after which one begins."""
+    """The prompt that replaces an empty one, as at OpenAI: the token between documents."""
     if not tokenizer.end_ids:
         raise InvalidField("'prompt' is empty, and this model has no token that begins a text.", param="prompt")
     return (min(tokenizer.end_ids),)
 
 
 def _bound(asked: TextPrompt) -> int:
-    """Upper bound of the prompts' tokens: a token stands for at least one byte, and an engine may put a few marks
-    around a text or a gap."""
+    """Upper bound of the prompts' tokens: a token has at least one byte, and engines may put a few marks around texts
+    and gaps."""
     suffix_bytes = len((asked.suffix or "").encode())
     lengths = [len(prompt) if not isinstance(prompt, str) else len(prompt.encode()) for prompt in asked.prompts]
     return sum(length + suffix_bytes + MARKS for length in lengths)

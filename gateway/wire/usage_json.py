@@ -8,7 +8,7 @@ from contracts.usage import Usage
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
-    """Our usage as OpenAI's object."""
+    """Usage as OpenAI's object."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

@@ -15,15 +15,15 @@ from gateway.wire.chunk import BROKEN_OFF
 from gateway.wire.delivered import Delivered
 
 UNREAD_USAGES = 64
-"""Running usages put aside before the newest is decoded."""
+"""Limit of running usages set aside before the newest is decoded."""
 
 
 class UsageTracker:
-    """Lower bound of the usage, after every event.
+    """A lower bound of the usage after every event.
 
-    With several choices an event's usage counts its own choice only; the last event, the one without choices, counts
-    all. A stream that breaks off before that event has used at least the sum over its choices, each prompt once. An
-    invalid usage changes nothing: the last report stands.
+    With several choices, an event's usage counts only its own choice, and the last event, which has no choices, counts
+    all. A stream that breaks off before that event has used at least the sum over its choices, with each prompt once.
+    An invalid usage changes nothing: the last report remains.
     """
 
     __slots__ = (
@@ -43,9 +43,9 @@ class UsageTracker:
     def __init__(self, choices: int, prompts: int = 1, *, salted_cache: bool = True) -> None:
         """salted_cache: see `Capabilities.salted_cache`; without it no token is reported or priced as cached."""
         self.delivered = Delivered()
-        """Text of events without a usage: an earlier report may not include it."""
+        """Text of events without a usage, which an earlier report may not include."""
         self.final = False
-        """The engine has reported its total usage, and has sent no text since."""
+        """Whether the engine has reported its total usage and has sent no text since."""
         self.finish_reasons: dict[int, str] = {}
         """Finish reasons of choices, from the engine."""
         self._salted_cache = salted_cache
@@ -60,7 +60,7 @@ class UsageTracker:
         self._extension: Any = None
 
     def passed(self, payload: bytes, usage: bytes | None) -> None:
-        """An event of the only choice that was passed on undecoded. usage: its undecoded object; decoded only if
+        """Add an event of the only choice that was passed on undecoded. usage: its undecoded object, decoded if
         needed."""
         self.final = False
         if usage is None:
@@ -71,13 +71,13 @@ class UsageTracker:
             self._read()
 
     def texts(self, insides: list[bytes]) -> None:
-        """Events of the only choice without a usage, by their texts; see `Delivered.texts`."""
+        """Add events of the only choice without a usage, by their texts; see `Delivered.texts`."""
         self.final = False
         self.delivered.texts(insides)
 
     def chunk(self, chunk: dict[str, Any]) -> None:
-        """An event that may carry usage, or SGLang's and vLLM's additional figures. Raises EngineFailed for an invalid
-        usage. A choice that was not requested counts nothing: an engine could invent them without end."""
+        """Add an event that may carry usage, or SGLang's and vLLM's additional figures. Raises EngineFailed for an
+        invalid usage. A choice that was not requested is not counted: an engine could invent any number."""
         self._extension = chunk.get("sglext") or chunk.get("metrics") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         ended = []
@@ -89,13 +89,13 @@ class UsageTracker:
             if self.delivered.chunk(chunk):
                 self.final = False
             return
-        told = usage_of(usage)
+        reported = usage_of(usage)
         if self._choices > 1 and len(choices) == 1:
             if (index := int(choices[0].get("index") or 0)) < self._choices:
-                self._by_choice[index] = told
+                self._by_choice[index] = reported
         else:
             self._unread.clear()
-            self._whole = told
+            self._whole = reported
         # many engines send no separate usage event: the one that ends the choice has the usage
         self._finished.update(ended)
         self.final = not choices or len(self._finished) >= self._choices
@@ -112,7 +112,7 @@ class UsageTracker:
 
     @property
     def total(self) -> Usage | None:
-        """All choices together; None before the first report."""
+        """Usage of all choices; None before the first report."""
         usage = self._counted()
         if usage is None:
             return None
@@ -122,11 +122,11 @@ class UsageTracker:
 
     @property
     def timing(self) -> EngineTiming | None:
-        """Parts of the time before the first token, from the engine; None: not reported."""
+        """Parts of the time before the first token, from the engine; None if it reports none."""
         return timing_of(self._extension)
 
     def tell(self, usage: Usage) -> None:
-        """Add our own count, for an engine that has not reported all of it."""
+        """Replace the report of an engine that has not counted everything with our own count."""
         self._unread.clear()
         self._whole = usage
 
@@ -134,8 +134,8 @@ class UsageTracker:
         """Keep the newest valid usage; it does not include the text of later events."""
         while self._unread:
             usage, payload = self._unread.pop()
-            if (told := _decoded(usage)) is not None:
-                self._whole = told
+            if (reported := _decoded(usage)) is not None:
+                self._whole = reported
                 self._unread.clear()
             else:
                 self.delivered.add(payload)
@@ -157,7 +157,7 @@ class UsageTracker:
 
 
 def _decoded(usage: bytes) -> Usage | None:
-    """None when the engine sent invalid JSON."""
+    """The usage; None if it is invalid."""
     try:
         return usage_of(decode_engine_json(usage, object, "The engine's running usage cannot be read."))
     except EngineFailed:

@@ -1,5 +1,5 @@
-"""Reads a model's text out of a completion's events and writes it as such events again: for responses that are made
-from another request's generation."""
+"""Reads a model's text from a completion's events and writes it as such events again, for responses made from another
+request's generation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.wire.chunk import BROKEN_OFF
 
 NOTHING_USED = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 ANSWER_ID = "cmpl-shared"
-"""Clients never see it: the formats put their own."""
+"""Clients never see this id: the formats replace it."""
 
 
 Token = tuple[str, float | None]
@@ -41,7 +41,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class Written:
-    """A completion of one choice, as far as its events have come, without cuts or replacements."""
+    """A completion of one choice, as far as its events have arrived, without cuts or replacements."""
 
     __slots__ = ("_splitter", "created", "finish_reason", "text", "tokens")
 
@@ -49,14 +49,14 @@ class Written:
         self._splitter = EventSplitter()
         self.text = ""
         self.tokens: list[Token] = []
-        """None if log probabilities were not requested."""
+        """Empty if log probabilities were not requested."""
         self.finish_reason: str | None = None
         self.created = 0
-        """Unix time in seconds; 0: the engine did not say."""
+        """Unix time in seconds; 0 if the engine sent none."""
 
     def feed(self, data: bytes) -> None:
-        """Take the engine's bytes. Raises EngineFailed for invalid bytes, and when the engine aborted. An error event
-        is no text."""
+        """Take the engine's bytes. Raises EngineFailed for invalid bytes and for an aborted answer. Error events have
+        no text."""
         for payload in self._splitter.feed(data):
             if payload == b"[DONE]":
                 continue
@@ -67,15 +67,15 @@ class Written:
             self.created = self.created or event.created
             for choice in event.choices if self.finish_reason is None else ():
                 self.text += choice.text or ""
-                if (told := choice.logprobs) is not None:
-                    self.tokens += zip(told.tokens or (), told.token_logprobs or (), strict=False)
+                if (logprobs := choice.logprobs) is not None:
+                    self.tokens += zip(logprobs.tokens or (), logprobs.token_logprobs or (), strict=False)
                 if choice.finish_reason in BROKEN_OFF:
                     raise EngineFailed("The engine ended its answer early.")
                 self.finish_reason = self.finish_reason or choice.finish_reason
 
 
 def text_event(text: str, created: int, model: str, tokens: Sequence[Token] = ()) -> bytes:
-    """An event with a chunk of text. tokens: its own."""
+    """An event with a chunk of text. tokens: the tokens of this text."""
     logprobs = None
     if tokens:
         logprobs = {"tokens": [token for token, _ in tokens], "token_logprobs": [value for _, value in tokens]}
@@ -83,7 +83,7 @@ def text_event(text: str, created: int, model: str, tokens: Sequence[Token] = ()
 
 
 def last_event(finish_reason: str, created: int, model: str) -> bytes:
-    """The event that ends the completion. Nothing was used for it."""
+    """The event that ends the completion, with a usage of zero."""
     return _event("", finish_reason, created, model, None, usage=NOTHING_USED)
 
 

@@ -1,7 +1,7 @@
 """Turns an engine's event stream into Anthropic's answer, streamed or whole.
 
-Both are made by one reader, which names a sequence of blocks: thoughts, text, calls. A stream writes them as events; a
-whole answer keeps them. Pure.
+One reader makes both from a sequence of blocks: thoughts, text and calls. A stream writes them as events; a whole
+answer keeps them. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gateway.wire.prepared import Prepared
 from gateway.wire.usage_tracker import UsageTracker
 
 SIGNATURE = "unsigned"
-"""Stands where Anthropic signs a thought. Some clients drop a thought without a signature."""
+"""Sent in place of Anthropic's signature of a thought. Some clients drop a thought without a signature."""
 MEMBERS = {"content": "text", "reasoning_content": "thinking"}
-"""The block that grows by a member of an engine's event."""
+"""The block that each member of an engine's event extends."""
 UNREAD = "INVALID_JSON"
-"""The name by which Anthropic's documentation passes on arguments that are no JSON object."""
+"""The name under which Anthropic's documentation passes on arguments that are not a JSON object."""
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
@@ -36,27 +36,27 @@ class Sink(Protocol):
     """Bytes that may be sent."""
 
     def begin(self, usage: Usage) -> None:
-        """The message begins. usage: known so far."""
+        """Begin the message. usage: known so far."""
         ...
 
     def start(self, index: int, block: dict[str, Any]) -> None:
-        """A block begins, empty."""
+        """Begin an empty block."""
         ...
 
     def add(self, index: int, kind: str, text: str) -> None:
-        """A block grows. kind: the field of its delta, `text`, `thinking` or `partial_json`."""
+        """Extend a block. kind: the field of its delta, `text`, `thinking` or `partial_json`."""
         ...
 
     def stop(self, index: int) -> None:
-        """A block ends."""
+        """End a block."""
         ...
 
     def extend(self, index: int, kind: str, insides: list[bytes]) -> None:
-        """A block grows, by the insides of JSON strings."""
+        """Extend a block. insides: the contents of JSON strings."""
         ...
 
     def end(self, ending: Ending, usage: Usage) -> bytes:
-        """The end of the answer."""
+        """End the answer. Returns the bytes that are left to send."""
         ...
 
 
@@ -77,7 +77,7 @@ class MessageReader(EventReader):
     characters = None
 
     def __init__(self, sink: Sink, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> None:
-        """usage: gets every event. read_error: the dialect's `Driver.error`."""
+        """usage: receives every event. read_error: the dialect's `Driver.error`."""
         super().__init__(usage, read_error)
         generation = prepared.generation
         self._sink = sink
@@ -87,25 +87,25 @@ class MessageReader(EventReader):
         self._prompt_tokens = prepared.prompt_tokens
         self._request_id = generation.request_id
         self._kind = ""
-        """The open block's: `text`, `thinking` or `call`; "": none is open."""
+        """Kind of the open block, `text`, `thinking` or `call`; "" if none is open."""
         self._next = 0
         """Index of the next block."""
         self._calls = Calls()
         self._call = 0
-        """The number of the call whose block is open, or was last."""
+        """Number of the call whose block is open, or was the last one open."""
         self._begun: set[int] = set()
-        """Calls whose block has begun, or waits in `_deferred`."""
+        """Calls whose block has begun or is in `_deferred`."""
         self._arguments: dict[int, bytearray] = {}
-        """Of each call that has not ended. They are sent whole, as Anthropic does by default: clients read them as JSON
-        piece by piece, and an escape that JSON does not have ends their stream."""
+        """Arguments of each call that has not ended. They are sent whole, as Anthropic does by default: clients parse
+        them as JSON in chunks, and an invalid escape ends their stream."""
         self._deferred: list[tuple[str, str, int]] = []
-        """Kind, text and call of what came before the open call was whole, and of all that came later. Blocks never
+        """Kind, text and call of each part that came before the open call was whole, and of later parts. They never
         overlap."""
         self._reason: str | None = None
         """The engine's finish reason."""
         self._stop_sequence: str | None = None
         self._refused = False
-        """The model has refused, in a text of its own."""
+        """Whether the model has refused, in a text of its own."""
 
     @property
     def finished(self) -> bool:
@@ -149,13 +149,13 @@ class MessageReader(EventReader):
         for text in (delta.content, delta.refusal):
             if text:
                 self._take("text", text)
-        for piece in delta.tool_calls or ():
-            self._take_call(piece)
+        for chunk in delta.tool_calls or ():
+            self._take_call(chunk)
 
-    def _take_call(self, piece: CallChunk) -> None:
-        function = piece.function
+    def _take_call(self, chunk: CallChunk) -> None:
+        function = chunk.function
         name, arguments = (None, None) if function is None else (function.name, function.arguments)
-        number = self._calls.add(piece.index, piece.id, name, arguments)
+        number = self._calls.add(chunk.index, chunk.id, name, arguments)
         if number not in self._begun:
             self._arguments.setdefault(number, bytearray())
         if self._calls.begun[number].name and number not in self._begun:
@@ -165,7 +165,7 @@ class MessageReader(EventReader):
             self._arguments[number].extend(arguments.encode())
 
     def _take(self, kind: str, text: str = "", call: int = 0) -> None:
-        """Write it, unless the open call is not whole: engines may mix the pieces of two calls."""
+        """Write a part, or defer it while the open call is not whole: engines may mix chunks of two calls."""
         if self._deferred or (self._kind == "call" and not _is_object(self._arguments[self._call])):
             self._deferred.append((kind, text, call))
         else:
@@ -200,8 +200,8 @@ class MessageReader(EventReader):
         self._kind = ""
 
     def _ended_arguments(self) -> bytes:
-        """Of the open call, which ends: an object; b"" for none, also if they were cut, because a client could take
-        their beginning for the whole."""
+        """Arguments of the open call at its end, a JSON object; b"" if there are none or if they were cut, because a
+        client could take their beginning for the whole."""
         arguments = bytes(self._arguments.pop(self._call)).strip()
         if not arguments or _is_object(arguments):
             return arguments
@@ -209,11 +209,11 @@ class MessageReader(EventReader):
         return b"" if cut else msgspec.json.encode({UNREAD: arguments.decode()})
 
     def _matched(self, choice: dict[str, Any]) -> str | None:
-        """The stop sequence of the request that ended the answer, as SGLang, or vLLM and TensorRT-LLM, report it. None
-        where the engine reports none: an end token and a stop sequence cannot be distinguished there."""
+        """The request's stop sequence that ended the answer, as SGLang, vLLM and TensorRT-LLM report it. None if the
+        engine reports none: an end token and a stop sequence cannot be distinguished then."""
         for name in ("matched_stop", "stop_reason"):
-            if (told := choice.get(name)) in self._stops:
-                return str(told)
+            if (matched := choice.get(name)) in self._stops:
+                return str(matched)
         return None
 
     def _ending(self) -> Ending:
@@ -226,13 +226,13 @@ class MessageReader(EventReader):
         return Ending("stop_sequence" if stop is not None else reason, stop, self._details.edits)
 
     def _told(self) -> Usage:
-        """The engine's count so far; ours of the prompt before its first report."""
-        told = self._usage.total
-        return Usage(self._prompt_tokens) if told is None or not told.prompt_tokens else told
+        """The engine's count so far; before its first report, the gateway's count of the prompt."""
+        reported = self._usage.total
+        return Usage(self._prompt_tokens) if reported is None or not reported.prompt_tokens else reported
 
 
 class StreamSink:
-    """Writes events."""
+    """Writes the answer as events."""
 
     def __init__(self, message: dict[str, Any]) -> None:
         """message: the fields that every answer has."""
@@ -270,7 +270,7 @@ class StreamSink:
 
 
 class WholeSink:
-    """Keeps the blocks. Texts are UTF-8 until they are whole: adding to a string copies it."""
+    """Keeps the blocks of a whole answer. Texts are UTF-8 until the end, because appending to a string copies it."""
 
     def __init__(self, message: dict[str, Any]) -> None:
         """message: the fields that every answer has."""
@@ -323,13 +323,13 @@ def message_of(response_id: str, generation: Generation) -> dict[str, Any]:
 
 
 def _edits(ending: Ending) -> dict[str, Any]:
-    """For a client that asked for edits of its context: none was applied."""
+    """The field for a client that requested edits of its context: none was applied."""
     return {"context_management": {"applied_edits": []}} if ending.edits else {}
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
-    """Anthropic's counts. Its `input_tokens` leaves out tokens that a cache gave or that were written to a cache at a
-    charge: the three together are OpenAI's `prompt_tokens`."""
+    """Anthropic's counts. `input_tokens` excludes tokens that were read from a cache and tokens that were written to it
+    at a charge; the three counts together are OpenAI's `prompt_tokens`."""
     read = min(usage.cached_tokens, usage.prompt_tokens)
     written = min(usage.cache_write_tokens, usage.prompt_tokens - read)
     return {

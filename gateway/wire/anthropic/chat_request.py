@@ -1,16 +1,15 @@
-"""An Anthropic request as the chat request that the rest of the gateway knows. Pure.
+"""Converts an Anthropic request to the chat request that the rest of the gateway knows. Pure.
 
-Prompt, count, limits, prefix and ledger are then those of a chat completion with the same conversation:
+Its prompt, count, limits, prefix and ledger are then those of a chat completion with the same conversation:
 
     Anthropic                                   chat
     system, and blocks of text                  one message; texts are joined by an empty line
     turns of one role in a row                  one message, as Anthropic combines them
     tool_result                                 a message of the role `tool`, before the rest of its turns
     images of a tool_result                     parts of the user's message after it: tools' messages hold text only
-    is_error                                    `Error: ` before the text, unless the text itself speaks of an error
+    is_error                                    `Error: ` before the text, unless the text itself mentions an error
     thinking                                    `reasoning_content`
-    role system within messages                 stays where it is, unless the model's template refuses it there: then
-                                                text of the user
+    role system within messages                 stays in its position, or is text of the user if the template refuses it
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ from gateway.wire.openai.system_messages import BETWEEN
 from gateway.wire.prepared import Target
 
 CLIENTS_OWN = "x-anthropic-billing-header:"
-"""Beginning of a system block that Claude Code writes for Anthropic's accounting. It differs between versions and ways
-to start the client, so prompts that are otherwise equal would share no prefix: it is left out."""
+"""Beginning of a system block that Claude Code writes for Anthropic's accounting. The block is left out: it differs
+between versions and ways to start the client, so that otherwise equal prompts would share no prefix."""
 ERROR = "Error: "
 _ERROR_WITHIN = 64
-"""Characters of a result that are searched for the word."""
+"""Characters of a result that are searched for the word `error`."""
 FORMAT_NAME = "output"
 Parts = list[TextPart | ImagePart]
 
@@ -64,7 +63,7 @@ class Converted(msgspec.Struct):
 
 
 def converted(asked: schema.CountTokensRequest, target: Target) -> Converted:
-    """Raises UnsupportedField for an image that is elsewhere."""
+    """Convert a request. Raises UnsupportedField for an image that is given by its URL."""
     conversation = _Conversation(later_system=_takes_later_system(target))
     conversation.system(asked.system)
     for index, turn in enumerate(asked.messages):
@@ -91,7 +90,7 @@ def converted(asked: schema.CountTokensRequest, target: Target) -> Converted:
 
 
 class _Said(msgspec.Struct):
-    """Turns of the assistant in a row. They are joined once: adding to a text copies it, and there may be thousands."""
+    """Consecutive turns of the assistant, joined once: appending to a text copies it, and there may be thousands."""
 
     message: AssistantMessage
     texts: list[str] = []
@@ -99,7 +98,7 @@ class _Said(msgspec.Struct):
     calls: list[ToolCall] = []
 
     def join(self) -> None:
-        """Give the message all of them."""
+        """Put the joined texts, thoughts and calls into the message."""
         text = BETWEEN.join(filter(None, self.texts))
         self.message.content = None if self.calls and not text else text
         self.message.tool_calls = self.calls or None
@@ -112,7 +111,7 @@ class _Conversation:
     def __init__(self, *, later_system: bool) -> None:
         self._later_system = later_system
         self._messages: list[Message] = []
-        self._said: list[_Said] = []
+        self._assistant_turns: list[_Said] = []
         self.paths: list[str] = []
 
     def system(self, content: str | list[schema.TextBlock] | None) -> None:
@@ -135,9 +134,9 @@ class _Conversation:
                 self._add_user([TextPart(text)], path)
 
     def messages(self) -> list[Message]:
-        """All of them. A user's message without images is one text: templates of many models know no parts."""
-        for said in self._said:
-            said.join()
+        """All messages. A user message without images becomes one text: many models' templates know no parts."""
+        for turns in self._assistant_turns:
+            turns.join()
         for message in self._messages:
             if isinstance(message, UserMessage) and not isinstance(message.content, str):
                 message.content = _text_of(message.content)
@@ -154,9 +153,9 @@ class _Conversation:
                 results = True
                 self._result(ToolMessage(_result_text(block), block.tool_use_id), where)
                 rest += [
-                    _image(one, f"{where}.content[{inner}]")
-                    for inner, one in enumerate(block.content if isinstance(block.content, list) else ())
-                    if isinstance(one, schema.ImageBlock)
+                    _image(part, f"{where}.content[{index}]")
+                    for index, part in enumerate(block.content if isinstance(block.content, list) else ())
+                    if isinstance(part, schema.ImageBlock)
                 ]
             elif isinstance(block, schema.ImageBlock):
                 rest.append(_image(block, where))
@@ -166,7 +165,7 @@ class _Conversation:
             self._add_user(rest, path)
 
     def _result(self, message: ToolMessage, path: str) -> None:
-        """Add it before the user's message of the turns so far: engines' templates want all results in a row."""
+        """Add a result before the turns' user message, because engines' templates require consecutive results."""
         at = len(self._messages) - isinstance(self._messages[-1] if self._messages else None, UserMessage)
         self._messages.insert(at, message)
         self.paths.insert(at, path)
@@ -184,12 +183,12 @@ class _Conversation:
         last = self._messages[-1] if self._messages else None
         if not isinstance(last, AssistantMessage):
             last = AssistantMessage(None)
-            self._said.append(_Said(last))
+            self._assistant_turns.append(_Said(last))
             self._append(last, path)
-        said = self._said[-1]
-        said.texts.append(BETWEEN.join(block.text for block in blocks if isinstance(block, schema.TextBlock)))
-        said.thoughts += [block.thinking for block in blocks if isinstance(block, schema.ThinkingBlock)]
-        said.calls += [
+        turns = self._assistant_turns[-1]
+        turns.texts.append(BETWEEN.join(block.text for block in blocks if isinstance(block, schema.TextBlock)))
+        turns.thoughts += [block.thinking for block in blocks if isinstance(block, schema.ThinkingBlock)]
+        turns.calls += [
             ToolCall(block.id, FunctionCall(block.name, msgspec.json.encode(block.input).decode()))
             for block in blocks
             if isinstance(block, schema.ToolUseBlock)
@@ -201,7 +200,7 @@ class _Conversation:
 
 
 def _takes_later_system(target: Target) -> bool:
-    """Whether a system message may stand after others; without a tokenizer the engine decides."""
+    """Whether a system message may follow other messages; without a tokenizer, the engine decides."""
     return target.tokenizer is None or target.tokenizer.tokenizer.takes_later_system
 
 
@@ -217,7 +216,7 @@ def _result_text(block: schema.ToolResultBlock) -> str:
     elif isinstance(content, str):
         text = content
     else:
-        text = BETWEEN.join(one.text for one in content if isinstance(one, schema.TextBlock))
+        text = BETWEEN.join(part.text for part in content if isinstance(part, schema.TextBlock))
     return ERROR + text if block.is_error and "error" not in text[:_ERROR_WITHIN].lower() else text
 
 
@@ -256,7 +255,7 @@ def _response_format(config: schema.OutputConfig | None) -> JsonSchemaFormat | N
 
 
 def _engine_parameters(asked: schema.CountTokensRequest, target: Target) -> dict[str, msgspec.Raw]:
-    """Parameters of engines that Anthropic's fields stand for."""
+    """Engine parameters that correspond to Anthropic's fields."""
     parameters: dict[str, msgspec.Raw] = {}
     if isinstance(asked, schema.MessagesRequest) and asked.top_k:
         parameters["top_k"] = msgspec.Raw(b"%d" % asked.top_k)

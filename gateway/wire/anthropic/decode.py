@@ -1,4 +1,4 @@
-"""The errors of Anthropic's requests that its structs do not find."""
+"""Finds errors in Anthropic's requests that its structs do not find."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _tools = msgspec.json.Decoder(_Tools).decode
 
 
 def require_turn(request: CountTokensRequest) -> None:
-    """Raises a RequestError that names the field, unless it is the model's turn, with tools for its choice."""
+    """Raise a RequestError if the last message is the assistant's, or if `tool_choice` has no tools."""
     if isinstance(request.messages[-1], AssistantTurn):
         raise InvalidField(
             "The last message has the role 'assistant'. Slipstream cannot continue an assistant message. End the "
@@ -40,8 +40,8 @@ def require_turn(request: CountTokensRequest) -> None:
 
 
 def by_tool_type(error: RequestError, body: bytes) -> RequestError:
-    """The same error, or one about the type of a tool that only Anthropic's own service has: its other fields are
-    not ours to name."""
+    """The same error, or one about the type of a tool that only Anthropic's service has, whose other fields are
+    unknown."""
     found = _IN_A_TOOL.match(error.param or "")
     if found is None:
         return error

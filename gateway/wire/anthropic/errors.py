@@ -1,4 +1,4 @@
-"""Refusals as Anthropic writes them: its types are few, and our load has the status 529."""
+"""Refusals in Anthropic's form, which has few types, and the status 529 for our load."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AnthropicError(msgspec.Struct, kw_only=True):
 def error_status(error: SlipstreamError) -> int:
     """The HTTP status of a refusal."""
     if _cap_of(error) is not None:
-        return 400  # agents shorten their conversation for this, and repeat a 429
+        return 400  # after this, agents shorten their conversation; after a 429, they repeat it
     status = status_of(error)
     return OVERLOADED if status == 503 else status
 
@@ -65,6 +65,6 @@ def _message(error: SlipstreamError) -> str:
 
 
 def _cap_of(error: SlipstreamError) -> LimitDetail | None:
-    """The key's, project's or organization's limit on a prompt's tokens, if the error is about it."""
+    """The key's, project's or organization's limit on a prompt's tokens, if the error reports it."""
     detail = error.limit if isinstance(error, LimitError) else None
     return detail if detail is not None and detail.counter == PROMPT_CAP else None

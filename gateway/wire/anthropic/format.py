@@ -42,7 +42,7 @@ class _AnthropicFormat(BodyFormat[RequestT]):
         return request
 
     def headers(self, request_id: str) -> Headers:
-        """Anthropic's name for the id, and the one of all other APIs here."""
+        """The request id under Anthropic's name and under the name that all APIs here use."""
         return [(b"request-id", request_id.encode()), *super().headers(request_id)]
 
     def rate_headers(self, state: RateLimitStatus) -> Headers:
@@ -60,7 +60,7 @@ class _AnthropicFormat(BodyFormat[RequestT]):
         return error_body(error, request_id)
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """No `message_stop` follows it."""
+        """The error as the last event; no `message_stop` follows it."""
         return b"event: error\n" + super().error_event(error, request_id)
 
 

@@ -1,4 +1,4 @@
-"""An Anthropic request becomes a Generation, by the preparation of chat completions."""
+"""Turns an Anthropic request into a Generation with the preparation of chat completions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class AnswerDetails(msgspec.Struct, frozen=True):
     """The details that the form of an answer depends on."""
 
     lowered: bool = False
-    """The output limit is the room in the model's context, not the request's `max_tokens`."""
+    """Whether the output limit is the room in the model's context and not the request's `max_tokens`."""
     shows_thoughts: bool = True
     edits: bool = False
-    """The answer names the applied edits of the context: none."""
+    """Whether the answer names the applied edits of the context, which are none."""
 
 
 async def prepare_messages(
     asked: CountTokensRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
-    """Raises a RequestError that names the field; ContextTooLong when the prompt alone does not fit."""
+    """Raises a RequestError that names the field, ContextTooLong if the prompt alone does not fit."""
     chat = converted(asked, target)
     try:
         prepared = await prepare_chat(chat.request, request_id, caller, salt, target, lowered=True)
@@ -47,7 +47,7 @@ async def prepare_messages(
 
 
 def _in_clients_words(error: ErrorT, paths: list[str]) -> ErrorT:
-    """The error with the place in the client's body: a turn may have become several messages."""
+    """The error with the field's path in the client's body: a turn may have become several messages."""
     found = None if error.param is None else _MESSAGE.match(error.param)
     if error.param is not None and found is not None and int(found.group(1)) < len(paths):
         path = paths[int(found.group(1))]

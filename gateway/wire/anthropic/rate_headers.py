@@ -1,4 +1,4 @@
-"""Anthropic's headers about limits."""
+"""Anthropic's rate-limit headers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NAMES = (
 
 
 def rate_headers(state: RateLimitStatus) -> Headers:
-    """`anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}`, for counters that are
-    limited. reset: the time when the counter is full again."""
+    """`anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}`, for counters that
+    have a limit. reset: the time when the counter is full again."""
     headers: Headers = []
     for name, counter in _NAMES:
         found = state.counter(counter)

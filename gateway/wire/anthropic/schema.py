@@ -1,7 +1,7 @@
-"""Anthropic's request bodies, with the honoured fields. The only place that knows Anthropic's request field names.
+"""Anthropic's request bodies, with the honoured fields. Only this module knows Anthropic's request field names.
 
-As in OpenAI's schema, fields are honoured, or taken without effect here, or refused by name (`UNSUPPORTED`), because
-ignoring them would change the response.
+As in OpenAI's schema, a field is honoured, accepted without effect, or refused by name (`UNSUPPORTED`) because ignoring
+it would change the response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TextBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", ta
     text: Text
     cache_control: CacheControl | None = None
     citations: Annotated[list[msgspec.Raw], Meta(max_length=MAX_PARTS)] | None = None
-    """Of an answer that is sent back; without effect."""
+    """Sent back from an earlier answer; without effect."""
 
 
 class Base64Source(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="base64"):
@@ -66,7 +66,7 @@ class ToolUseBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type",
     input: dict[str, Any]
     cache_control: CacheControl | None = None
     caller: dict[str, Any] | None = None
-    """Of an answer that is sent back; without effect."""
+    """Sent back from an earlier answer; without effect."""
     toolset_name: None = None
 
 
@@ -85,7 +85,7 @@ class ThinkingBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"
 
     thinking: Text
     signature: Text | None = None
-    """Never checked: nothing is signed here."""
+    """Never checked, because nothing is signed here."""
 
 
 class RedactedThinkingBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="redacted_thinking"):
@@ -218,25 +218,25 @@ class CountTokensRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
     output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
     context_management: dict[str, Any] | None = None
-    """Nothing is edited here: the answer says that no edit was applied."""
+    """Nothing is edited here, and the answer reports that no edit was applied."""
 
 
 class MessagesRequest(CountTokensRequest, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/messages."""
 
     max_tokens: Positive
-    """Above the room that the prompt leaves in the model's context, it is lowered to that room."""
+    """Lowered to the room that the prompt leaves in the model's context, if it exceeds that."""
     stop_sequences: Annotated[list[StopText], Meta(max_length=MAX_STOP)] | None = None
     stream: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: TopP | None = None
     top_k: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
-    """Where the model's engines take it."""
+    """Only if the model's engines support it."""
     metadata: RequestMetadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
 
 
 UNSUPPORTED = frozenset({"container", "diagnostics", "inference_geo", "mcp_servers", "speed"})
-"""Anthropic's, and refused: each would change the answer or the bill if it were ignored."""
+"""Anthropic's fields that are refused, because ignoring one would change the answer or the bill."""
 WITHOUT_EFFECT = {"mcp_servers": (b"[]",), "speed": (b'"standard"',)}
-"""Values with which these fields do nothing."""
+"""Values with which these fields have no effect."""

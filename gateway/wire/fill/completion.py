@@ -1,4 +1,4 @@
-"""A gap's answer as OpenAI writes a completion; Tabby's clients read the same."""
+"""A gap's answer in the form of OpenAI's completions, which Tabby's clients also read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def completion_head(answer_id: str, model: str, created: int) -> dict[str, Any]:
 
 
 def completion_choice(text: str, finish_reason: str | None) -> dict[str, Any]:
-    """The only one there is."""
+    """The answer's only choice."""
     return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
 
 
 def whole_completion(head: dict[str, Any], answer: Answer, **more: Any) -> bytes:
-    """The body of an unstreamed response. more: fields of its own API."""
+    """The body of an unstreamed response. more: other fields of the API."""
     choices = [completion_choice(answer.text, answer.finish_reason)]
     return msgspec.json.encode({**head, "choices": choices, "usage": usage_json(answer.usage), **more})

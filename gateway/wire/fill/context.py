@@ -1,21 +1,21 @@
 r"""Decides by the cursor's position whether a completion is one line or a block. Pure.
 
     cursor                                        completion
-    with text behind it in its line, or directly  the rest of this line
+    with text after it in its line, or directly   the rest of this line
     above a line that is indented deeper, unless
-    what opens that block is written out
-    behind what opens a block, or in an empty     that block: until a line that is indented no deeper than its opener
-    line below it that is not indented deeper
+    the opener of that block is complete
+    after a block's opener, or in an empty line   that block: until a line that is indented no deeper than its opener
+    below it that is not indented deeper
     in an indented line, empty or half-typed      the rest of its block: until a line that is indented less
-    all else, and prose with nothing behind       as the model ends it
+    elsewhere, and in prose at the end of a line  as the model ends it
 
-A line that only closes the block is the last of it, if the suffix has none. Typing on in a line changes none of this,
-until the line opens a block.
+A line that only closes the block is its last line, if the suffix has none. Further typing in a line changes none of
+this until the line opens a block.
 
 A bracket at a line's end opens a block in every language; so do Python's statements that end with a colon, and the
 words of languages whose blocks end with a word. In an unknown language, brackets and Python's statements count. A pair
-that an editor has closed already, `{|}`, is an open block; `f(|)` is a line with text behind. Indentation is counted in
-characters, as everywhere in the stop rules.
+that an editor has already closed, `{|}`, is an open block; `f(|)` is a line with text after the cursor. Indentation is
+counted in characters, as in all stop rules.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from gateway.wire.language import OTHER, known_language
 
 Lines = Literal["auto", "single", "free"]
 PROSE = frozenset({"markdown", "plaintext", "latex", "html", "xml"})
-"""Their lines open no blocks."""
+"""Languages whose lines open no blocks."""
 WORDS = frozenset({"ruby", "lua", "elixir", "julia", "shellscript", "vim", "makefile", "erlang"})
-"""Their blocks end with a word."""
+"""Languages whose blocks end with a word."""
 MAX_LINES_ABOVE = 256
 """Lines above the cursor that are searched for the opener of its block."""
 
@@ -40,16 +40,16 @@ _STATEMENT = re.compile(
     r"\s*(?:\)|(?:async\s+)?(?:def|class|if|elif|else|for|while|try|except|finally|with|match|case)\b).*:\s*\Z",
     re.DOTALL,
 )
-"""A `)` that begins the line ends a statement's head that takes several."""
+"""A `)` that begins the line ends the head of a statement over several lines."""
 _WORDS = re.compile(
     r"\s*(?:def|defp|defmodule|class|module|begin|case|function|struct|if|unless|while|until|for|elsif|elseif|else|when)\b"
     r"|.*\b(?:do|then|function)\b(?:\s*\|[^|]*\||\s*\([^)]*\))?\s*\Z",
     re.DOTALL,
 )
 _LONGEST_LINE = 1_024
-"""Characters; a longer line opens nothing: patterns are not tried on it."""
+"""Limit in characters. A longer line opens nothing: patterns are not tried on it."""
 _LOOKED_AT = 32_768
-"""Characters on either side of the cursor."""
+"""Characters that are read on each side of the cursor."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def by_context(rules: StopRules, lines: Lines, prefix: str, suffix: str, languag
 
 
 def block_at(prefix: str, suffix: str, language: str) -> Block | None:
-    """The end of the completion; None: with the cursor's line."""
+    """The end of the completion; None if it ends with the cursor's line."""
     prefix, suffix = prefix[-_LOOKED_AT:], suffix[:_LOOKED_AT]
     line = prefix[prefix.rfind("\n") + 1 :]
     rest, _, below = suffix.partition("\n")
@@ -89,7 +89,7 @@ def block_at(prefix: str, suffix: str, language: str) -> Block | None:
         opened = opens(line, language)
         if rest and opened != "statement" and not (opened and _is_pair(line, rest)):
             return None
-        if opened and not (opened == "word" and has_body):  # a word begins a head that may still lack its end
+        if opened and not (opened == "word" and has_body):  # a word may begin a head that is still incomplete
             return _block(opened, indentation(line), "" if rest else below)
     elif rest:
         return None
@@ -108,7 +108,7 @@ def block_at(prefix: str, suffix: str, language: str) -> Block | None:
 
 
 def opens(line: str, language: str) -> str:
-    """The opener at a line's end: `bracket`, `word` or `statement`; "": none."""
+    """The opener at a line's end: `bracket`, `word` or `statement`; "" if there is none."""
     written = line.rstrip()
     if not written or len(written) > _LONGEST_LINE:
         return ""
@@ -122,7 +122,7 @@ def opens(line: str, language: str) -> str:
 
 
 def _block(opened: str, outer: int, below: str) -> Block:
-    """below: the text under the cursor's line; it shows whether the block is closed already."""
+    """The end of an opened block. below: the text below the cursor's line, which shows whether the block is closed."""
     if opened not in ("bracket", "word"):
         return Block(outer + 1)
     following = next((line for line in below.split("\n") if line.strip()), "")
@@ -138,5 +138,5 @@ def _is_pair(line: str, rest: str) -> bool:
 
 def _above(prefix: str, typed: int) -> list[str]:
     """The lines above the cursor's, nearest first."""
-    pieces = prefix[: len(prefix) - typed].rsplit("\n", MAX_LINES_ABOVE)
-    return pieces[-2:0:-1] + ([pieces[0]] if len(pieces) > 1 and len(pieces) <= MAX_LINES_ABOVE else [])
+    lines = prefix[: len(prefix) - typed].rsplit("\n", MAX_LINES_ABOVE)
+    return lines[-2:0:-1] + ([lines[0]] if len(lines) > 1 and len(lines) <= MAX_LINES_ABOVE else [])

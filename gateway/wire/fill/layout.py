@@ -1,7 +1,6 @@
-"""Lays a gap out for its model within the room it has: snippets first, then the window of the file, as it was trained.
+"""Lays a gap out for its model within the available room: snippets, then the window of the file, as in its training.
 
-Text that does not fit is left out rather than refused; a model whose `fim.window` is off gets all of it or the request
-is refused.
+Text that does not fit is left out. If the model's `fim.window` is off, the request is refused instead.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from gateway.wire.prepared import Counted, Target, estimate, output_limit
 from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
-"""Snippets take at most one part in so many of the room."""
+"""Snippets take at most 1/n of the room; this is n."""
 MIN_TOKENS = 4
-"""Tokens of text that a window must have room for, its marks not counted."""
+"""Tokens of text, without its marks, that a window must have room for."""
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -38,18 +37,18 @@ class Ends(msgspec.Struct, frozen=True):
     texts: tuple[str, ...] = ()
 
     def added(self, sampling: Sampling) -> Sampling:
-        """Sampling that ends there too."""
+        """Sampling that also ends there."""
         return msgspec.structs.replace(sampling, stop=(*sampling.stop, *self.texts), stop_ids=self.ids)
 
 
 class LaidOut(msgspec.Struct, frozen=True):
-    """A gap as the engine shall get it."""
+    """A gap in the form that the engine gets."""
 
     counted: Counted
     suffix: str
     """The shown part of the suffix."""
     truncated: bool
-    """Something of the file is not shown."""
+    """Whether a part of the file is not shown."""
     max_tokens: int = 0
     """The output limit: the requested one, or as much of it as the prompt leaves."""
     ends: Ends = Ends()
@@ -64,8 +63,9 @@ async def lay_out(
     stop: Sequence[str] = (),
     own: Own = None,
 ) -> LaidOut:
-    """asked_tokens: the client's output limit; None: `default`. Where windows are allowed the prompt may have half of
-    the context, and a limit that does not fit next to it is lowered; else it is refused. stop, own: see `healed_from`.
+    """asked_tokens: the client's output limit; None for `default`. If windows are allowed, the prompt may use half of
+    the context, and a limit that does not fit next to it is lowered; otherwise, it is refused. stop, own: see
+    `healed_from`.
 
     Raises UnsupportedField for a model that fills no gaps, ContextTooLong if the response leaves no room, and the
     errors of `counted_texts`.
@@ -109,7 +109,7 @@ async def _laid_out(
 
 
 def require_filling(tokenizer: Tokenizer, model: str) -> None:
-    """Raises UnsupportedField for a model that has no tokens for gaps."""
+    """Raise UnsupportedField for a model that has no tokens for gaps."""
     if tokenizer.fill is None:
         raise UnsupportedField(
             f"Model '{model}' cannot fill a gap: it has no fill-in-the-middle tokens. Name one of the tier "
@@ -119,7 +119,7 @@ def require_filling(tokenizer: Tokenizer, model: str) -> None:
 
 
 def _healed(gap: Gap, room: int, cut: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
-    """The prefix up to `cut`; the output then begins with the rest of it."""
+    """The layout with the prefix up to `cut`; the output must begin with the rest of the prefix."""
     laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
     if cut == len(gap.prefix):
         return laid_out
@@ -167,7 +167,7 @@ def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOu
         if not target.model.fim.window:
             raise _too_long(target, len(ids), target.model.context_tokens - room, "prompt")
         if (shown.start, shown.end) != (0, len(gap.suffix)):
-            # lines cost a little more together than one by one; each turn has less room, down to none
+            # joined lines cost a little more than single ones; each iteration has less room, down to none
             text_room = min(text_room, room) - max(1, len(ids) - room)
         if text_room < 0:
             head, files = "", []
@@ -185,14 +185,14 @@ def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOu
 
 
 def ends_of(template: FillTemplate, capabilities: Capabilities) -> Ends:
-    """As ids if the engine takes them; else as texts, if the engine emits such tokens as text."""
+    """A template's ends: ids if the engine takes them, otherwise texts, if the engine emits such tokens as text."""
     if capabilities.stop_ids:
         return Ends(template.end_ids, template.end_lines)
     return Ends((), (*template.end_texts, *template.end_lines))
 
 
 async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str) -> LaidOut:
-    """An estimate, for a model without a tokenizer here: the engine's own check decides."""
+    """The layout by estimates, for a model without a tokenizer here: the engine's own check decides."""
     shown = Window(0, len(gap.suffix))
     snippets: tuple[Snippet, ...] = ()
     if target.model.fim.window:
@@ -200,16 +200,16 @@ async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str
         snippets = within(gap.snippets, room // SNIPPETS_PART, _estimates)
     head = as_text(snippets if target.model.fim.window else gap.snippets, gap.path, gap.language, "")
     if target.model.fim.window and sum(_estimates([head, gap.prefix, gap.suffix])) > room:
-        left = max(0, room - 2 * estimate(0) - _estimates([head])[0])
-        # line by line: for a large file and a large context too long for the event loop
-        shown = await asyncio.to_thread(window, gap.prefix, gap.suffix, left, _estimates)
+        remaining = max(0, room - 2 * estimate(0) - _estimates([head])[0])
+        # the search is line by line: for a large file and a large context, it is too long for the event loop
+        shown = await asyncio.to_thread(window, gap.prefix, gap.suffix, remaining, _estimates)
     prefix, suffix = head + gap.prefix[shown.start :], gap.suffix[: shown.end]
     counted = await counted_texts(TextPrompt((prefix,), suffix), target, organization_id)
     return LaidOut(counted, suffix, shown != Window(0, len(gap.suffix)))
 
 
 def _estimates(texts: Sequence[str]) -> list[int]:
-    """Without what `estimate` adds for a whole prompt."""
+    """Estimated tokens of texts, without the tokens that `estimate` adds for a whole prompt."""
     return [estimate(len(text.encode("utf-8", "surrogatepass"))) - estimate(0) + 1 for text in texts]
 
 

@@ -1,12 +1,12 @@
-r"""The prompt as it will be when a completion has been accepted and Enter pressed, for an engine to compute ahead.
+r"""The prompt after a user accepts a completion and presses Enter, for an engine to compute ahead.
 
     served    P import os\n  S \n\ndef f(): …  M x = os.ge          and the model answers `tcwd()`
     ahead     P import os\nx = os.getcwd()\n   S \n\ndef f(): …  M
 
 This is useful only if a model has the suffix after the prefix, and the half-typed line after both. A keystroke then
-changes only the end of the prompt, but a new line all of the suffix. If the suffix comes first, a new line costs a
-line. If the half-typed line is part of the prefix, every keystroke costs the suffix, and the indentation that an editor
-will insert is unknown here.
+changes only the end of the prompt, but a new line moves all of the suffix. If the suffix comes first, a new line costs
+one line. If the half-typed line is part of the prefix, every keystroke costs the suffix, and the indentation that an
+editor will insert is unknown here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def worth_computing(served: Prepared, target: Target) -> bool:
 
 
 async def next_line(served: Prepared, completion: str, request_id: str, target: Target) -> Prepared:
-    """The next line's gap, for one that is `worth_computing`, with the same room. completion: the client's text. Raises
+    """The next line of a gap that is `worth_computing`, with the same room. completion: the client's text. Raises
     RequestError if it cannot be laid out."""
     gap, generation = served.gap, served.generation
     assert gap is not None
@@ -42,8 +42,8 @@ async def next_line(served: Prepared, completion: str, request_id: str, target: 
         prefix += "\n"
     caller, salt = generation.caller, served.salt
     gap = Gap(prefix, gap.suffix, gap.snippets, gap.path, gap.language)
-    most_tokens = generation.sampling.max_tokens
-    laid_out = await lay_out(gap, most_tokens, most_tokens, target, caller.organization_id)
+    max_tokens = generation.sampling.max_tokens
+    laid_out = await lay_out(gap, max_tokens, max_tokens, target, caller.organization_id)
     details = served.details  # the format treats the response like the client's own text
     if isinstance(details, Filled):
         details = msgspec.structs.replace(details, suffix=laid_out.suffix, min_confidence=0.0, warm_up=True)

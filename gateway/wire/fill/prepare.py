@@ -1,6 +1,6 @@
-r"""A gap becomes a Generation: windowed into the model's context, laid out as the model was trained, counted.
+r"""Turns a gap into a Generation: windowed into the model's context, laid out as the model was trained, and counted.
 
-The model is shown `\n` line ends whatever the file has; the transcoders give the client its own again.
+The model always gets `\n` line ends; the transcoders restore the file's own for the client.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gateway.wire.language import language_of_path
 from gateway.wire.prepared import Prepared, Target, prepared
 
 FILL_DEFAULT_MAX_TOKENS = 64
-"""About six lines: a completion is read between two keystrokes."""
+"""About six lines: a user reads a completion between two keystrokes."""
 
 
 async def prepare_fill(
     asked: FillRequest, request_id: str, caller: Caller, salt: str, target: Target, details: object = None
 ) -> Prepared:
-    """details: what the format wants back in `Filled.details`, which is `Prepared.details` here. Raises RequestError
-    naming the field."""
+    """details: the format's own data, kept in `Filled.details`; the `Filled` is `Prepared.details`. Raises a
+    RequestError that names the field."""
     newline = "\r\n" if "\r\n" in asked.prefix or "\r\n" in asked.suffix else "\n"
     gap = Gap(
         _plain(asked.prefix),
@@ -81,7 +81,7 @@ async def prepare_fill(
 
 
 def _least(asked: FillRequest, target: Target) -> float:
-    """The confidence that its completion needs."""
+    """The confidence that the completion needs."""
     if asked.warm_up:
         return 0.0
     if asked.min_confidence is not None:

@@ -1,4 +1,4 @@
-"""Renders text of other files into a prompt: as files if the model learnt repositories, else as comments."""
+"""Renders text of other files into a prompt: as files if the model learnt repositories, otherwise as comments."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from gateway.wire.gap import Snippet
 HASH = "python ruby perl r shell shellscript bash sh zsh yaml yml toml make makefile dockerfile elixir py rb pl ex"
 DASHES = "lua sql haskell hs ada elm"
 MARKS = {**dict.fromkeys(HASH.split(), "#"), **dict.fromkeys(DASHES.split(), "--")}
-"""The beginning of a comment, by language or a path's ending; all others: `//`."""
+"""The beginning of a comment, by language or file extension; `//` for all others."""
 
 
 def as_text(snippets: Sequence[Snippet], path: str, language: str, file_line: str) -> str:
-    """The text before a prefix for these snippets. file_line: see `FillTemplate`; empty: comments, as Tabby writes
+    """The text before a prefix for these snippets. file_line: see `FillTemplate`; empty for comments, as Tabby writes
     them."""
     if not snippets:
         return ""
     if file_line:
         files = [f"{file_line.format(path=snippet.path)}{snippet.text}\n\n" for snippet in snippets]
         return "".join(files) + file_line.format(path=path)
-    ending = path.rpartition(".")[2]
-    mark = MARKS.get(language.lower()) or MARKS.get(ending.lower()) or "//"
+    extension = path.rpartition(".")[2]
+    mark = MARKS.get(language.lower()) or MARKS.get(extension.lower()) or "//"
     return "".join([f"{mark} {line}".rstrip() + "\n" for snippet in snippets for line in _lines(snippet)])
 
 
 def within(snippets: Iterable[Snippet], room_tokens: int, counts: Counts) -> tuple[Snippet, ...]:
-    """The first snippets that fit together, whole; those after one that does not fit are left out, so that the
-    beginning of the prompt stays. counts: see `window`."""
+    """The first whole snippets that fit together. Snippets after one that does not fit are left out, so that the
+    beginning of the prompt stays the same. counts: see `window`."""
     kept: list[Snippet] = []
     for snippet in snippets:
-        # its comment marks and its path cost something too: about two tokens a line
+        # comment marks and the path also cost about two tokens a line
         room_tokens -= 2 * (snippet.text.count("\n") + 2)
         if len(snippet.path) + len(snippet.text) > room_tokens * LOOKED_AT:
             break
@@ -44,7 +44,7 @@ def within(snippets: Iterable[Snippet], room_tokens: int, counts: Counts) -> tup
 
 
 def has_files(template: FillTemplate | None) -> bool:
-    """Whether the model learnt files by a token of their own."""
+    """Whether the model has a token that begins a file."""
     return template is not None and bool(template.file_ids)
 
 

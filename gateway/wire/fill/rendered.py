@@ -1,8 +1,8 @@
-"""Reads the two sides of a gap out of a prompt that a client has laid out itself, for any model family.
+"""Extracts the two sides of a gap from a prompt that a client has laid out itself, for any model family.
 
-Such a prompt is the client's text and nothing more: its marks become control tokens only because the gap is laid out
-again, for the requested model. A prompt counts as laid out when it begins with one family's marks and has each of them
-once, in an order that the family knows; all else is text to continue.
+Such a prompt is only the client's text: its marks become control tokens because the gap is laid out again, for the
+requested model. A prompt counts as laid out if it begins with one family's marks and has each of them once, in an order
+that the family knows. Any other prompt is text to continue.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gateway.wire.gap import Gap, Snippet
 from gateway.wire.prepared import Target
 
 BEGINNINGS = ("<s>", "<|endoftext|>", "<bos>", "<｜begin▁of▁sentence｜>")
-"""Begin-of-text tokens as clients write them; the tokenizer puts its own."""
+"""Begin-of-text tokens as clients write them; the tokenizer adds its own."""
 
 Sides = tuple[str, str, tuple[Snippet, ...]]
-"""Prefix, suffix, and what stood before them. A file's path is the first line of its text, as the client wrote it."""
+"""Prefix, suffix, and the files before them. A file's path is the first line of its text, as the client wrote it."""
 
 
 def rendered_gap(prompt: str, target: Target) -> Gap | None:
-    """The gap that a prompt describes, for a model that has such prompts laid out again; None: a text to continue."""
+    """The gap that a prompt describes, for a model that has it laid out again; None for a text to continue."""
     if target.model.fim.rendered != "parse" or target.fill is None:
         return None
     found = parse(prompt)
@@ -31,7 +31,7 @@ def rendered_gap(prompt: str, target: Target) -> Gap | None:
 
 
 def parse(prompt: str) -> Sides | None:
-    """The gap that a prompt asks to fill, or None: it is no such prompt."""
+    """The gap that a prompt describes; None if it describes none."""
     for beginning in BEGINNINGS:
         prompt = prompt.removeprefix(beginning)
     for family in FAMILIES:
@@ -43,7 +43,7 @@ def parse(prompt: str) -> Sides | None:
 def _parse(prompt: str, family: Family) -> Sides | None:
     prefix_mark, suffix_mark, middle_mark = _written(family)
     first = (prefix_mark, suffix_mark, *family.files, *([family.repository] if family.repository else []))
-    if not prompt.startswith(first):  # before a long text is searched through
+    if not prompt.startswith(first):  # checked before a long text is searched
         return None
     marks = (prefix_mark, suffix_mark, *([middle_mark] if middle_mark else []))
     if any(prompt.count(mark) != 1 for mark in marks):
@@ -80,12 +80,12 @@ def _split(prompt: str, marks: Sequence[str]) -> list[str]:
 
 
 def _files(head: str, family: Family) -> tuple[Snippet, ...] | None:
-    """The text before the gap, file by file; None: other text."""
+    """The text before the gap, file by file; None if it is other text."""
     if family.repository and head.startswith(family.repository):
         head = head.removeprefix(family.repository).partition("\n")[2]
     if not head:
         return ()
     if not head.startswith(family.files):
         return None
-    pieces = re.split("|".join(map(re.escape, family.files)), head)
-    return tuple(Snippet("", piece) for piece in pieces[1:])
+    texts = re.split("|".join(map(re.escape, family.files)), head)
+    return tuple(Snippet("", text) for text in texts[1:])

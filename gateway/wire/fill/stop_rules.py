@@ -1,7 +1,7 @@
-"""Decides where a completion ends although the model would go on, and which part of its end is dropped.
+"""Decides where a completion ends although the model would continue, and which part of its end is dropped.
 
-A filter reads the text in chunks and sends the part that no rule can take back any more; the result does not depend on
-the chunks. `tests/gateway/wire/fill/naive_stop_rules.py` is the plain twin, which has the whole text.
+A filter reads the text in chunks and sends the part that no rule can still remove; the result does not depend on the
+chunks. `tests/gateway/wire/fill/naive_stop_rules.py` is the plain reference version, which has the whole text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable
 import msgspec
 
 MAX_LINES = 4
-"""Lines of a block whose repetition is detected."""
+"""Limit of the lines of a block whose repetition is detected."""
 LONGEST_REST = 256
-"""Characters of the cursor's own line that a completion is compared with; a longer rest is not looked for."""
+"""Limit of the characters after the cursor in its line; a longer rest is not searched for in a completion."""
 OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
 END_WORDS = ("end", "fi", "done", "esac", "endif", "endfunction", "endfor", "endwhile")
 CLOSING_LINE = re.compile(rf"(?:[)\]}}]+[;,:]*|(?:{'|'.join(END_WORDS)})\b)")
@@ -27,52 +27,52 @@ class StopRules(msgspec.Struct, frozen=True):
     """Rules that end a completion, in addition to the model and its stop strings."""
 
     single_line: bool = False
-    """It ends before its first line end."""
+    """Whether the completion ends before its first line end."""
     min_indent: int | None = None
-    """It ends before a line, blank ones and the first aside, that begins with fewer spaces and tabs."""
+    """It ends before a line with less indentation, in spaces and tabs; blank lines and the first do not count."""
     closes_at: int | None = None
-    """A line that begins with so many, fewer than `min_indent`, and only closes a block stays as the last line."""
+    """Spaces and tabs, fewer than `min_indent`, at which a line that only closes a block stays as the last line."""
     time_limit_s: float | None = None
-    """It ends this long after its first text, once that has a line end."""
+    """The completion ends this long after its first text, once it has a line end."""
     trim_suffix: bool = True
-    """It ends before the suffix's next line, and drops the rest of the cursor's line from its end."""
+    """Whether it ends before the suffix's next line, and drops the rest of the cursor's line from its end."""
     repetition: bool = True
-    """It ends where a block of up to four lines comes a third time in a row."""
+    """Whether the completion ends where a block of up to four lines comes a third time in a row."""
 
 
 class TextFilter:
     """One completion's text on its way to the client."""
 
     def __init__(self, rules: StopRules, suffix: str, clock: Callable[[], float] = time.perf_counter) -> None:
-        r"""suffix: as the model was shown it, with `\n` line ends. clock: seconds."""
+        r"""suffix: as shown to the model, with `\n` line ends. clock: seconds."""
         self._rules = rules
         self._clock = clock
         rest, _, below = suffix.partition("\n") if rules.trim_suffix else ("", "", "")
         self._rest = rest.strip() if len(rest) <= LONGEST_REST else ""
         """The text after the cursor in its own line."""
         self._next_line = first_line(below)
-        """The line below that; empty: none worth comparing."""
+        """The line below it; empty if none is worth comparing."""
         self._began_s: float | None = None
         self._text = ""
         self._sent = 0
         self._line_start = 0
-        """Start of the line that is being written."""
+        """Start of the current line."""
         self._kept_end = 0
-        """End of the last line before it that is not blank, or of the first: the end of the text if this line is
+        """End of the last line before it that is not blank, or of the first: the text's end if the current line is
         dropped."""
         self._lines: deque[str] = deque(maxlen=2 * MAX_LINES)
-        """The last ones that are not blank, without spaces at their ends."""
+        """The last lines that are not blank, without trailing spaces."""
         self._repeated: frozenset[str] = frozenset()
         """Lines that would begin a block for the third time."""
         self._end: int | None = None
 
     @property
     def stopped(self) -> bool:
-        """A rule has ended the text: later output is not part of it."""
+        """Whether a rule has ended the text. Later output is not part of it."""
         return self._end is not None
 
     def feed(self, text: str) -> str:
-        """Take the model's output; returns the text that may be sent now."""
+        """Take the model's output and return the text that may be sent now."""
         if self.stopped or not text:
             return ""
         if self._began_s is None:
@@ -102,7 +102,7 @@ class TextFilter:
         return self._text[start : self._sent]
 
     def _line(self, line_end: int) -> None:
-        """A line is complete."""
+        """Handle a complete line."""
         line = self._text[self._line_start : line_end]
         if self._rules.single_line:
             self._end = line_end
@@ -130,11 +130,11 @@ class TextFilter:
         return least is not None and self._line_start > 0 and bool(line.strip()) and indentation(line) < least
 
     def _closes(self, line: str) -> bool:
-        """A whole line is the block's end."""
+        """Whether a whole line is the block's end."""
         return self._indented_less(line) and indentation(line) == self._rules.closes_at and is_closing(line)
 
     def _may_close(self, line: str) -> bool:
-        """Whether the current line could become a closing one."""
+        """Whether the current line could become a closing line."""
         return indentation(line) == self._rules.closes_at and may_become_closing(line)
 
     def _safe_end(self) -> int:
@@ -145,18 +145,18 @@ class TextFilter:
         return start_of_rest(self._text, end, self._rest)
 
     def _may_be_unwanted(self, line: str) -> bool:
-        """Whether the current line could become one that is cut off."""
+        """Whether the current line could become a line that is cut off."""
         if not self._line_start:
             return False
         written = line.rstrip()
         unwanted = [one for one in (self._next_line, *self._repeated) if one]
-        if not written:  # how far it is indented is not known yet
+        if not written:  # its indentation is not known yet
             return bool(unwanted) or self._rules.min_indent is not None
         return self._indented_less(line) or any(one == written or one.startswith(line) for one in unwanted)
 
 
 def indentation(line: str) -> int:
-    """Spaces and tabs that a line begins with."""
+    """Number of spaces and tabs at a line's beginning."""
     return len(line) - len(line.lstrip(" \t"))
 
 
@@ -166,13 +166,13 @@ def is_closing(line: str) -> bool:
 
 
 def may_become_closing(line: str) -> bool:
-    """Whether a line with this beginning may be one that `is_closing`."""
+    """Whether a line with this beginning may become one that `is_closing`."""
     written = line.strip()
     return is_closing(line) or any(word.startswith(written) for word in END_WORDS)
 
 
 def first_line(below: str) -> str:
-    """The first line that is not blank, if it has a letter or a digit: brackets alone recur in good code."""
+    """The first line that is not blank, if it has a letter or a digit; otherwise empty: brackets recur in good code."""
     for line in below.split("\n"):
         if line.strip():
             return line.rstrip() if any(character.isalnum() for character in line) else ""
@@ -180,7 +180,7 @@ def first_line(below: str) -> str:
 
 
 def repeated(lines: list[str]) -> list[str]:
-    """The line that, if it comes next, begins a block for the third time in a row. lines: none blank, oldest first."""
+    """The lines that, if one comes next, begin a block for the third time in a row. lines: not blank, oldest first."""
     found = []
     for size in range(1, MAX_LINES + 1):
         first, second = lines[-2 * size : -size], lines[-size:]
@@ -190,7 +190,7 @@ def repeated(lines: list[str]) -> list[str]:
 
 
 def start_of_rest(text: str, end: int, rest: str) -> int:
-    """Start of the longest end of `text[:end]` that is the beginning of `rest`, or all of it and spaces."""
+    """Start of the longest end of `text[:end]` that is the beginning of `rest`, or all of `rest` and spaces."""
     if not rest:
         return end
     written_end = len(text[:end].rstrip())
@@ -201,10 +201,10 @@ def start_of_rest(text: str, end: int, rest: str) -> int:
 
 
 def without_rest(text: str, rest: str) -> int:
-    """The length of a text without the rest of the cursor's line, if the model repeated that.
+    """The length of a text without the rest of the cursor's line, if the model repeated it.
 
-    A rest of marks alone is ambiguous: `)` after `f(x)` may be another one. It counts as a repetition if the text
-    closes more than it opens.
+    A rest of punctuation alone is ambiguous: `)` after `f(x)` may be another bracket. It counts as a repetition if the
+    text closes more than it opens.
     """
     written = text.rstrip()
     if not rest or not written.endswith(rest):
@@ -215,8 +215,8 @@ def without_rest(text: str, rest: str) -> int:
 
 
 def closes_more(text: str, rest: str) -> bool:
-    """Whether a text closes at least as many brackets as `rest` does that it never opened, or, where `rest` closes
-    none, has an odd number of the quotes that `rest` begins with."""
+    """Whether a text closes at least as many brackets that it never opened as `rest` closes. If `rest` closes none:
+    whether the text has an odd number of the quotes with which `rest` begins."""
     wanted = sum(rest.count(bracket) for bracket in CLOSING)
     if not wanted:
         return rest[0] in QUOTES and text.count(rest[0]) % 2 == 1

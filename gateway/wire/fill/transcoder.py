@@ -1,6 +1,6 @@
 """Reads an engine's chunks of one completion and gives a format the text for its clients.
 
-The format frames that text: by a `Framing` for one request, made with the request's data. Pure, but for the clock.
+The format frames that text with a `Framing`, made for one request with its data. Pure, except for the clock.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A completion that has ended."""
 
     text: str
-    """All of it, with the file's line ends."""
+    """The whole text, with the file's line ends."""
     usage: Usage
     finish_reason: str
-    """`length` where the output limit ended it, else `stop`."""
+    """`length` if the output limit ended it, otherwise `stop`."""
     prompt_s: float
-    """From the engine's request to its first event."""
+    """Seconds from the engine's request to its first event."""
     output_s: float
-    """From there to its end."""
+    """Seconds from the first event to the end."""
     created: int
-    """Unix time in seconds, from the engine; 0: not reported."""
+    """Unix time in seconds, from the engine; 0 if not reported."""
 
 
 class WholeFraming(Protocol):
     """Writes one request's unstreamed response."""
 
     def whole(self, answer: Answer) -> bytes:
-        """The body."""
+        """The response's body."""
         ...
 
 
@@ -68,7 +68,7 @@ FramingT = TypeVar("FramingT")
 
 
 class _Transcoder(Transcoder, Generic[FramingT]):
-    """One attempt's text: the common part of both."""
+    """One attempt's text: the common part of both transcoders."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class _Transcoder(Transcoder, Generic[FramingT]):
         self._read_error = read_error
         self._clock = clock
         self._line_feeds = io.IncrementalNewlineDecoder(None, translate=True)
-        """The engine may end lines as the file does, and cut an end between two events; rules know line feeds."""
+        """Converts line ends to line feeds: the engine may use the file's, and split one between two events."""
         self._filter = TextFilter(filled.rules, filled.suffix, clock)
         self._confidence = Confidence(filled.min_confidence, filled.opening) if filled.min_confidence else None
         self._unjudged: list[str] = []
-        """Text that is held back until all of it has passed the threshold."""
+        """Text held back until all of it has passed the threshold."""
         self._splitter = EventSplitter()
         self._parts: list[str] = []
         self._finish_reason: str | None = None
@@ -107,7 +107,7 @@ class _Transcoder(Transcoder, Generic[FramingT]):
 
     @property
     def satisfied(self) -> bool:
-        """A stop rule has ended the text although the engine goes on, or it was cut."""
+        """Whether a stop rule has ended the text although the engine continues, or the response was cut."""
         return self._cut or (self._filter.stopped and not self.finished and self.error is None)
 
     def cut(self) -> None:
@@ -135,7 +135,7 @@ class _Transcoder(Transcoder, Generic[FramingT]):
             self._created = created if isinstance(created, int) else 0
         self.events += 1
         self._usage.chunk(chunk)
-        if self._cut or self._finish_reason is not None:  # text after its end is dropped
+        if self._cut or self._finish_reason is not None:  # drop text after the end
             return ""
         self.text_seen = self.text_seen or has_text(chunk)
         text = "".join(
@@ -215,6 +215,6 @@ class FillCollector(_Transcoder[WholeFraming]):
 def fill_transcoder(
     framing: Framing, prepared: Prepared, usage: UsageTracker, read_error: ReadError
 ) -> FillRelay | FillCollector:
-    """For a streamed gap's response, or for one that is sent whole."""
+    """The transcoder of a gap's response, streamed or whole."""
     make = FillRelay if prepared.generation.stream else FillCollector
     return make(framing, filled_of(prepared), usage, read_error)

@@ -1,9 +1,9 @@
-"""Selects the part of a file for the prompt when all of it does not fit: the text around the cursor.
+"""Selects the part of a file for the prompt if the whole file does not fit: the text around the cursor.
 
 A prompt is cheap if the engine has seen its beginning, so a window must not slide with every keystroke. Its head is at
-a multiple of some number of lines, counted from the first: while a client types, the head stays until the prefix has
-outgrown its share, and then moves by whole steps. The same holds for the other end: the suffix's share does not follow
-the prefix token by token. Pure: the caller gives each line's cost.
+a multiple of some number of lines, counted from the first line. While a user types, the head stays until the prefix has
+outgrown its share, and then moves by whole steps. Nor does the suffix's share follow the prefix token by token. Pure:
+the caller provides each line's cost.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ PREFIX_SHARES = 12
 """The prefix's share of the room, in sixteenths: 3 : 1."""
 MAX_STEP_LINES = 32
 STEP_TOKENS = 128
-"""The head steps by a line for so many tokens of the room: a small one is not to lose most of itself in one step."""
+"""The head moves by a line for each so many tokens of the room, so that a small window loses little of its text."""
 STEP_CHARACTERS = 64
 """Step in characters if one line is longer than the room."""
 LOOKED_AT = 8
-"""Characters a token of the room that are looked at, from the cursor: code has three or four a token."""
+"""Characters per token of the room that are read from the cursor; code has three or four per token."""
 
 Counts = Callable[[Sequence[str]], Sequence[int]]
 """The cost of each text alone, in tokens."""
@@ -37,8 +37,8 @@ class Window(msgspec.Struct, frozen=True):
 def window(prefix: str, suffix: str, room_tokens: int, counts: Counts) -> Window:
     """The window whose lines together cost at most `room_tokens`.
 
-    The end of the prefix and the start of the suffix are kept, 3 : 1 where both are longer; what one side leaves is
-    the other's. Sides are cut at line ends, within a line only where one alone is too long.
+    The end of the prefix and the start of the suffix are kept, 3 : 1 if both are longer; room that one side leaves goes
+    to the other. Sides are cut at line ends, and within a line only if that line alone is too long.
     """
     seen = room_tokens * LOOKED_AT
     before = _lines(prefix, max(0, len(prefix) - seen))
@@ -66,20 +66,20 @@ def window(prefix: str, suffix: str, room_tokens: int, counts: Counts) -> Window
 
 
 def step_lines(room_tokens: int) -> int:
-    """Number of lines by which the head steps."""
+    """Number of lines by which the head moves."""
     return min(MAX_STEP_LINES, max(1, room_tokens // STEP_TOKENS))
 
 
 def _start(prefix: str, lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: Counts) -> int:
-    """Start of the prefix. lines: its last ones, in order; the first may be part of one."""
+    """Start of the shown prefix. lines: its last lines, in order; the first may be incomplete."""
     position, number = len(prefix), prefix.count("\n")
     starts: list[int] = []
     on_grid: list[int] = []
-    step, left = step_lines(room_tokens), room_tokens
+    step, remaining = step_lines(room_tokens), room_tokens
     for line, cost in zip(reversed(lines), reversed(costs), strict=True):
-        left -= cost
+        remaining -= cost
         position -= len(line)
-        if left < 0:
+        if remaining < 0:
             break
         if position == 0 or prefix[position - 1] == "\n":
             starts.append(position)
@@ -98,11 +98,11 @@ def _start(prefix: str, lines: Sequence[str], costs: Sequence[int], room_tokens:
 
 
 def _end(lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: Counts) -> int:
-    """End of the suffix. lines: its first ones, in order; the last may be part of one."""
-    end, left = 0, room_tokens
+    """End of the shown suffix. lines: its first lines, in order; the last may be incomplete."""
+    end, remaining = 0, room_tokens
     for line, cost in zip(lines, costs, strict=True):
-        left -= cost
-        if left < 0 or not line.endswith("\n"):
+        remaining -= cost
+        if remaining < 0 or not line.endswith("\n"):
             break
         end += len(line)
     if end:
@@ -112,19 +112,19 @@ def _end(lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: C
     return _first(inside, 0, lambda at: counts([first[:at]])[0] <= room_tokens)
 
 
-def _first(places: range, otherwise: int, fits: Callable[[int], bool]) -> int:
-    """The first position that fits, if all after one that fits do; else `otherwise`."""
-    low, high, found = 0, len(places), otherwise
+def _first(positions: range, otherwise: int, fits: Callable[[int], bool]) -> int:
+    """The first position that fits, or `otherwise`. All positions after one that fits must fit too."""
+    low, high, found = 0, len(positions), otherwise
     while low < high:
         middle = (low + high) // 2
-        if fits(places[middle]):
-            high, found = middle, places[middle]
+        if fits(positions[middle]):
+            high, found = middle, positions[middle]
         else:
             low = middle + 1
     return found
 
 
 def _lines(text: str, start: int) -> list[str]:
-    r"""Lines with their ends, from `start` on; only `\n` ends one."""
+    r"""Lines with their ends, from `start` on; only `\n` ends a line."""
     lines = text[start:].split("\n")
     return [f"{line}\n" for line in lines[:-1]] + [lines[-1]]

@@ -1,6 +1,6 @@
 """Responses for llama.cpp's clients.
 
-Written compactly: llama.vim ignores a response with a space after a colon.
+They are compact JSON: llama.vim ignores a response with a space after a colon.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from gateway.wire.fill.transcoder import Answer
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The format's own details of a request: what its answers are written by."""
+    """The format's own details of a request, with which it writes the answers."""
 
     response_fields: tuple[str, ...] = ()
-    """Paths with slashes; none: everything."""
+    """Paths with slashes; empty for all fields."""
     several: bool = False
-    """More than one completion was asked for: the answer is an array, or a stream with the events of all."""
+    """Whether several completions were requested: the answer is an array, or a stream with the events of all."""
 
 
 def selected(body: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
-    """The values at these paths, each under its whole path: `{"timings/prompt_n": 10}`. Paths to nothing are left out.
-    Source: `json_get_nested_values` of llama.cpp's server."""
+    """The values at these paths, each under its whole path: `{"timings/prompt_n": 10}`. Paths without a value are left
+    out. Source: `json_get_nested_values` of llama.cpp's server."""
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = body
@@ -64,10 +64,10 @@ def _settings(generation: Generation) -> dict[str, Any]:
 
 
 class Framing:
-    """One request's answer, in llama.cpp's frames."""
+    """Writes one request's answer in llama.cpp's form."""
 
     def __init__(self, generation: Generation, wanted: Wanted, index: int = 0, *, truncated: bool) -> None:
-        """index: of the completion among several. truncated: see `Filled`."""
+        """index: the completion's, among several. truncated: see `Filled`."""
         self._generation = generation
         self._wanted = wanted
         self._index = index
@@ -86,8 +86,8 @@ class Framing:
         return msgspec.json.encode(self._body(answer))
 
     def _body(self, answer: Answer) -> dict[str, Any]:
-        """All of a response, or the end of a stream if `answer.text` is empty. `prompt`, which llama.cpp repeats, is
-        left out: the client has it. Times are the gateway's: prefill begins with the call to the engine."""
+        """A whole response, or the end of a stream if `answer.text` is empty. It omits `prompt`, which llama.cpp
+        repeats: the client has it. Times are the gateway's: prefill begins with the call to the engine."""
         usage = answer.usage
         prompt_n = usage.prompt_tokens - usage.cached_tokens
         body = {

@@ -1,4 +1,4 @@
-"""What a decoded request of llama.cpp's API asks for, and the errors of fields that are not served."""
+"""Interprets decoded requests of llama.cpp's API, and refuses fields that are not served."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gateway.wire.llama_cpp.schema import REFUSED, Common
 
 
 def require_served(request: Common) -> None:
-    """Raises a RequestError that names the field."""
+    """Raise a RequestError for a field that is not served, and drop a negative seed."""
     for name in REFUSED:
         if getattr(request, name):
             raise UnsupportedField(
@@ -15,9 +15,9 @@ def require_served(request: Common) -> None:
             )
     if request.seed is not None and request.seed < 0:
         request.seed = None
-    for one, other in (("n_predict", "max_tokens"), ("n_cmpl", "n")):
-        if getattr(request, one) is not None and getattr(request, other) not in (None, getattr(request, one)):
-            raise InvalidField(f"'{one}' and '{other}' mean the same and differ: give one of them.", param=other)
+    for field, alias in (("n_predict", "max_tokens"), ("n_cmpl", "n")):
+        if getattr(request, field) is not None and getattr(request, alias) not in (None, getattr(request, field)):
+            raise InvalidField(f"'{field}' and '{alias}' mean the same and differ: give one of them.", param=alias)
 
 
 def choices(request: Common) -> int:
@@ -26,6 +26,6 @@ def choices(request: Common) -> int:
 
 
 def predict(request: Common) -> int | None:
-    """Requested output limit; None: the model's default; 0: no tokens."""
-    asked = request.n_predict if request.n_predict is not None else request.max_tokens
-    return None if asked is None or asked < 0 else asked
+    """Requested output limit; None for the model's default, 0 for no tokens."""
+    requested = request.n_predict if request.n_predict is not None else request.max_tokens
+    return None if requested is None or requested < 0 else requested

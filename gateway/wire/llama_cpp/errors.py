@@ -1,4 +1,4 @@
-"""Refusals as llama.cpp writes them: the status is repeated as a number, and the type is one of its own few."""
+"""Refusals in llama.cpp's form: the status is repeated as a number, and the type is one of its own few."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES = {
     503: "unavailable_error",
     504: "server_error",
 }
-"""Types of `format_error_response` in llama.cpp's server; it has no limits, and so no type for them."""
+"""Types of `format_error_response` in llama.cpp's server, which has no limits and no type for them."""
 
 
 class LlamaErrorDetail(msgspec.Struct):

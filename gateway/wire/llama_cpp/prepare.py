@@ -1,4 +1,4 @@
-"""llama.cpp's requests become gaps to fill, or a text to continue."""
+"""Turns llama.cpp's requests into gaps to fill or texts to continue."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gateway.wire.text_prompt import counted_texts
 
 
 async def prepare_infill(asked: InfillRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-    """The typed part of the cursor's line is the end of the prefix, whatever the client calls it. Raises RequestError
-    naming the field."""
+    """Prepare a gap. The typed part of the cursor's line, the client's `prompt`, is the end of the prefix. Raises a
+    RequestError that names the field."""
     snippets = tuple(Snippet(extra.filename, extra.text) for extra in asked.input_extra or ())
     gap = _gap(asked, asked.input_prefix + asked.prompt, asked.input_suffix, snippets)
     if asked.temperature is None and choices(asked) == 1:
-        # editors' plug-ins rely on the sampler `infill`, which leaves next to the likeliest token few others
+        # editors' plug-ins rely on the sampler `infill`, which keeps few tokens other than the likeliest
         gap = msgspec.structs.replace(gap, temperature=0.0)
     filled = await prepare_fill(gap, request_id, caller, salt, target, _wanted(asked))
     return _sampled(filled, asked)
@@ -34,7 +34,7 @@ async def prepare_completion(
     asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
     """Prepare a completion. A gap that the client has rendered itself is laid out again, if the model supports and
-    allows it; any other text is continued unchanged. Raises RequestError naming the field."""
+    allows it; any other text is continued unchanged. Raises a RequestError that names the field."""
     rendered = rendered_gap(asked.prompt, target) if isinstance(asked.prompt, str) else None
     if rendered is not None:
         gap = msgspec.structs.replace(_gap(asked, rendered.prefix, rendered.suffix, rendered.snippets), typed=False)
@@ -45,19 +45,19 @@ async def prepare_completion(
 async def _continued(
     asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
-    """A text without a gap: it is neither cut nor trimmed."""
+    """Prepare a text without a gap, which is neither cut nor trimmed."""
     if asked.min_confidence:
         raise InvalidField("'min_confidence' is for gaps, and the prompt has none.", param="min_confidence")
     prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
     counted = await counted_texts(TextPrompt((prompt,)), target, caller.organization_id)
-    wanted = predict(asked)
+    requested = predict(asked)
     max_tokens = output_limit(
-        1 if wanted == 0 else wanted, target.model.default_max_tokens, counted.longest, target, "n_predict"
+        1 if requested == 0 else requested, target.model.default_max_tokens, counted.longest, target, "n_predict"
     )
     filled = Filled(
         rules=msgspec.structs.replace(_rules(asked), trim_suffix=False, repetition=False),
         suffix="",
-        warm_up=wanted == 0,
+        warm_up=requested == 0,
         details=_wanted(asked),
     )
     sampling = Sampling(
@@ -70,13 +70,13 @@ async def _continued(
 
 
 def _gap(asked: Common, prefix: str, suffix: str, snippets: tuple[Snippet, ...]) -> FillRequest:
-    wanted = predict(asked)
+    requested = predict(asked)
     return FillRequest(
         model=asked.model,
         prefix=prefix,
         suffix=suffix,
         snippets=snippets,
-        max_tokens=wanted or None,
+        max_tokens=requested or None,
         temperature=asked.temperature,
         top_p=asked.top_p,
         seed=asked.seed,
@@ -84,12 +84,12 @@ def _gap(asked: Common, prefix: str, suffix: str, snippets: tuple[Snippet, ...])
         stream=bool(asked.stream),
         rules=_rules(asked),
         min_confidence=asked.min_confidence,
-        warm_up=wanted == 0,
+        warm_up=requested == 0,
     )
 
 
 def _sampled(filled: Prepared, asked: Common) -> Prepared:
-    """The generation with sampling options that gaps do not use otherwise."""
+    """The request with the sampling options that `prepare_fill` does not set."""
     return resampled(
         filled,
         n=1 if predict(asked) == 0 else choices(asked),
@@ -104,7 +104,7 @@ def _rules(asked: Common) -> StopRules:
 
 
 def _stops(asked: Common) -> tuple[str, ...]:
-    """llama.cpp passes over empty ones."""
+    """The stop texts without empty ones, which llama.cpp ignores."""
     return tuple(stop for stop in asked.stop or () if stop)
 
 

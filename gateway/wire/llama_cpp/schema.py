@@ -1,9 +1,9 @@
-"""llama.cpp's request bodies. The only place that knows its request field names.
+"""llama.cpp's request bodies. Only this module knows llama.cpp's request field names.
 
-Three kinds of fields, listed in docs/concepts/autocomplete-apis.md: honoured ones; ones that are taken and have no
-effect here (`Ignored`), because its clients send them always and they steer a sampler or a slot that engines here do
-not have; and the few that would change the response if they were ignored: those are refused unless they are off.
-Anything else is unknown and refused by name.
+docs/concepts/autocomplete-apis.md lists three kinds of fields. Most are honoured. Fields of `Ignored` are accepted
+without effect, because clients always send them and they control a sampler or a slot that engines here do not have. A
+few would change the response if they were ignored, and are refused unless they are off. Other fields are unknown and
+refused by name.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
     """Fields that both endpoints honour."""
 
     model: Annotated[str, Meta(max_length=256)] = ""
-    """Empty: the first autocomplete model that the key may use; these clients seldom know of models."""
+    """Empty for the first autocomplete model that the key may use; these clients seldom know models."""
     n_predict: Predict | None = None
-    """Negative: as many tokens as the model's default allows. 0: the prompt is computed and nothing is answered."""
+    """Negative for as many tokens as the model's default allows; 0 to compute the prompt and answer nothing."""
     max_tokens: Predict | None = None
     """llama.cpp's other name for `n_predict`."""
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
@@ -103,16 +103,16 @@ class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
     temperature: Temperature | None = None
     top_p: TopP | None = None
     seed: Seed | None = None
-    """-1: a random one."""
+    """-1 for a random seed."""
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     stop: Annotated[list[StopText], Meta(max_length=MAX_STOP)] | None = None
     stream: bool | None = None
     t_max_predict_ms: Annotated[float, Meta(le=3_600_000)] = 0.0
-    """Not above 0: none."""
+    """No limit if not above 0."""
     min_confidence: AskedConfidence = None
-    """Ours, for gaps: below this geometric mean of its tokens' probabilities a completion is empty. A stream then comes
-    at once, at its end."""
+    """Our own field, for gaps: a completion whose tokens' probabilities have a lower geometric mean is empty. A stream
+    is then sent at once, at its end."""
     response_fields: Annotated[list[Name], Meta(max_length=MAX_FIELDS)] | None = None
     grammar: Empty = None
     ignore_eos: Empty = None
@@ -140,7 +140,7 @@ class LlamaCompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     """POST /completion."""
 
     prompt: Text | Annotated[list[TokenId], Meta(min_length=1)]
-    """Text, which may be a rendered gap of any family; or token ids."""
+    """Text, which may be a rendered gap of any family, or token ids."""
 
 
 REFUSED = (

@@ -1,7 +1,7 @@
 """Several completions of one prompt, in llama.cpp's format: each has its own transcoder.
 
-Unstreamed they are an array; in a stream their events interleave, each with its `index`, and each completion has its
-own last event.
+Without a stream, they are an array. In a stream, their events interleave, each with its `index`, and each completion
+has its own last event.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gateway.wire.usage_tracker import UsageTracker
 
 
 class _Page(Framing):
-    """Framing of one of them."""
+    """Framing of one completion."""
 
     usage = Usage()
-    """Usage from the engine's events for all of them, set before the end is requested."""
+    """The completion's usage, set before its end is written."""
 
     def last(self, answer: Answer) -> bytes:
-        """The end of its part of a stream."""
+        """The completion's last event."""
         return super().last(msgspec.structs.replace(answer, usage=self.usage))
 
     def whole(self, answer: Answer) -> bytes:
-        """One entry of the array."""
+        """The completion's entry in the array."""
         return super().whole(msgspec.structs.replace(answer, usage=self.usage))
 
 
@@ -63,20 +63,20 @@ class Several(Transcoder):
         self.events = 0
         self.text_seen = False
         self.error: SlipstreamError | None = None
-        """The engine reported one inside its stream, or a completion cannot be judged."""
+        """The error that the engine reported inside its stream, or of a completion that cannot be judged."""
 
     @property
     def finished(self) -> bool:
-        return all(one.finished for one in self._each)
+        return all(completion.finished for completion in self._each)
 
     @property
     def satisfied(self) -> bool:
-        """Stop rules have ended all of them; further output is dropped."""
-        return not self.finished and all(one.finished or one.satisfied for one in self._each)
+        """Whether stop rules have ended all completions. Further output is dropped."""
+        return not self.finished and all(completion.finished or completion.satisfied for completion in self._each)
 
     def cut(self) -> None:
-        for one in self._each:
-            one.cut()
+        for completion in self._each:
+            completion.cut()
 
     @property
     def characters(self) -> int:
@@ -107,10 +107,9 @@ class Several(Transcoder):
         return sent
 
     def finish(self) -> bytes:
-        """The array, or the end of each in a stream. Its own tokens are included if the engine reports them
-        separately."""
+        """The array, or each completion's end in a stream. Each has its own token count if the engine reports one."""
         by_choice, total = self._usage.output_tokens, self._usage.total or Usage()
         for index, page in enumerate(self._pages):
             page.usage = msgspec.structs.replace(total, completion_tokens=by_choice.get(index, total.completion_tokens))
-        ends = [one.finish() for one in self._each]
+        ends = [completion.finish() for completion in self._each]
         return b"".join(ends) if self._stream else b"[" + b",".join(ends) + b"]"

@@ -1,4 +1,4 @@
-"""A filled gap as Mistral writes it: a chat message, whole or in deltas, although no chat was held."""
+"""A filled gap in Mistral's form: a chat message, whole or in deltas, although the request is not a chat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FimFraming:
         return self._event({"content": text}, None)
 
     def last(self, answer: Answer) -> bytes:
-        """The reason and the usage stand in the same event."""
+        """The finish reason and the usage are in the same event."""
         event = self._event({"content": ""}, answer.finish_reason, _usage(answer.usage))
         return event + b"data: [DONE]\n\n"
 

@@ -26,7 +26,7 @@ class FimFormat(BodyFormat[FimRequest], FillFormat):
     body_type = FimRequest
 
     async def prepare(self, asked: FimRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-        """The gap without snippets: this API knows none. Raises a RequestError that names the field."""
+        """Prepare the gap, without snippets: this API has none. Raises a RequestError that names the field."""
         gap = FillRequest(
             model=asked.model,
             prefix=asked.prompt,

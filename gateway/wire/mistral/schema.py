@@ -1,7 +1,7 @@
-"""Mistral's FIM request and answers. The only place that knows their field names.
+"""Mistral's FIM request and answers. Only this module knows their field names.
 
-Accepted in addition to Mistral's own fields: the two penalties, which Continue sends to every server of this shape, and
-`min_confidence`, which is ours.
+In addition to Mistral's own fields, the request may have the two penalties, which Continue sends to every server of
+this kind, and `min_confidence`, which is ours.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prompt: Text
     """All text before the gap."""
     suffix: Text | None = None
-    """All text after it."""
+    """All text after the gap."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
-    """The model does not end before it has written so many tokens; a stop text or a stop rule may. Above 0 only where
-    the model's engines have it."""
+    """The model does not end before it has written so many tokens; a stop text or a stop rule may. Above 0 only if the
+    model's engines support it."""
     stream: bool | None = None
     stop: StopText | Annotated[list[StopText], Meta(max_length=16)] | None = None
     random_seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     metadata: dict[str, Any] | None = None
-    """Taken, without effect."""
+    """Accepted without effect."""
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     min_confidence: AskedConfidence = None
-    """Ours: below this geometric mean of its tokens' probabilities the answer is empty. A stream then comes at once, at
-    its end."""
+    """Our own field: an answer whose tokens' probabilities have a lower geometric mean is empty. A stream is then sent
+    at once, at its end."""
 
 
 class FimUsage(msgspec.Struct):

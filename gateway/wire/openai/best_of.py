@@ -1,4 +1,4 @@
-"""OpenAI's `best_of`: more choices are generated than are answered with, and the likeliest per token are kept."""
+"""OpenAI's `best_of`: more choices are generated than returned, and the likeliest per token are kept."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ class BestOf(msgspec.Struct, frozen=True):
     kept: int
     """Number of choices that the client requested."""
     report: bool
-    """The client wants the log probabilities that the choices are compared by."""
+    """Whether the client wants the log probabilities by which the choices are compared."""
 
     def pick(self, choices: Mapping[int, Choice], output_tokens: Mapping[int, int]) -> list[Choice]:
-        """The best choices of each prompt, best first, renumbered. choices: whole ones by number, prompt by prompt.
-        output_tokens: number of log probabilities, counted from the end of a choice, that belong to generated tokens;
-        all of them without an entry."""
+        """The best choices of each prompt, best first, renumbered. choices: whole choices by number, prompt by prompt.
+        output_tokens: how many log probabilities at a choice's end belong to generated tokens; all without an entry."""
         picked: list[Choice] = []
         for first in range(0, len(choices), self.tried):
             numbers = sorted(
@@ -36,18 +35,18 @@ class BestOf(msgspec.Struct, frozen=True):
             )
             picked += [choices[number] for number in numbers[: self.kept]]
         return [
-            {**choice, "index": place, "logprobs": choice["logprobs"] if self.report else None}
-            for place, choice in enumerate(picked)
+            {**choice, "index": index, "logprobs": choice["logprobs"] if self.report else None}
+            for index, choice in enumerate(picked)
         ]
 
 
 def best_of(sampling: Sampling) -> BestOf | None:
-    """None: every choice is returned."""
+    """The selection; None if every choice is returned."""
     return None if sampling.best is None else BestOf(sampling.n, sampling.best, sampling.logprobs is not None)
 
 
 def likelihood(choice: Choice, output_tokens: int | None) -> float:
-    """Mean log probability of a choice's generated tokens; the worst there is where none is known."""
+    """Mean log probability of a choice's generated tokens; negative infinity if none is known."""
     values = (choice.get("logprobs") or {}).get("token_logprobs") or []
     if isinstance(values, msgspec.Raw):
         values = msgspec.json.decode(values)

@@ -1,6 +1,6 @@
 """Folds an engine's event stream into one whole answer.
 
-Whole answers are generated as streams too: a client that leaves is then metered by the same rule as one that streams.
+Whole answers are also generated as streams, so that a client that disconnects is metered by the rule of streams.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
 MAX_ECHOED = MAX_EVENT_BYTES // 128
-"""Log probabilities of one event: each takes up to about 128 bytes as engines write them."""
+"""Limit of the log probabilities in one event; each takes up to about 128 bytes as engines write it."""
 
 
 def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
-    """Raises InvalidField when a whole answer could hold more than `most` log probabilities: unlike a stream's, they
-    all wait in memory for the last; and when those of an echoed prompt, which engines send in one event, would not fit
-    one. prompt_tokens: of all prompts together."""
+    """Raise InvalidField if a whole answer could hold more than `most` log probabilities, which all wait in memory for
+    the last, or if the log probabilities of an echoed prompt would not fit in one event, as engines send them.
+    prompt_tokens: of all prompts."""
     alternatives, prompt = generation.sampling.logprobs, generation.prompt
     if alternatives is None:
         return
@@ -70,8 +70,8 @@ class Collector(EventReader):
         service_tier: str | None = None,
         forced_call: bool = False,
     ) -> None:
-        """best_of: None: all choices are returned. seen, read_error: see `Relay`. chat: the default until the engine's
-        first event. service_tier: named in the response; None: left out. forced_call: see `openai_reason`."""
+        """best_of: None to return all choices. seen, read_error: see `Relay`. chat: the default until the engine's
+        first event. service_tier: named in the response; None to omit it. forced_call: see `openai_reason`."""
         super().__init__(
             seen or UsageTracker(choices),
             read_error,
@@ -87,7 +87,7 @@ class Collector(EventReader):
         self._ended_choices: set[int] = set()
         """Choices that have their finish_reason."""
         self._repeated_text = ""
-        """The text that grows with each usual event."""
+        """The member whose text grows with each usual event."""
         self._chat = chat
         self._created = 0
 
@@ -109,7 +109,7 @@ class Collector(EventReader):
 
     @property
     def usage(self) -> Usage | None:
-        """What the engine has reported so far, all choices together, or None."""
+        """The engine's reported usage so far, for all choices; None before a report."""
         return self._usage.total
 
     def finish(self) -> bytes:

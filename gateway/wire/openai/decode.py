@@ -1,4 +1,4 @@
-"""Client bytes to OpenAI's requests, with errors that name the field."""
+"""Decodes client bytes to OpenAI's requests, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Decoder:
-    """Holds the compiled msgspec decoders: making one costs milliseconds, using it microseconds.
+    """Holds the compiled msgspec decoders: creating one takes milliseconds, using it microseconds.
 
-    A decoder builds whatever a body holds before it looks at any bound of a list: give the body's bytes to a
+    A decoder builds all of a body's values before it checks any limit of a list: give the body's bytes to a
     `BodyShape` first.
     """
 
     def __init__(self, config: RequestConfig | None = None) -> None:
-        """config: None: the defaults."""
+        """config: None for the defaults."""
         self._config = config or RequestConfig()
         self._chat = msgspec.json.Decoder(ChatRequest)
         self._completion = msgspec.json.Decoder(CompletionRequest)
@@ -83,7 +83,7 @@ class Decoder:
         return request
 
     def engine_completion(self, body: bytes, model: str) -> EngineCompletionRequest:
-        """model: the path's. Raises a RequestError that names the field."""
+        """model: from the path. Raises a RequestError that names the field."""
         request = decode(
             self._engine_completion, body, EngineCompletionRequest, (), NOT_PASSED_ON, {}, WITHOUT_EFFECT, OTHERS
         )
@@ -94,13 +94,13 @@ class Decoder:
                 "out here.",
                 param="model",
             )
-        # a URL holds 64 kB; no model that can be named in a body has a name that is cut here
+        # a URL may hold 64 kB; this shortens no name that a body could have
         request.model = model if len(model) <= MAX_MODEL_NAME else shortened(model)
         return request
 
     def _require_plain_arguments(self, request: ChatRequest) -> None:
-        """Templates and prefix chains see a call's `arguments` decoded, so that their structure counts like the body's;
-        the calls of one request are counted together."""
+        """Count the structure of calls' `arguments` like the body's, because templates and prefix chains see it
+        decoded; the calls of one request are counted together."""
         shape = BodyShape(self._config)
         for param, call in _calls(request):
             try:
@@ -124,8 +124,8 @@ def _leave_out_cache_control(request: ChatRequest) -> None:
 
 
 def _require_objects_as_arguments(request: ChatRequest) -> None:
-    """Engines' templates take a call's `arguments` for an object. Several engines write an empty text for a call
-    without any, and clients send it back: empty text, blanks and `null` become `{}`."""
+    """Engines' templates expect a call's `arguments` to be an object. Several engines write an empty text for a call
+    without arguments, and clients send it back: empty text, blanks and `null` become `{}`."""
     for param, call in _calls(request):
         if call.function.arguments.strip() in ("", "null"):
             call.function.arguments = "{}"

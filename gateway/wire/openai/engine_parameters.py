@@ -1,7 +1,7 @@
-"""Parameters of engines' own APIs in a client's body: the ones that its model's engines take, and their values.
+"""Reads parameters of engines' own APIs in a client's body, if its model's engines take them.
 
-The decoder puts fields that the request's struct lacks into `extra_body`, undecoded; here they meet the model's
-engines. A request without any costs nothing.
+The decoder puts fields that the request's struct lacks into `extra_body`, undecoded; this module checks them for the
+model's engines. A request without such fields costs nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ JsonObject = dict[str, Any]
 
 
 def engine_parameters(request: Common, target: Target) -> JsonObject | None:
-    """The body's parameters that the model's engines take; None: none.
+    """The body's parameters that the model's engines take; None if it has none.
 
-    Raises a RequestError that names the field: UnsupportedField if they do not take it, InvalidField for an invalid
-    value.
+    Raises a RequestError that names the field: UnsupportedField or UnknownField if the engines do not take it,
+    InvalidField for an invalid value.
     """
     if not request.extra_body:
         return None
@@ -46,11 +46,11 @@ def engine_parameters(request: Common, target: Target) -> JsonObject | None:
 
 
 def template_kwargs(asked: JsonObject | None, effort: str | None, target: Target) -> dict[str, TemplateValue] | None:
-    """The variables of the chat template: the model's own, under those of `reasoning_effort`, under the request's,
-    which are taken out of `asked`. Raises InvalidField.
+    """The variables of the chat template: the model's, overridden by those of `reasoning_effort`, overridden by the
+    request's, which are removed from `asked`. Raises InvalidField.
 
-    SGLang and vLLM read the effort `none` in the same way; writing it out here makes it hold for every version, and
-    keeps the gateway's count equal to the engine's.
+    SGLang and vLLM treat the effort `none` in the same way; setting the variables here makes it work in every version,
+    and keeps the gateway's count equal to the engine's.
     """
     variables: dict[str, TemplateValue] = dict(target.model.chat_template_kwargs)
     if effort == NO_EFFORT and CHAT_TEMPLATE_KWARGS in target.capabilities.parameters:
@@ -64,10 +64,10 @@ def _value(name: str, raw: msgspec.Raw, parameter: Parameter) -> Any:
     try:
         return msgspec.json.decode(raw, type=parameter.kind)
     except msgspec.ValidationError:
-        given = shortened(bytes(raw).decode("utf-8", "replace"))
+        quoted = shortened(bytes(raw).decode("utf-8", "replace"))
         allowed = parameter.allowed or "a JSON value whose numbers are in range"
-        raise InvalidField(f"Invalid value for '{name}': {given}. It must be {allowed}.", param=name) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):  # the body's decoder skipped it, and looked at no text in it
+        raise InvalidField(f"Invalid value for '{name}': {quoted}. It must be {allowed}.", param=name) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):  # the body's decoder skipped the value and checked no text in it
         raise InvalidField(f"Invalid value for '{name}': it is not valid JSON in UTF-8.", param=name) from None
 
 
@@ -95,7 +95,7 @@ def _refusal(name: str, request: Common, target: Target) -> RequestError:
 
 
 def _require_known_ids(ids: list[int], target: Target) -> None:
-    """An engine that does not check ids would crash on one outside of its vocabulary."""
+    """Refuse an id outside the vocabulary: an engine that does not check ids would crash on it."""
     if target.tokenizer is None:
         if ids and not target.capabilities.checks_token_ids:
             raise UnsupportedField(

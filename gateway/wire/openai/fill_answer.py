@@ -1,4 +1,4 @@
-"""A gap's answer as OpenAI writes a completion, where the rules of editors' formats hold for it."""
+"""A gap's answer in the form of OpenAI's completions, if the rules of editors' formats apply to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CompletionFraming:
     """Framing of one request."""
 
     def __init__(self, answer_id: str, model: str, created: int, *, include_usage: bool) -> None:
-        """created: Unix time in seconds. include_usage: a stream ends with its usage."""
+        """created: Unix time in seconds. include_usage: whether a stream ends with its usage."""
         self._head = completion_head(answer_id, model, created)
         self._include_usage = include_usage
 
@@ -23,7 +23,7 @@ class CompletionFraming:
         return self._event([completion_choice(text, None)])
 
     def last(self, answer: Answer) -> bytes:
-        """The reason, the usage where it was asked for, and `[DONE]`."""
+        """The finish reason, the usage if it was requested, and `[DONE]`."""
         events = self._event([completion_choice("", answer.finish_reason)])
         if self._include_usage:
             events += self._event([], usage_json(answer.usage))
@@ -33,5 +33,5 @@ class CompletionFraming:
         return whole_completion(self._head, answer)
 
     def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
-        told = {"usage": usage} if self._include_usage else {}
-        return b"data: " + msgspec.json.encode({**self._head, "choices": choices, **told}) + b"\n\n"
+        usage_field = {"usage": usage} if self._include_usage else {}
+        return b"data: " + msgspec.json.encode({**self._head, "choices": choices, **usage_field}) + b"\n\n"

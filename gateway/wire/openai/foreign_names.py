@@ -1,6 +1,6 @@
-"""Parameters that clients know from elsewhere: what to write here instead of each. Pure.
+"""Parameters that clients know from other APIs, each with what to write here instead. Pure.
 
-A closed list: a name that only looks like one of ours is often another thing (`top_k`, `top_p`).
+The list is closed: a name that only looks like one of ours often means another thing (`top_k`, `top_p`).
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ WITHOUT_EFFECT = {
     "typical_p": (b"1", b"1.0"),
     "use_beam_search": (b"false",),
 }
-"""Parameters of engines with the values by which they do nothing: benchmark tools and clients that write all they know
-send them."""
+"""Parameters of engines, with the values at which they have no effect. Benchmark tools and clients that write all their
+fields send them."""
 
 
 def _only(of: type[msgspec.Struct], other: type[msgspec.Struct]) -> set[str]:

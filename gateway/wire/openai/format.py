@@ -123,7 +123,7 @@ class EngineCompletionFormat(CompletionFormat):
 
     name = "engine_completion"
     _model: str
-    """The path's."""
+    """The model in the path."""
 
     def of(self, model: str) -> EngineCompletionFormat:
         """The format of one model's path."""
@@ -136,5 +136,5 @@ class EngineCompletionFormat(CompletionFormat):
 
 
 def _forces_call(prompt: ChatPrompt | TextPrompt) -> bool:
-    """The request names the function to call."""
+    """Whether the request names the function to call."""
     return isinstance(prompt, ChatPrompt) and isinstance(prompt.tool_choice, dict)

@@ -1,5 +1,5 @@
-"""A gap under OpenAI's endpoint for which the rules of editors' formats hold: because its client is a known editor, by
-its model's `fim.rules`, or because the request has a `min_confidence`."""
+"""A gap of OpenAI's endpoint to which the rules of editors' formats apply: because its client is a known editor, by its
+model's `fim.rules`, or because the request has a `min_confidence`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_MAX_TOKENS = 16
 
 
 def keeps_rules(gap: Gap | None, request: CompletionRequest, target: Target) -> TypeGuard[Gap]:
-    """Whether editors' stop rules apply. Raises RequestError if the request requires them where they cannot apply."""
+    """Whether editors' stop rules apply. Raises a RequestError if the request requires them where they cannot apply."""
     if request.min_confidence and gap is None:
         raise InvalidField(
             "'min_confidence' is for gaps: give 'suffix' too, or a prompt that is laid out with a gap.",
@@ -44,9 +44,9 @@ async def prepare_gap(
     *,
     include_usage: bool,
 ) -> Prepared:
-    """Like an editor's request, with OpenAI's default output limit. own: parameters of engines, see
+    """Prepare the gap like an editor's, with OpenAI's default output limit. own: parameters of engines, see
     `Sampling.engine_parameters`."""
-    asked = FillRequest(
+    fill = FillRequest(
         model=request.model,
         prefix=gap.prefix,
         suffix=gap.suffix,
@@ -63,7 +63,7 @@ async def prepare_gap(
         typed=bool(request.user),
         min_confidence=request.min_confidence,
     )
-    prepared = await prepare_fill(asked, request_id, caller, salt, target)
+    prepared = await prepare_fill(fill, request_id, caller, salt, target)
     return resampled(
         prepared,
         frequency_penalty=request.frequency_penalty,

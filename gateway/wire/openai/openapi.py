@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 of the inference API. The requests' schemas are those of the structs that decode them."""
+"""OpenAPI 3.1 of the inference API. The requests' schemas come from the structs that decode them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ REFUSALS = {
 
 
 def document(others: Sequence[Operation] = ()) -> bytes:
-    """The document as JSON. others: what other APIs add."""
+    """The document as JSON. others: the operations of other APIs."""
     operations = (*OPERATIONS, *others)
     parts = [part for served in operations for part in (served.body, served.answer, served.error)]
     types = (ModelList, ModelEntry, ErrorBody, *parts)
@@ -115,7 +115,7 @@ def _generate(served: Operation, body: dict[str, Any], answer: dict[str, Any], e
 
 
 def _add(documented: dict[str, Any], other: dict[str, Any]) -> None:
-    """Another API's requests and answers at the same path."""
+    """Add another API's requests and answers at the same path."""
     documented["summary"] += f" {other['summary']}"
     parts = [(one["requestBody"], one["responses"]["200"]) for one in (documented, other)]
     for ours, theirs in zip(*parts, strict=True):

@@ -1,6 +1,6 @@
 """The shape of answers, for the OpenAPI document only: `Collector` and `Relay` write them byte by byte.
 
-What engines add beyond these fields stays in the answers, so no object here is closed.
+Fields that engines add stay in the answers, so no object here is closed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ModelEntry(msgspec.Struct):
     task: Literal["text", "embedding", "rerank"] = "text"
     description: str = ""
     healing: Healing | None = None
-    """What the engine writes again of a half-typed word in a gap; absent: nothing."""
+    """The part of a half-typed word in a gap that the engine writes again; absent if it writes none."""
 
 
 class ModelList(msgspec.Struct):

@@ -1,6 +1,6 @@
-"""A typed OpenAI request becomes a Generation: prompt counted and encoded, output limit fixed, tenant's salt set.
+"""Turns a typed OpenAI request into a Generation, with a counted prompt, an output limit and the tenant's salt.
 
-Counting and encoding happen here, once: the reservation, the journal and the engine's request have the same numbers.
+Counting and encoding happen only here: the reservation, the journal and the engine's request have the same numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from gateway.wire.text_prompt import counted_texts
 async def prepare_chat(
     request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target, *, lowered: bool = False
 ) -> Prepared:
-    """lowered: see `output_limit`. Raises RequestError naming the field; ContextTooLong when it cannot fit."""
+    """lowered: see `output_limit`. Raises a RequestError that names the field, ContextTooLong if it cannot fit."""
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidField("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
     if request.store:
@@ -81,9 +81,9 @@ async def prepare_chat(
         merged=merged,
     )
     counted = await counted_chat(prompt, target, caller.organization_id)
-    asked = request.max_completion_tokens or request.max_tokens
+    limit = request.max_completion_tokens or request.max_tokens
     param = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
-    max_tokens = output_limit(asked, target.model.default_max_tokens, counted.tokens, target, param, lowered=lowered)
+    max_tokens = output_limit(limit, target.model.default_max_tokens, counted.tokens, target, param, lowered=lowered)
     return prepared(
         counted,
         _sampling(request, max_tokens, (request.top_logprobs or 0) if request.logprobs else None, target, own),
@@ -102,36 +102,36 @@ async def prepare_chat(
 async def prepare_completion(
     request: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
-    """Raises RequestError naming the field; ContextTooLong when it cannot fit."""
-    wanted = request.n or 1
-    tried = request.best_of or wanted
-    if tried < wanted:
-        raise InvalidField(f"'best_of' is {tried}; it must be at least 'n', {wanted}.", param="best_of")
-    if tried > wanted and request.stream:
+    """Raises a RequestError that names the field, ContextTooLong if the request cannot fit."""
+    kept = request.n or 1
+    tried = request.best_of or kept
+    if tried < kept:
+        raise InvalidField(f"'best_of' is {tried}; it must be at least 'n', {kept}.", param="best_of")
+    if tried > kept and request.stream:
         raise InvalidField("'best_of' above 'n' cannot be streamed: all choices are compared.", param="best_of")
     prompts = _prompts(request, target.model.context_tokens)
     if len(prompts) * tried > MAX_CHOICES:
-        field = "best_of" if tried > wanted else "n"
+        field = "best_of" if tried > kept else "n"
         raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
     gap = _gap(request, prompts, target)
     include_usage = _include_usage(request)
     own = None if request.extra_body is None else engine_parameters(request, target)
     if keeps_rules(gap, request, target):
         return await prepare_gap(gap, request, request_id, caller, salt, target, own, include_usage=include_usage)
-    asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
+    limits = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
-        laid_out = await lay_out(gap, *asked, target, caller.organization_id, stop_texts(request.stop), own)
+        laid_out = await lay_out(gap, *limits, target, caller.organization_id, stop_texts(request.stop), own)
         counted = laid_out.counted
         sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs, target, own))
     else:
         prompt = TextPrompt(tuple(prompts), echo=bool(request.echo))
         counted = await counted_texts(prompt, target, caller.organization_id)
-        max_tokens = output_limit(*asked, counted.longest, target, "max_tokens")
+        max_tokens = output_limit(*limits, counted.longest, target, "max_tokens")
         sampling = _sampling(request, max_tokens, request.logprobs, target, own)
         if request.begins_with is not None:
             counted = opened(counted, request.begins_with, max_tokens, sampling.stop, target, own)
-    if tried > wanted:
-        sampling = msgspec.structs.replace(sampling, n=tried, best=wanted)
+    if tried > kept:
+        sampling = msgspec.structs.replace(sampling, n=tried, best=kept)
     return prepared(
         counted,
         sampling,
@@ -149,7 +149,7 @@ async def prepare_completion(
 
 
 def _message(message: Message, index: int) -> dict[str, Any]:
-    """Our own JSON value of a validated message: the client's bytes go no further."""
+    """A validated message as our own JSON value; the client's bytes are not passed on."""
     if isinstance(message, UserMessage) and isinstance(message.content, list):
         for number, part in enumerate(message.content):
             if isinstance(part, ImagePart):
@@ -163,7 +163,7 @@ def _message(message: Message, index: int) -> dict[str, Any]:
 
 
 def _require_tool(request: ChatRequest) -> None:
-    """Raises InvalidField when the tool that must be called is not among the tools."""
+    """Raise InvalidField if the tool that must be called is not among the tools."""
     if not request.tools:
         raise InvalidField("'tool_choice' requires a call, and there are no 'tools'.", param="tool_choice")
     if isinstance(request.tool_choice, NamedTool):
@@ -175,7 +175,7 @@ def _require_tool(request: ChatRequest) -> None:
 
 
 def _with_refusal_as_text(message: AssistantMessage) -> AssistantMessage:
-    """A refusal is what the assistant said; no model's template knows OpenAI's field for it."""
+    """The message with its refusal as text, because no model's template knows OpenAI's field for it."""
     content = message.content
     if content is None and message.refusal is not None:
         return msgspec.structs.replace(message, content=message.refusal, refusal=None)
@@ -231,7 +231,7 @@ def _running_usage(request: Common) -> bool:
 
 
 def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], target: Target) -> Gap | None:
-    """The gap to fill: the text around `suffix`, or the client's own layout; None: a text is to be continued."""
+    """The gap to fill: the text around `suffix`, or the client's own layout; None for a text to continue."""
     text = prompts[0] if len(prompts) == 1 else None
     gap = None
     if request.suffix is not None:
@@ -258,7 +258,7 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:
-    """One entry per prompt, for any of the four shapes. Ids that cannot fit are not checked."""
+    """One entry per prompt, for any of the four shapes. Too many ids are refused before each is checked."""
     prompt = request.prompt
     if isinstance(prompt, str):
         return [prompt]

@@ -1,9 +1,9 @@
-"""Turns an engine's event stream into ours, byte for byte where it can.
+"""Turns an engine's event stream into ours, byte for byte where possible.
 
-The relay works in events, not reads: one read may hold half an event or ten. Pure: bytes in, bytes out; reading and
-writing happen elsewhere. Only the first, the finishing and unusual events are decoded, and all of them when there are
-several choices; on the others, id and model are replaced and running usage is cut out in place. `rewrite_decoded` is
-the slow twin that decodes everything: events of an unfamiliar layout take it, and tests compare the two.
+The relay works on events, not reads: one read may hold half an event or ten. Pure: bytes in, bytes out. It decodes only
+the first, the finishing and unusual events, and all of them if there are several choices. In other events, it replaces
+id and model and cuts out running usage in place. `rewrite_decoded` is the slow equivalent that decodes everything: it
+handles events of an unfamiliar layout, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
 PRIVATE_FIELDS = frozenset({"matched_stop", "metrics", "prompt_text", "prompt_token_ids", "stop_reason", "token_ids"})
-"""SGLang's and vLLM's own, of events and of choices; not part of an OpenAI answer."""
+"""SGLang's and vLLM's own fields of events and choices, which are not part of an OpenAI answer."""
 _IN_PLACE = (
     (b',"matched_stop":null', b""),
     (b',"stop_reason":null,"prompt_token_ids":null', b""),
     (b',"token_ids":null', b""),
 )
-"""As engines write them in events that finish nothing. No text can contain it: quotes are escaped there."""
+"""Such fields, as engines write them in events that finish nothing. No text contains them: its quotes are escaped."""
 _THEIR_THOUGHT, _OUR_THOUGHT = b'"reasoning":', b'"reasoning_content":'
-"""The member that holds what a model thinks, as vLLM names it and as clients read it."""
+"""The member that holds the model's reasoning, as vLLM names it and as clients read it."""
 
 
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
@@ -62,12 +62,12 @@ _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 class Relay(Transcoder):
     """State of one attempt's stream.
 
-    `feed` returns what may be sent at once. From the event that finishes the last choice on, events are kept in
-    `final` instead: they are sent only once the books are closed.
+    `feed` returns the bytes that may be sent at once. From the event that finishes the last choice on, events are kept
+    in `final` instead, and sent only after the attempt is closed.
     """
 
     text = None
-    """Sent on undecoded."""
+    """Not kept: the text is sent on undecoded."""
     __slots__ = (
         "_calls",
         "_choices",
@@ -113,9 +113,9 @@ class Relay(Transcoder):
         running_usage: bool = False,
         forced_call: bool = False,
     ) -> None:
-        """seen: collects usage; None creates one. read_error: the dialect's `Driver.error`. counts_characters: costs
-        reading the text of every event. chat: the default until the engine's first event. service_tier: every event
-        names it; None: none does. running_usage: every event carries the usage so far. forced_call: see
+        """seen: collects usage; None to create one. read_error: the dialect's `Driver.error`. counts_characters:
+        requires reading the text of every event. chat: the default until the engine's first event. service_tier: named
+        in every event; None to name none. running_usage: every event carries the usage so far. forced_call: see
         `openai_reason`."""
         self._id = response_id
         self._model = model
@@ -128,13 +128,13 @@ class Relay(Transcoder):
         self._calls: dict[int, Calls] = {}
         """Tool calls by choice, for choices that have made some or have ended."""
         self._compact = False
-        """Events may be rewritten in place: their layout is the expected one, and the response goes on."""
+        """Whether events may be rewritten in place: their layout is the expected one, and the response continues."""
         self._ours: RepeatedEvent
-        """The usual event as it is sent, where the engine's is known."""
+        """The usual event as it is sent, if the engine's is known."""
         self._counted: CountedEvent | None = None
-        """The engine's, if it carries the usage so far; the splitter knows one that does not."""
+        """The engine's usual event if it carries the running usage; otherwise, the splitter has it."""
         self._lessons = LESSONS
-        """How often a usual event may still be learned."""
+        """How many usual events may still be learned."""
         self._finished_choices: set[int] = set()
         self._forced_call = forced_call
         self._include_usage = include_usage
@@ -151,7 +151,7 @@ class Relay(Transcoder):
         self.text_seen = False
         self.final: list[bytes] = []
         self.satisfied: bool = False
-        """The response was cut: otherwise clients get all of the engine's output."""
+        """Whether the response was cut; otherwise, the client gets all of the engine's output."""
         self.error: SlipstreamError | None = None
 
     @property
@@ -160,7 +160,7 @@ class Relay(Transcoder):
 
     @property
     def usage(self) -> Usage | None:
-        """What the engine has reported so far, all choices together, or None."""
+        """The engine's reported usage so far, for all choices; None before a report."""
         return self._usage.total
 
     def cut(self) -> None:
@@ -188,7 +188,7 @@ class Relay(Transcoder):
         return out[0] if len(out) == 1 else b"".join(out)
 
     def finish(self) -> bytes:
-        """The end of a good stream: the held finish events, usage if the client requested it, [DONE]."""
+        """The end of a complete stream: the held finish events, usage if the client requested it, and [DONE]."""
         events = list(self.final)
         usage = self.usage or (Usage() if self.satisfied else None)
         if self._include_usage and usage is not None:
@@ -225,7 +225,7 @@ class Relay(Transcoder):
         return b"".join((b"data: ", rewritten, b"\n\n"))
 
     def _passed(self, payload: bytes, text: bytes, usage: bytes) -> bytes:
-        """A usual event with the usage so far."""
+        """Rewrite a usual event with running usage."""
         self.events += 1
         self._usage.passed(payload, usage)
         if self.characters is not None:
@@ -233,7 +233,7 @@ class Relay(Transcoder):
         return self._ours.written([text])
 
     def _repeated(self, texts: list[bytes]) -> bytes:
-        """Usual events, of which only the texts are to be read."""
+        """Rewrite usual events by their texts."""
         self.events += len(texts)
         self._usage.texts(texts)
         if self.characters is not None:
@@ -241,7 +241,7 @@ class Relay(Transcoder):
         return self._ours.written(texts)
 
     def _learn_repeated(self, payload: bytes, rewritten: bytes, choice: EventChoice) -> None:
-        """Recognize from now on the events that differ from this one in its text only, and in the usage so far."""
+        """From now on, recognize events that differ from this one only in their text and in the running usage."""
         if (member := only_text(choice)) is None or (self._running is not None and self._running_usage):
             return
         theirs, ours = repeated(payload, *member), repeated(rewritten, *member)
@@ -274,7 +274,7 @@ class Relay(Transcoder):
         self._running = None
         theirs, ours = self._ids
         replaced = payload.replace(theirs, ours, 1)
-        # an unreplaced id means another spacing
+        # an id that was not replaced means different spacing
         if theirs != ours and replaced == payload:
             return None
         for theirs, ours in _IN_PLACE:
@@ -307,13 +307,13 @@ class Relay(Transcoder):
             self.characters += len(text_of(choices[0]))
         return replaced
 
-    def _in_order(self, pieces: list[CallChunk]) -> bool:
-        """Count the only chunk of a call if its number is ours; False: the event has to be rewritten."""
-        piece, calls = pieces[0], self._calls_of(0)
-        function = piece.function or FunctionChunk()
-        if len(pieces) > 1 or piece.index != calls.number(piece.index, piece.id, function.name):
+    def _in_order(self, chunks: list[CallChunk]) -> bool:
+        """Count an event's only chunk of a call if its number is ours. Returns False if the event must be rewritten."""
+        chunk, calls = chunks[0], self._calls_of(0)
+        function = chunk.function or FunctionChunk()
+        if len(chunks) > 1 or chunk.index != calls.number(chunk.index, chunk.id, function.name):
             return False
-        calls.add(piece.index, piece.id, function.name, function.arguments)
+        calls.add(chunk.index, chunk.id, function.name, function.arguments)
         return True
 
     def _calls_of(self, index: int) -> Calls:
@@ -323,7 +323,7 @@ class Relay(Transcoder):
         return calls
 
     def _unusual(self, payload: bytes) -> bytes:
-        """First, finishing, usage-only, error and oddly written events: decoded."""
+        """Decode an event: the first, finishing, usage-only, error and oddly written ones."""
         chunk = decoded(payload)
         error = error_in(chunk, self._read_error)
         if error is not None:
@@ -336,17 +336,17 @@ class Relay(Transcoder):
         self._usage.chunk(chunk)
         choices, ended = chunk.get("choices") or [], self._finished_choices
         if ended:  # entries after a choice's end are dropped
-            choices = chunk["choices"] = [one for one in choices if int(one.get("index") or 0) not in ended]
+            choices = chunk["choices"] = [choice for choice in choices if int(choice.get("index") or 0) not in ended]
         self.text_seen = self.text_seen or has_text(chunk)
         if self.characters is not None:
             self.characters += sum(len(text) for index, text in texts_of(chunk) if index == 0)
         broken_off = False
-        for place, one in enumerate(choices):
-            reason = one.get("finish_reason")
+        for position, choice in enumerate(choices):
+            reason = choice.get("finish_reason")
             broken_off = broken_off or reason in BROKEN_OFF
-            if reason or (one.get("delta") or one).get("tool_calls"):
-                choices[place] = self._normalized(one)
-        # a usage event, because ours is made in `finish`; or the last event of an incomplete choice, which an error
+            if reason or (choice.get("delta") or choice).get("tool_calls"):
+                choices[position] = self._normalized(choice)
+        # drop a usage event, because `finish` writes ours, and the last event of an incomplete choice, which an error
         # follows
         if not choices or broken_off:
             return b""
@@ -359,23 +359,23 @@ class Relay(Transcoder):
         return event
 
     def _normalized(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """The choice of an event with our numbers of calls and, at its end, OpenAI's finish reason and arguments for
-        every call."""
+        """An event's choice with our numbers of calls and, at its end, OpenAI's finish reason and arguments for every
+        call."""
         index, delta, reason = int(choice.get("index") or 0), choice.get("delta") or {}, finish_of(choice)
         calls = self._calls_of(index)
-        pieces = []
-        for piece in delta.get("tool_calls") or ():
-            function = piece.get("function") or {}
-            number = calls.add(piece.get("index"), piece.get("id"), function.get("name"), function.get("arguments"))
-            pieces.append({**piece, "index": number})
+        chunks = []
+        for chunk in delta.get("tool_calls") or ():
+            function = chunk.get("function") or {}
+            number = calls.add(chunk.get("index"), chunk.get("id"), function.get("name"), function.get("arguments"))
+            chunks.append({**chunk, "index": number})
         if reason is not None:
             self._finished_choices.add(index)
             reason = openai_reason(reason, calls=bool(calls.begun), forced=self._forced_call)
             choice = {**choice, "finish_reason": reason}
-            pieces += [
+            chunks += [
                 {"index": number, "function": {"arguments": NO_ARGUMENTS}} for number in calls.without_arguments(reason)
             ]
-        return {**choice, "delta": {**delta, "tool_calls": pieces}} if pieces else choice
+        return {**choice, "delta": {**delta, "tool_calls": chunks}} if chunks else choice
 
     def _rewritten(self, chunk: dict[str, Any]) -> bytes:
         if self._service_tier is not None:
@@ -384,8 +384,8 @@ class Relay(Transcoder):
         return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage, running))
 
     def _learn(self, chunk: dict[str, Any], payload: bytes) -> None:
-        """Take over from the first event how this engine writes its id and model."""
-        # with several choices usage must be kept by choice, and engines may give each an id of its own
+        """Learn from the first event how this engine writes its id and model."""
+        # with several choices usage must be kept by choice, and engines may give each its own id
         self._compact = self._choices == 1 and b'"choices":[' in payload
         self._object = str(chunk.get("object", self._object))
         self.created = created_of(chunk)
@@ -396,7 +396,7 @@ class Relay(Transcoder):
 def rewrite_decoded(
     chunk: dict[str, Any], response_id: str, model: str, include_usage: bool, running: Usage | None = None
 ) -> bytes:
-    """One event with our id and model and without running usage: the meaning of the in-place rewrite. running: the
+    """One event with our id and model and without running usage: the definition of the in-place rewrite. running: the
     usage so far, for clients that requested it."""
     chunk = {**_public(chunk), "id": response_id, "model": model}
     chunk.pop("usage", None)
@@ -416,13 +416,13 @@ def _public(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _usage_event(head: bytes, kind: str, created: int, model: bytes, usage: Usage) -> bytes:
-    """head, model: the members `id` and `model`, as every event has them."""
-    what = msgspec.json.encode({"object": kind, "created": created})[1:-1]
+    """The event with the total usage. head, model: the members `id` and `model`, as every event has them."""
+    members = msgspec.json.encode({"object": kind, "created": created})[1:-1]
     return (
         b"{"
         + head
         + b","
-        + what
+        + members
         + b","
         + model
         + b',"choices":[],"usage":'

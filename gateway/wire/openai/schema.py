@@ -1,8 +1,8 @@
-"""OpenAI's request bodies, with the honoured fields. The only place that knows OpenAI's request field names.
+"""OpenAI's request bodies, with the honoured fields. Only this module knows OpenAI's request field names.
 
-Three kinds of fields: honoured ones; ones taken and only recorded or without effect here (`user`, `metadata`, …, listed
-in docs/reference/api.md); and ones of OpenAI's API that are refused by name (`UNSUPPORTED_*`), because ignoring them
-would change the response. Anything else is unknown and refused by name too.
+A field is honoured, accepted but only recorded or without effect here (`user`, `metadata`, …, listed in
+docs/reference/api.md), or refused by name (`UNSUPPORTED_*`) because ignoring it would change the response. A field
+outside OpenAI's API is unknown and also refused by name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_LOGIT_BIAS = 300
 MAX_PROMPTS = 64
 MAX_MESSAGES = 10_000
 MAX_PARTS = 10_000
-"""Limit per message. A body's shape is bounded as a whole too: gateway/wire/body_shape.py."""
+"""Limit per message. gateway/wire/body_shape.py limits a body's shape as a whole."""
 MAX_TOOLS = 128
 MAX_CALLS = 128
 MAX_ANNOTATIONS = 1_000
@@ -38,19 +38,19 @@ StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Stop = StopText | Annotated[list[StopText], Meta(max_length=MAX_STOP)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_MODEL_NAME = 256
-"""Characters."""
+"""Limit in characters."""
 TOKEN_ID_TEXT = "^[0-9]{1,10}$"
 LogitBias = Annotated[
     dict[str, Bias],
     Meta(max_length=MAX_LOGIT_BIAS, extra_json_schema={"propertyNames": {"pattern": TOKEN_ID_TEXT}}),
 ]
-"""Names are looked at once there are few: a pattern is tried before anything is counted."""
+"""Names are checked after they are known to be few: msgspec would try a pattern before it counts."""
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Tag = Annotated[str, Meta(max_length=512)]
 Metadata = Annotated[dict[str, Tag], Meta(max_length=16)]
 CacheControl = Annotated[dict[str, Any], Meta(max_length=16)]
-"""Anthropic's mark for a prompt to be cached, which clients of several APIs send to all of them. It has no effect:
-engines cache every prompt."""
+"""Anthropic's mark for a prompt to be cached, which some clients send to every API. It has no effect: engines cache
+every prompt."""
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="text"):
@@ -133,10 +133,10 @@ class AssistantMessage(
     tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_CALLS)] | None = None
     reasoning_content: Text | None = None
     reasoning: Text | None = None
-    """vLLM's name for the same; the decoder makes it None."""
+    """vLLM's name for `reasoning_content`; the decoder makes it None."""
     audio: None = None
     annotations: Annotated[list[msgspec.Raw], Meta(max_length=MAX_ANNOTATIONS)] | None = None
-    """Taken back, never decoded and left out: the decoder makes it None."""
+    """Accepted, never decoded and left out: the decoder makes it None."""
     function_call: None = None
     cache_control: CacheControl | None = None
 
@@ -145,7 +145,7 @@ class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     """A tool's result."""
 
     content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)] | None
-    """Null of a tool that returns nothing; the decoder makes it empty."""
+    """Null from a tool that returns nothing; the decoder makes it empty."""
     tool_call_id: Tag
     name: Tag | None = None
     cache_control: CacheControl | None = None
@@ -215,7 +215,7 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
-    """vLLM's: every event carries the usage so far."""
+    """vLLM's option: every event carries the usage so far."""
     include_obfuscation: bool | None = None
 
 
@@ -233,11 +233,11 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stop: Stop | None = None
     logit_bias: LogitBias | None = None
     min_tokens: LeastTokens | None = None
-    """Engines' own: the answer does not end before it has as many."""
+    """Engines' own parameter: the answer does not end before it has so many tokens."""
     ignore_eos: bool | None = None
-    """Engines' own: as `min_tokens` with the value of the output limit."""
+    """Engines' own parameter: like `min_tokens` with the value of the output limit."""
     extra_body: dict[str, msgspec.Raw] | None = None
-    """Other parameters of engines, undecoded (`engine_parameters.py`). The decoder moves those at the body's top here.
+    """Other parameters of engines, undecoded (`engine_parameters.py`). The decoder moves them here from the body's top.
     Clients may also send this field itself: SDKs have an option of this name, which writes them at the top."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -274,11 +274,11 @@ class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     best_of: Choices | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     begins_with: Annotated[str, Meta(min_length=1, max_length=LONGEST_PIECE)] | None = None
-    """Ours, for text to continue: each choice's output must begin with this text, which the response leaves out. Its
-    tokens count as output."""
+    """Our own field, for text to continue: each choice's output must begin with this text, which the response leaves
+    out. Its tokens count as output."""
     min_confidence: AskedConfidence = None
-    """Ours, for gaps: below this geometric mean of its tokens' probabilities the completion is empty. The stop rules of
-    editors' APIs then hold too, and a stream comes at once, at its end."""
+    """Our own field, for gaps: a completion whose tokens' probabilities have a lower geometric mean is empty. The stop
+    rules of editors' APIs then apply too, and a stream is sent at once, at its end."""
 
 
 class EngineCompletionRequest(CompletionRequest, forbid_unknown_fields=True, kw_only=True):
@@ -287,9 +287,9 @@ class EngineCompletionRequest(CompletionRequest, forbid_unknown_fields=True, kw_
     model: Annotated[str, Meta(max_length=MAX_MODEL_NAME, extra_json_schema={"const": ""})] = ""
     """The path names the model. This field may repeat it; another name is refused."""
     nwo: Tag | None = None
-    """Copilot's plugin: a repository's name; accepted, without effect."""
+    """A repository's name, from Copilot's plugin; accepted without effect."""
     extra: dict[str, Any] | None = None
-    """Copilot's plugin: data about the file; accepted, without effect."""
+    """Data about the file, from Copilot's plugin; accepted without effect."""
 
 
 UNSUPPORTED_CHAT = frozenset(
@@ -305,4 +305,4 @@ UNSUPPORTED_CHAT = frozenset(
         "web_search_options",
     }
 )
-"""OpenAI's, and refused: each would change the answer or the bill if it were ignored."""
+"""OpenAI's fields that are refused, because ignoring one would change the answer or the bill."""

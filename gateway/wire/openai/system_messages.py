@@ -1,7 +1,7 @@
-"""Merges leading system and developer messages: chat templates of many models refuse a second.
+"""Merges leading system and developer messages, because chat templates of many models refuse a second.
 
-Qwen 3.5 and later, Gemma and others raise on any system message but the first, and clients such as OpenCode send
-several. They are merged for every model: those that take several read the same words in the same order.
+Qwen 3.5 and later, Gemma and others fail on any system message but the first, and clients such as OpenCode send
+several. They are merged for every model: a model that accepts several gets the same words in the same order.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ BETWEEN = "\n\n"
 
 
 def with_one_system(messages: tuple[JsonObject, ...]) -> tuple[tuple[JsonObject, ...], int]:
-    """The messages with those at the beginning that have the role `system` as one, and how many it has taken in.
+    """The messages with the leading `system` messages merged into the first, and the number of those merged into it.
 
-    Texts are joined by an empty line; where one has parts, all have, so that marks of parts stay where they are. A
-    `name` stays if it is that of all.
+    Texts are joined by an empty line. If one message has parts, the merged message has parts, so that marks of parts
+    stay in their positions. A `name` stays if all have the same.
     """
     leading = list(itertools.takewhile(lambda message: message["role"] == "system", messages))
     if len(leading) < 2:

@@ -1,4 +1,4 @@
-"""Assigns chunks of an engine's answer to tool calls, and decides how a choice ends, streamed and whole alike. Pure."""
+"""Assigns chunks of an engine's answer to tool calls, and decides how a choice ends, streamed or whole. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LENGTH = ("MAX_TOKENS", "max_length", "max_tokens", "model_length")
 
 
 class Call:
-    """A call so far. blank: its arguments are empty or white space."""
+    """A call so far. blank: whether its arguments are empty or white space."""
 
     __slots__ = ("blank", "id", "name")
 
@@ -33,7 +33,7 @@ class Call:
 class Calls:
     """The calls of one choice, numbered in the order in which they began.
 
-    Engines number calls with gaps, give several the same index, or give none: another id or a second name begins a
+    Engines may number calls with gaps, give several the same index, or give none: another id or a second name begins a
     call.
     """
 
@@ -50,10 +50,10 @@ class Calls:
         return len(self.begun) if number is None or self.begun[number].ended_by(id_, name) else number
 
     def add(self, index: int | None, id_: str | None, name: str | None, arguments: str | None) -> int:
-        """Add a chunk; returns its call's number. Raises EngineFailed for more calls than an answer may hold."""
+        """Add a chunk and return its call's number. Raises EngineFailed for more calls than an answer may hold."""
         number = self.number(index, id_, name)
         if number == len(self.begun):
-            if not 0 <= (index or 0) < MAX_CALLS or number == MAX_CALLS:  # the engine's word could fill the memory
+            if not 0 <= (index or 0) < MAX_CALLS or number == MAX_CALLS:  # an engine's indices could fill the memory
                 raise EngineFailed("The engine sent more tool calls than an answer may hold.")
             self._by_index[index or 0] = number
             self.begun.append(Call())
@@ -65,17 +65,18 @@ class Calls:
         return number
 
     def without_arguments(self, reason: str | None) -> list[int]:
-        """Numbers of the calls that ended without arguments. reason: see `openai_reason`; None: the choice goes on."""
+        """Numbers of the calls that ended without arguments. reason: see `openai_reason`; None for an unfinished
+        choice."""
         ended = self.begun
-        if reason is None or reason in _CUT:  # the last one was not finished
+        if reason is None or reason in _CUT:  # the last call is incomplete
             ended = ended[:-1] if reason else []
         return [number for number, call in enumerate(ended) if call.blank]
 
 
 def openai_reason(reason: str, *, calls: bool, forced: bool = False) -> str:
-    """OpenAI's finish reason for an engine's, because typed clients take no other. calls: whether the choice has made
-    calls, which decides the reason of a complete choice. forced: `tool_choice` names the function to call; OpenAI's
-    reason is `stop` then."""
+    """OpenAI's finish reason for an engine's, because typed clients accept no other. calls: whether the choice has made
+    calls, which decides the reason of a complete choice. forced: whether `tool_choice` names the function to call;
+    OpenAI's reason is then `stop`."""
     if reason in _LENGTH:
         return "length"
     if reason in _CUT:

@@ -1,6 +1,6 @@
 """One choice of a whole response while it grows, in about as many bytes as on the wire.
 
-A token with 20 alternatives is 9 kB as Python's objects and a tenth of that as JSON.
+A token with 20 alternatives takes 9 kB as Python objects and a tenth of that as JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
 
 
 class JsonArray:
-    """A JSON array concatenated from the items of several, kept as bytes."""
+    """A JSON array of the items of several arrays, kept as bytes."""
 
     __slots__ = ("_items",)
 
@@ -23,7 +23,7 @@ class JsonArray:
         self._items = bytearray()
 
     def extend(self, items: list[Any]) -> None:
-        """Add items at the end."""
+        """Append items."""
         if items:
             self._items += b"," if self._items else b""
             self._items += msgspec.json.encode(items)[1:-1]
@@ -33,7 +33,7 @@ class JsonArray:
 
 
 class WholeChoice:
-    """Folds a choice's events. Texts are UTF-8 until they are whole: adding to a string copies it."""
+    """Combines a choice's events. Texts are UTF-8 until the end, because appending to a string copies it."""
 
     __slots__ = ("_arguments", "_calls", "_chat", "_forced_call", "_index", "_logprobs", "_texts", "finish_reason")
 
@@ -52,7 +52,7 @@ class WholeChoice:
 
     @property
     def has_logprobs(self) -> bool:
-        """An event had log probabilities."""
+        """Whether an event had log probabilities."""
         return self._logprobs is not None
 
     @property
@@ -62,7 +62,7 @@ class WholeChoice:
 
     @property
     def text(self) -> str:
-        """Its text, or the message's content."""
+        """The choice's text, or its message's content."""
         return self._texts.get("content" if self._chat else "text", b"").decode()
 
     def add(self, part: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class WholeChoice:
         self.finish_reason = finish_of(part) or self.finish_reason
 
     def extend(self, name: str, insides: list[bytes]) -> None:
-        """Add to a text, or to the text, what events had inside the quotes of their JSON strings."""
+        """Extend the text of this name. insides: the contents of JSON strings."""
         inside = b"".join(insides)
         if b"\\" in inside:
             inside = msgspec.json.decode(b'"%b"' % inside, type=str).encode()
@@ -127,11 +127,11 @@ class WholeChoice:
         """The message's `tool_calls`; empty if there are none."""
         for number in self._calls.without_arguments(reason):
             self._arguments[number] += NO_ARGUMENTS.encode()
-        made = [
+        calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments.decode()}}
             for call, arguments in zip(self._calls.begun, self._arguments, strict=True)
         ]
-        return {"tool_calls": made} if made else {}
+        return {"tool_calls": calls} if calls else {}
 
     def _add_logprobs(self, more: dict[str, Any]) -> None:
         if self._logprobs is None:
@@ -140,7 +140,7 @@ class WholeChoice:
             array = self._logprobs.setdefault(name, None)
             if items is None:
                 continue
-            if not isinstance(items, list):  # its JSON would be cut open and no answer would be JSON
+            if not isinstance(items, list):  # its JSON would be cut open, and the answer would not be JSON
                 raise EngineFailed("The engine sent log probabilities that are no list.")
             if array is None:
                 array = self._logprobs[name] = JsonArray()

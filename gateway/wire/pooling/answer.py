@@ -1,7 +1,6 @@
-"""Reads an engine's vectors or scores, whichever engine wrote them, and checks that they answer the request.
+"""Reads the vectors or scores of any engine, and checks that they answer the request.
 
-A vector stays undecoded wherever the engine wrote it in the form that the client requested: a request may have millions
-of numbers.
+A vector stays undecoded if the engine wrote it in the requested form: a response may have millions of numbers.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
 
 MAX_BYTES = 1 << 27
-"""Longest body of an engine: 2,048 vectors of 3,072 numbers."""
+"""Limit of an engine's body: 2,048 vectors of 3,072 numbers."""
 UNREADABLE_ANSWER = "The engine's response holds no vectors or scores that can be read."
 
 
 class PooledAnswer(Transcoder):
-    """Reads one JSON body. A subclass has `finish`."""
+    """Reads one JSON body. A subclass implements `finish`."""
 
     finished = False
-    """The client's answer is made."""
+    """Whether the client's answer has been written."""
     events = 0
     text_seen = False
     satisfied = False
@@ -49,22 +48,22 @@ class PooledAnswer(Transcoder):
         """Never called: nothing supersedes a request without output."""
 
     def feed(self, data: bytes) -> bytes:
-        """Keep the engine's bytes. Raises EngineFailed for more than a response can have."""
+        """Keep the engine's bytes. Raises EngineFailed for more than `MAX_BYTES`."""
         self._body += data
         if len(self._body) > MAX_BYTES:
             raise EngineFailed(f"The engine wrote more than {MAX_BYTES} bytes; send fewer inputs in one request.")
         return b""
 
     def _read(self, kind: Any) -> Any:
-        """The body, which is then given up: it may be large."""
+        """Decode the body and release it, because it may be large."""
         body, self._body = self._body, bytearray()
         return decode_engine_json(bytes(body), kind, UNREADABLE_ANSWER)
 
-    def _usage(self, told: object) -> dict[str, int]:
-        """OpenAI's usage of a request without output. told: the engine's object, if it is one."""
+    def _usage(self, reported: object) -> dict[str, int]:
+        """OpenAI's usage of a request without output. reported: the engine's usage, if it is an object."""
         tracker = self._tracker
-        if isinstance(told, dict) and told.get("prompt_tokens"):
-            tracker.chunk({"usage": told})
+        if isinstance(reported, dict) and reported.get("prompt_tokens"):
+            tracker.chunk({"usage": reported})
         usage = tracker.total or Usage(self._prompt_tokens)
         tracker.tell(Usage(usage.prompt_tokens, cached_tokens=usage.cached_tokens))
         return {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
@@ -89,15 +88,14 @@ class EmbeddingAnswer(PooledAnswer):
         self._model = model
 
     def finish(self) -> bytes:
-        """Raises EngineFailed unless there is a vector for each input, and UnsupportedField where they do not have the
-        requested length."""
+        """Raises EngineFailed if an input has no vector, UnsupportedField for vectors of another length."""
         read: _Vectors = self._read(_Vectors)
         by_index = {vector.index: bytes(vector.embedding) for vector in read.data}
-        wanted = len(self._work.inputs)
-        if by_index.keys() != set(range(wanted)) or len(read.data) != wanted:
-            raise EngineFailed(f"The engine returned {len(read.data)} vectors for {wanted} inputs.", retry_after_s=1)
-        vectors = [by_index[index] for index in range(wanted)]
-        if self._work.dimensions is not None and any(_length(one) != self._work.dimensions for one in vectors):
+        expected = len(self._work.inputs)
+        if by_index.keys() != set(range(expected)) or len(read.data) != expected:
+            raise EngineFailed(f"The engine returned {len(read.data)} vectors for {expected} inputs.", retry_after_s=1)
+        vectors = [by_index[index] for index in range(expected)]
+        if self._work.dimensions is not None and any(_length(vector) != self._work.dimensions for vector in vectors):
             raise UnsupportedField(
                 f"This model's vectors have {_length(vectors[0])} numbers, not {self._work.dimensions}; leave "
                 "'dimensions' out.",
@@ -105,8 +103,8 @@ class EmbeddingAnswer(PooledAnswer):
             )
         encode = _as_base64 if self._work.encoding_format == "base64" else _as_list
         data = [
-            {"object": "embedding", "index": index, "embedding": msgspec.Raw(encode(one))}
-            for index, one in enumerate(vectors)
+            {"object": "embedding", "index": index, "embedding": msgspec.Raw(encode(vector))}
+            for index, vector in enumerate(vectors)
         ]
         answer = {"object": "list", "data": data, "model": self._model, "usage": self._usage(read.usage)}
         self.finished = True
@@ -141,28 +139,28 @@ class ScoringAnswer(PooledAnswer):
         self._pairs = len(work.documents)
 
     def scores(self) -> ScoresRead:
-        """Raises EngineFailed unless there is a finite score for each pair."""
+        """Raises EngineFailed if a pair has no finite score."""
         read: _Scores | list[_Scored] = self._read(_Scores | list[_Scored])
         if isinstance(read, list):
             scored, usage = read, _usage_of_parts(read)
         else:
             scored, usage = read.data or read.results or [], read.usage
-        by_index = {one.index: one.score if one.score is not None else one.relevance_score for one in scored}
+        by_index = {entry.index: entry.score if entry.score is not None else entry.relevance_score for entry in scored}
         found = [by_index.get(index) for index in range(self._pairs)]
-        scores = [one for one in found if one is not None and isfinite(one)]
+        scores = [entry for entry in found if entry is not None and isfinite(entry)]
         if len(scores) != self._pairs or len(scored) != self._pairs:
             raise EngineFailed(f"The engine returned {len(scores)} scores for {self._pairs} pairs.", retry_after_s=1)
         return ScoresRead(scores, self._usage(usage))
 
 
 def _usage_of_parts(scored: list[_Scored]) -> dict[str, int]:
-    """SGLang reports the tokens of each pair."""
+    """The usage of SGLang's array, which has the tokens of each pair."""
     parts = [one.meta_info.get("prompt_tokens") for one in scored if isinstance(one.meta_info, dict)]
     return {"prompt_tokens": sum(one for one in parts if isinstance(one, int))}
 
 
 def _length(vector: bytes) -> int:
-    """The vector's numbers."""
+    """How many numbers a vector has."""
     return len(_numbers(vector)) if vector.startswith(b'"') else vector.count(b",") + 1
 
 

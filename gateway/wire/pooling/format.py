@@ -66,7 +66,7 @@ class ScoreFormat(BodyFormat[ScoreRequest]):
 
 
 class Ranking(ScoringWork, frozen=True):
-    """Scores of documents, and the part of them that the client gets."""
+    """The scoring of documents, and the part of its result that the client gets."""
 
     top_n: int
     shows_documents: bool
@@ -97,7 +97,7 @@ class _Listed(ScoringAnswer):
 
 
 class _Ranked(ScoringAnswer):
-    """Cohere's and Jina's ranking: the most relevant first, equal ones in the client's order."""
+    """Cohere's and Jina's ranking: the most relevant first, equally relevant ones in the client's order."""
 
     def __init__(self, request_id: str, prepared: Prepared, usage: UsageTracker) -> None:
         work = prepared.details

@@ -1,4 +1,4 @@
-"""Counts the texts of a request without output, and makes its Generation: no tokens are to be generated."""
+"""Counts the texts of a request without output, and makes its Generation, which generates no tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
     """The tokens of one text."""
 
     least: int
-    """Without the control tokens that an engine may add."""
+    """Tokens without the control tokens that an engine may add."""
     bound: int
     """Upper bound of the engine's count."""
 
@@ -34,7 +34,7 @@ class Tokens(NamedTuple):
 async def prepare_embedding(
     asked: EmbeddingRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
-    """Raises RequestError naming the field; ContextTooLong for an input that cannot fit."""
+    """Raises a RequestError that names the field, ContextTooLong for an input that cannot fit."""
     inputs = _inputs(asked.input)
     tokens = await _counted(inputs, target, caller.organization_id)
     for one, counted in zip(inputs, tokens, strict=True):
@@ -44,7 +44,7 @@ async def prepare_embedding(
 
 
 async def prepare_rerank(asked: RerankRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-    """Raises RequestError naming the field; ContextTooLong for a pair that cannot fit."""
+    """Raises a RequestError that names the field, ContextTooLong for a pair that cannot fit."""
     documents = [one.text if isinstance(one, Document) else one for one in asked.documents]
     return await _prepare_pairs(
         [Named("query", asked.query)], _named("documents", documents), request_id, caller, salt, target
@@ -52,7 +52,7 @@ async def prepare_rerank(asked: RerankRequest, request_id: str, caller: Caller, 
 
 
 async def prepare_score(asked: ScoreRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-    """Raises RequestError naming the field; ContextTooLong for a pair that cannot fit."""
+    """Raises a RequestError that names the field, ContextTooLong for a pair that cannot fit."""
     first, second = (
         [Named(name, texts)] if isinstance(texts, str) else _named(name, texts)
         for name, texts in (("text_1", asked.text_1), ("text_2", asked.text_2))
@@ -69,10 +69,10 @@ async def _prepare_pairs(
     queries: list[Named], documents: list[Named], request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
     counted = await _counted([*queries, *documents], target, caller.organization_id)
-    asking, others = counted[: len(queries)], counted[len(queries) :]
+    query_tokens, document_tokens = counted[: len(queries)], counted[len(queries) :]
     pairs = [
         Tokens(one.least + other.least, one.bound + other.bound)
-        for one, other in zip(asking * (len(others) // len(asking)), others, strict=True)
+        for one, other in zip(query_tokens * (len(document_tokens) // len(query_tokens)), document_tokens, strict=True)
     ]
     for document, tokens in zip(documents, pairs, strict=True):
         _require_fitting(tokens.least, target, document.param)
@@ -95,7 +95,7 @@ def _inputs(asked: str | list[str | int | list[int]]) -> list[Named]:
 
 
 def _named(field: str, values: Sequence[str | tuple[int, ...]], *, alone: bool = False) -> list[Named]:
-    """The values with their paths. Raises InvalidField for none, for too many and for an empty one."""
+    """The values with their paths. Raises InvalidField if there are none or too many, or if one is empty."""
     if not 1 <= len(values) <= MAX_INPUTS:
         raise InvalidField(f"'{field}' has {len(values)} entries; send 1 to {MAX_INPUTS}.", param=field)
     named = [Named(field if alone else f"{field}[{index}]", value) for index, value in enumerate(values)]
@@ -145,7 +145,7 @@ def _estimated(value: str | tuple[int, ...]) -> Tokens:
 
 
 def _require_fitting(tokens: int, target: Target, param: str) -> None:
-    """Without a tokenizer the count is an estimate, and the engine's own check decides."""
+    """Raise ContextTooLong for too many tokens. Without a tokenizer, they are an estimate, and the engine decides."""
     limit_tokens = target.model.context_tokens
     if target.tokenizer is not None and tokens > limit_tokens:
         raise ContextTooLong(limit_tokens=limit_tokens, prompt_tokens=tokens, output_tokens=0, param=param)

@@ -44,7 +44,7 @@ class RerankRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     documents: Annotated[list[Text | Document], Meta(min_length=1)]
     top_n: Positive | None = None
     return_documents: bool | None = None
-    """False: results have no document, only its index."""
+    """If false, results have only the document's index."""
     user: Tag | None = None
 
 

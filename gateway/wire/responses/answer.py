@@ -1,7 +1,7 @@
-"""Makes an engine's events a response of the Responses API: a stream's events, or one whole body.
+"""Turns an engine's events into a response of the Responses API: a stream's events, or one whole body.
 
-One class does both, so that a stream's last event and the whole body are the same object. Pure: bytes in, bytes out.
-Everything from the engine's finish reason on is `finish`'s: a client that has its calls finds its books closed.
+One class writes both, so that a stream's last event and the whole body are the same object. Pure: bytes in, bytes out.
+`finish` writes everything from the engine's finish reason on: when a client has its calls, the attempt is closed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gateway.wire.responses.schema import ENCRYPTED
 from gateway.wire.usage_tracker import UsageTracker
 
 MEMBERS = {"reasoning": "reasoning_content", "message": "content"}
-"""The member of an engine's event by which an item grows."""
+"""The member of an engine's event that extends an item of each kind."""
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Reasons of incomplete responses, by finish reason."""
 
 
 class Answer(EventReader):
-    """State of one attempt's response. response: the finished object's JSON, once `finish` was called."""
+    """State of one attempt's response. response: the finished object's JSON, after `finish`."""
 
     characters = None
     text = None
@@ -50,16 +50,16 @@ class Answer(EventReader):
         self._stream = stream
         self._sequence = 0
         self._sent = 0
-        """Number of the event that follows the last one before `finish`."""
+        """Number of the first event that `finish` writes."""
         self._settings: dict[str, Any] = {}
         self._items: list[Growing] = []
         self._open: Growing | None = None
-        """The reasoning or message that grows."""
+        """The growing reasoning or message."""
         self._calls = Calls()
         self._made: list[GrowingCall] = []
         self._reason: str | None = None
         self._before = self._between = b""
-        """The bytes of a usual event before its number, and between that and its text."""
+        """The bytes of a usual event before its number, and between the number and its text."""
         self.response = b""
 
     @property
@@ -67,7 +67,7 @@ class Answer(EventReader):
         return self._reason is not None
 
     def finish(self) -> bytes:
-        """The end of a good response: the last events, or the whole body."""
+        """The end of a complete response: the last events, or the whole body."""
         if not self.events:
             self._begin({})
         self._sent = self._sequence
@@ -90,7 +90,7 @@ class Answer(EventReader):
         return self._taken()
 
     def failed(self, error: SlipstreamError) -> bytes:
-        """The event that ends a stream that has begun. What `finish` returned was not sent."""
+        """The event that ends a stream that has begun. The bytes that `finish` returned were not sent."""
         self._sequence = self._sent or self._sequence
         if not self.events:
             self._settings = settings(self._id, int(time.time()), self._prepared)
@@ -145,7 +145,7 @@ class Answer(EventReader):
                 self._grow_call(self._made[number], arguments)
 
     def _growing(self, kind: Kind, *, refused: bool = False) -> Growing:
-        """The item of this kind that grows; a new one, unless the last is one."""
+        """The growing item of this kind: the open item if it is of this kind, otherwise a new one."""
         item = self._open
         if item is not None and item.kind == kind and item.refused is refused:
             return item
@@ -169,7 +169,7 @@ class Answer(EventReader):
 
     def _grow_call(self, item: GrowingCall, arguments: str) -> None:
         item.grow(arguments)
-        if not item.named.custom:  # a custom tool's text is known once its arguments are whole
+        if not item.named.custom:  # a custom tool's text is known only when its arguments are whole
             self._emit(
                 "response.function_call_arguments.delta",
                 item_id=item.id,
@@ -183,28 +183,28 @@ class Answer(EventReader):
             self._open = None
 
     def _close(self, item: Growing, status: str) -> None:
-        """Say that the item is whole, or cut, once."""
+        """Close an item, whole or cut, and emit its last events; a closed item is left alone."""
         if item.closed:
             return
         item.closed = True
         if not self._stream:
             return
-        told, text = {"item_id": item.id, "output_index": item.index}, item.text
+        place, text = {"item_id": item.id, "output_index": item.index}, item.text
         if not isinstance(item, GrowingCall):
             if item.kind == "reasoning":
-                self._emit("response.reasoning_text.done", **told, content_index=0, text=text)
+                self._emit("response.reasoning_text.done", **place, content_index=0, text=text)
             elif item.refused:
-                self._emit("response.refusal.done", **told, content_index=0, refusal=text)
+                self._emit("response.refusal.done", **place, content_index=0, refusal=text)
             else:
-                self._emit("response.output_text.done", **told, content_index=0, text=text, logprobs=[])
+                self._emit("response.output_text.done", **place, content_index=0, text=text, logprobs=[])
             self._part("done", item)
         elif item.named.custom:
             text = self._json(item, status)["input"]
-            self._emit("response.custom_tool_call_input.delta", **told, delta=text)
-            self._emit("response.custom_tool_call_input.done", **told, input=text)
+            self._emit("response.custom_tool_call_input.delta", **place, delta=text)
+            self._emit("response.custom_tool_call_input.done", **place, input=text)
         else:
             name = item.named.name
-            self._emit("response.function_call_arguments.done", **told, name=name, arguments=text)
+            self._emit("response.function_call_arguments.done", **place, name=name, arguments=text)
         self._emit("response.output_item.done", output_index=item.index, item=self._json(item, status))
 
     def _grow_text(self, item: Growing, text: object) -> None:
@@ -235,13 +235,13 @@ class Answer(EventReader):
 
 
 def _delta_of(item: Growing) -> str:
-    """The type of the event by which the item's text grows."""
+    """The type of the event that extends the item's text."""
     if item.kind == "reasoning":
         return "response.reasoning_text.delta"
     return "response.refusal.delta" if item.refused else "response.output_text.delta"
 
 
 def _place_of(item: Growing) -> dict[str, Any]:
-    """Where the text grows."""
+    """The position of the growing text."""
     place = {"item_id": item.id, "output_index": item.index, "content_index": 0}
     return {**place, "logprobs": []} if item.kind == "message" and not item.refused else place

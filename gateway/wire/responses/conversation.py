@@ -1,8 +1,8 @@
-"""Items of the Responses API as messages of a chat.
+"""Converts items of the Responses API to messages of a chat.
 
-The model's reasoning, text and calls are items of their own; a chat has them in one message. They are joined up to the
-next message of another role, or the next result of a call. Images of results begin the user's message after them: the
-messages of tools hold text only.
+The model's reasoning, text and calls are separate items; a chat has them in one message. They are joined up to the next
+message of another role, or the next result of a call. Images of results begin the user's message after them, because
+messages of tools hold only text.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ _PATH = re.compile(r"messages\[(\d{1,6})\](?:\.tool_calls\[(\d{1,6})\])?(?:\.fun
 
 
 class Source(NamedTuple):
-    """The origin of a message: the path of its item, and those of its calls."""
+    """The origin of a message: the path of its item and the paths of its calls."""
 
     path: str
     calls: list[str]
 
 
 class _Turn:
-    """The model's message that may go on. Its texts are joined once: adding to a text copies it, and there may be
-    thousands."""
+    """The model's message, which later items may extend. Its texts are joined once, because appending to a text copies
+    it and there may be thousands."""
 
     def __init__(self, message: AssistantMessage) -> None:
         self.message = message
@@ -66,7 +66,7 @@ class _Turn:
         self.thoughts = [message.reasoning_content] if message.reasoning_content is not None else []
 
     def join(self) -> None:
-        """Give the message all of them."""
+        """Put the joined texts and thoughts into the message."""
         if len(self.texts) > 1:
             self.texts = ["".join(self.texts)]
         if len(self.thoughts) > 1:
@@ -83,9 +83,9 @@ class Conversation:
         self._sources: list[Source] = []
         self._turn: _Turn | None = None
         self._opened_characters = 0
-        """Of reasoning that came as `encrypted_content`."""
+        """Characters of reasoning from `encrypted_content`."""
         self._images: list[TextPart | ImagePart] = []
-        """Of the results since the last other message."""
+        """Images of the results since the last other message."""
         self._images_path = ""
 
     def instruct(self, text: str) -> None:
@@ -124,11 +124,11 @@ class Conversation:
             )
 
     def path_of(self, text: str) -> str:
-        """The text with the paths of items in place of those of messages."""
+        """The text with items' paths instead of messages' paths."""
         return _PATH.sub(self._path, text)
 
     def _path(self, found: re.Match[str]) -> str:
-        """The item's path, in place of that of a message. An error may quote a client's text, which names anything."""
+        """The item's path instead of a message's. An error may quote a client's text, which may name any path."""
         at, number = int(found[1]), None if found[2] is None else int(found[2])
         if at >= len(self._sources):
             return found[0]
@@ -185,7 +185,7 @@ class Conversation:
         elif item.encrypted_content is not None:
             text = self._opened(item.encrypted_content, f"{path}.encrypted_content")
         else:
-            return  # a summary is not what the model thought
+            return  # a summary is not the model's reasoning
         if not text:
             return
         turn = self._turn
@@ -238,7 +238,7 @@ def _user_content(content: str | list[Part], path: str) -> str | list[TextPart |
 
 
 def _joined(parts: list[PartT]) -> str | list[PartT]:
-    """A single text as such: templates differ in what they make of parts."""
+    """A single text as a string, because templates treat parts differently."""
     return parts[0].text if len(parts) == 1 and isinstance(parts[0], TextPart) else parts
 
 

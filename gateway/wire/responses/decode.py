@@ -1,4 +1,4 @@
-"""Client bytes to a request of the Responses API, with errors that name the field."""
+"""Decodes client bytes to requests of the Responses API, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADVICE: Mapping[str, str] = {
     "reasoning_effort": "write 'reasoning' with 'effort'.",
     "response_format": "write 'text' with 'format'.",
 }
-"""The next step, by the name of a field that clients know from elsewhere."""
+"""The next step, by the name of a field that clients know from other APIs."""
 WITHOUT = {
     **WITHOUT_EFFECT,
     "moderation": (b"null",),
@@ -38,7 +38,7 @@ RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
 
 def _may_pass(name: str) -> bool:
-    """A name of OpenAI's own APIs is no parameter of an engine."""
+    """Whether a name may be an engine's parameter; a name of OpenAI's own APIs may not."""
     return (
         may_pass(name) and name not in UNSUPPORTED and name not in ADVICE and name not in ChatRequest.__struct_fields__
     )
@@ -75,8 +75,8 @@ class RequestDecoder(Generic[RequestT]):
 
 
 def _with_types(body: bytes) -> bytes:
-    """The body with the types that messages and references may leave out, and without items' and tools' fields that
-    are null: typed clients write all the fields they know."""
+    """The body with the types that messages and references may omit, and without null fields of items and tools: typed
+    clients write all the fields that they know."""
     fields = _decode_fields(body)
     for name in ("input", "items", "tools"):
         items = fields.get(name, b"")
@@ -89,7 +89,7 @@ def _with_type(item: msgspec.Raw) -> dict[str, msgspec.Raw] | msgspec.Raw:
     try:
         fields = _decode_fields(item)
     except msgspec.ValidationError:
-        return item  # not an object: the body's own decoder names its number
+        return item  # not an object: the body's own decoder names its index
     kept = {name: value for name, value in fields.items() if value != _NULL}
     if "type" not in kept:
         kind = b'"message"' if "role" in kept or "content" in kept else b'"item_reference"'
@@ -114,7 +114,7 @@ def _require_available(request: CountedRequest) -> None:
 
 
 def _require_retrievable(request: ResponsesRequest) -> None:
-    """A response in the background is stored."""
+    """Set `store`, because a background response is stored. Raises InvalidField if it is false."""
     if request.store is False:
         raise InvalidField(
             "'store' is false, but a background response must be stored to be retrieved. Remove 'store' or "

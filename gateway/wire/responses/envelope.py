@@ -1,4 +1,4 @@
-"""The response object around its output items: the request's settings, the state, the usage."""
+"""The response object around its output items: the request's settings, the state and the usage."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def state(
 
 
 def usage_json(usage: Usage) -> Json:
-    """Our usage as this API's object. Input includes what was cached, output what was thought."""
+    """Usage as this API's object. Input includes cached tokens, and output includes reasoning."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
@@ -86,7 +86,7 @@ def usage_json(usage: Usage) -> Json:
 
 
 def error_json(error: SlipstreamError) -> Json:
-    """The error of a failed response. `code` is one that typed clients know, `type` ours."""
+    """The error of a failed response. `code` is a code that typed clients know, and `type` is ours."""
     code = "server_error"
     if isinstance(error, LimitError):
         code = "rate_limit_exceeded"

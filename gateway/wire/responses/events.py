@@ -1,4 +1,4 @@
-"""Events of a response's stream: written, read again, and made of a stored response."""
+"""Writes and reads the events of a response's stream, and makes them from a stored response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _decode: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, A
 
 
 class Event(msgspec.Struct):
-    """The parts of an event that are read again. response: JSON; empty: the event has none."""
+    """The parts of an event that are read again. response: JSON; empty if the event has none."""
 
     type: str
     sequence_number: int
@@ -24,13 +24,13 @@ _decode_event = msgspec.json.Decoder(Event).decode
 
 
 def event_of(kind: str, number: int, fields: Mapping[str, Any]) -> bytes:
-    """An event as it is sent. number: of the event in its stream."""
+    """An event as it is sent. number: the event's, in its stream."""
     event = msgspec.json.encode({"type": kind, "sequence_number": number, **fields})
     return b"".join((b"event: ", kind.encode(), b"\ndata: ", event, BLANK))
 
 
 def error_of(code: str, message: str, number: int) -> bytes:
-    """The event of an error that ends a stream, and not its response."""
+    """The event of an error that ends a stream but not its response."""
     return event_of("error", number, {"code": code, "message": message, "param": None})
 
 
@@ -40,12 +40,12 @@ def read(event: bytes) -> Event:
 
 
 def events_after(position: int, first: int, events: bytes) -> bytes:
-    """Those of these events that follow on `position`. first: the number of the first."""
+    """The events after `position`. first: the number of the first event."""
     return events if position < first else BLANK.join(events.split(BLANK)[position + 1 - first :])
 
 
 def replayed(stored: bytes) -> Iterator[bytes]:
-    """The events of a stored response that has finished: each text in one delta."""
+    """The events of a stored response that has finished, with each text in one delta."""
     response = _decode.decode(stored)
     begun = {**response, "status": "in_progress", "output": [], "usage": None, "error": None}
     begun |= {"completed_at": None, "incomplete_details": None}

@@ -30,17 +30,17 @@ class ResponsesFormat(EndpointFormat):
     name = "responses"
     _request_id = response_id = ""
     answer: Answer | None = None
-    """The newest attempt's; only of a format that is bound to a request."""
+    """The newest attempt's answer, if the format is bound to a request."""
     queued = b""
-    """JSON of the response, which was queued; empty: the request is served now."""
+    """JSON of the queued response; empty if the request is served now."""
 
     def __init__(self, config: RequestConfig) -> None:
         self._decoder = RequestDecoder(ResponsesRequest)
         self._require_arguments = Decoder(config).require_arguments
 
     def of(self, request_id: str, response_id: str) -> ResponsesFormat:
-        """The format of one request: it knows what was sent, which a failed stream's last event continues, and what
-        the store keeps."""
+        """The format of one request. It keeps the answer, which a failed stream's last event continues and a store
+        saves."""
         bound = copy.copy(self)
         bound._request_id, bound.response_id = request_id, response_id
         return bound
@@ -54,13 +54,13 @@ class ResponsesFormat(EndpointFormat):
 
     def transcoder(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Answer:
         stream = prepared.generation.stream
-        if request_id != self._request_id:  # a copy at another engine is none of the client's
+        if request_id != self._request_id:  # a copy at another engine is not the client's
             return Answer(answer_id(RESPONSE_PREFIX, request_id), prepared, usage, read_error, stream=stream)
         self.answer = Answer(self.response_id, prepared, usage, read_error, stream=stream)
         return self.answer
 
     def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """`response.failed`."""
+        """The event `response.failed`."""
         if self.answer is not None:
             return self.answer.failed(error)
         response = {
@@ -87,5 +87,5 @@ class InputTokensFormat(ResponsesFormat):
         return Asked(whole, items=items_of(request))
 
     def counted(self, prepared: Prepared, request_id: str) -> bytes:
-        """The count that a response to the same input is billed."""
+        """The count that is billed for a response to the same input."""
         return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})

@@ -14,7 +14,7 @@ CUSTOM_PREFIX = "ctc_"
 
 
 class Growing:
-    """An item. Its text is that of the part that grows: reasoning, an answer, a refusal, a call's arguments."""
+    """An item and its growing text: reasoning, an answer, a refusal or a call's arguments."""
 
     __slots__ = ("_text", "closed", "id", "index", "kind", "refused")
 
@@ -24,18 +24,18 @@ class Growing:
         self.id = id_
         self.closed = False
         self.refused = False
-        """Its text is a refusal."""
+        """Whether the text is a refusal."""
         self._text: list[str | list[bytes]] = []
 
     @property
     def text(self) -> str:
-        """Its text so far."""
+        """The text so far."""
         text = "".join([part if isinstance(part, str) else text_of_insides(part) for part in self._text])
         self._text = [text]
         return text
 
     def grow(self, text: str | list[bytes]) -> None:
-        """text: also as the insides of JSON strings, undecoded."""
+        """Extend the text. text: a string, or the undecoded contents of JSON strings."""
         self._text.append(text)
 
     def part(self, text: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Growing:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def json(self, status: str, *, encrypted: bool) -> dict[str, Any]:
-        """The item as the API writes it. encrypted: with `encrypted_content`, if it is reasoning."""
+        """The item as the API writes it. encrypted: whether reasoning has `encrypted_content`."""
         begun = status != "in_progress"
         content = [self.part(self.text)] if begun else []
         if self.kind == "reasoning":

@@ -1,4 +1,4 @@
-"""A request of the Responses API becomes a chat request, and is prepared like one."""
+"""Turns a request of the Responses API into a chat request, and prepares it like one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True):
     history: tuple[Item, ...] = ()
     """Items of the responses before it, oldest first."""
     items: tuple[Item, ...] = ()
-    """Its own."""
+    """The request's own items."""
 
     @property
     def model(self) -> str:
@@ -58,7 +58,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Details(msgspec.Struct, frozen=True):
-    """For the response."""
+    """Data for the response."""
 
     asked: Asked
     names: ToolNames
@@ -78,7 +78,7 @@ async def prepare_response(
     target: Target,
     require_arguments: Callable[[chat.ChatRequest], None],
 ) -> Prepared:
-    """Raises a RequestError that names the field in this API's words. require_arguments: see `Decoder`."""
+    """Raises a RequestError that has this API's name of the field. require_arguments: see `Decoder`."""
     conversation = Conversation()
     if asked.request.instructions:
         conversation.instruct(asked.request.instructions)
@@ -101,7 +101,7 @@ async def prepare_response(
 def _chat_request(request: ResponsesRequest, messages: list[chat.Message], tools: list[chat.Tool]) -> chat.ChatRequest:
     choice = request.tool_choice
     if not tools and choice in ("auto", "none"):
-        choice = None  # of a tool that was left out: engines refuse a choice without tools
+        choice = None  # its tools were left out, and engines refuse a choice without tools
     return chat.ChatRequest(
         model=request.model,
         messages=messages,
@@ -126,9 +126,9 @@ def _choice(choice: NamedToolChoice) -> chat.NamedTool:
 
 
 def _response_format(request: CountedRequest) -> Any:
-    given = None if request.text is None else request.text.format
-    if isinstance(given, chat.JsonObjectFormat):
-        return given
-    if isinstance(given, SchemaFormat):
-        return chat.JsonSchemaFormat(chat.JsonSchema(given.name, given.schema_, given.description, given.strict))
+    chosen = None if request.text is None else request.text.format
+    if isinstance(chosen, chat.JsonObjectFormat):
+        return chosen
+    if isinstance(chosen, SchemaFormat):
+        return chat.JsonSchemaFormat(chat.JsonSchema(chosen.name, chosen.schema_, chosen.description, chosen.strict))
     return None
