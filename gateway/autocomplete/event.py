@@ -14,7 +14,7 @@ _REQUEST_ID = re.compile(r"req_[0-9a-f]{36}")
 
 
 class EventKey(NamedTuple):
-    """Reports with the same key are one."""
+    """The key of a report. Reports with the same key are merged."""
 
     request_id: str
     project_id: str
@@ -25,8 +25,8 @@ class EventKey(NamedTuple):
 
 
 class Event(NamedTuple):
-    """The report without its key. characters: accepted characters; elapsed_ms: time since the completion was shown;
-    None: not reported."""
+    """A report without its key. characters: accepted; elapsed_ms: time since the completion was shown; None if not
+    reported."""
 
     organization_id: str
     characters: int | None = None
@@ -42,7 +42,7 @@ class Event(NamedTuple):
 
 
 def completed_request(completion_id: str) -> str | None:
-    """The request of a response's `id` or `x-request-id`; None for an id of another form."""
+    """The request id of a response's `id` or `x-request-id`; None for an id of another form."""
     request_id = request_id_of(completion_id)
     if _REQUEST_ID.fullmatch(request_id) is None or arrived_at_s(request_id) is None:
         return None
@@ -50,9 +50,9 @@ def completed_request(completion_id: str) -> str | None:
 
 
 def key_of(request_id: str, caller: Caller, choice_index: int, view_id: str, kind: EventType) -> EventKey:
-    """The completion that the report is about, and its project."""
+    """The key of a report about a completion."""
     return EventKey(request_id, caller.project_id, choice_index, view_id, kind.value)
 
 
 def _greatest(one: int | None, other: int | None) -> int | None:
-    return max((each for each in (one, other) if each is not None), default=None)
+    return max((value for value in (one, other) if value is not None), default=None)

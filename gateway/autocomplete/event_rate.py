@@ -12,13 +12,13 @@ from contracts.generation import Caller
 from gateway.limits.rate_buckets import RateBuckets
 
 BURST_S = 10.0
-"""Seconds' worth of events at once, after silence."""
+"""Seconds' worth of events that may be reported at once, after silence."""
 ORGANIZATION = 2
-"""The organization's rate in rates of one project: it may have many projects."""
+"""The organization's rate as a multiple of one project's: it may have many projects."""
 
 
 class EventRate:
-    """Buckets of one gateway."""
+    """The buckets of one gateway."""
 
     def __init__(self, events_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         def buckets(per_second: float) -> RateBuckets:
@@ -29,15 +29,15 @@ class EventRate:
         self._of_organization = buckets(events_per_second * ORGANIZATION)
 
     def take(self, caller: Caller) -> None:
-        """Count one event. Raises RateLimited if there were too many, without counting it."""
+        """Count one event. Raises RateLimited for one too many, which is not counted."""
         project_s = self._of_project.wait_s(caller.project_id)
         wait_s = max(project_s, self._of_organization.wait_s(caller.organization_id))
         if wait_s:
-            who, per_second = f"Project {caller.project_id}", self._per_second
+            name, per_second = f"Project {caller.project_id}", self._per_second
             if wait_s > project_s:
-                who, per_second = "Your organization", self._per_second * ORGANIZATION
+                name, per_second = "Your organization", self._per_second * ORGANIZATION
             raise RateLimited(
-                f"{who} reports more than {per_second:g} events a second. Try again in {wait_s:.2g} s, or leave the "
+                f"{name} reports more than {per_second:g} events a second. Try again in {wait_s:.2g} s, or leave the "
                 "event out: completions are served without it.",
                 retry_after_s=wait_s,
             )

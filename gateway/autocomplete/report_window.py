@@ -10,7 +10,7 @@ from contracts.dated_request_id import DAY_S, arrived_at_s
 from contracts.errors import InvalidField
 
 CLOCKS_APART_S = 3_600.0
-"""Ids go by the clock of the gateway that was asked; what the totals allow, too (rollup.MARGIN)."""
+"""Tolerance for clocks: an id has the time of its gateway. The totals allow the same (rollup.MARGIN)."""
 
 
 class ReportWindow:
@@ -21,7 +21,7 @@ class ReportWindow:
         self._clock = clock
 
     def require(self, request_id: str) -> None:
-        """Raises InvalidField. request_id: one that carries a time."""
+        """Raise InvalidField outside the window. request_id: an id that carries a time."""
         arrived_s, now_s = arrived_at_s(request_id) or 0.0, self._clock()
         if arrived_s > now_s + CLOCKS_APART_S:
             raise _refusal(arrived_s, "it may be an hour from now at most. Send the `id` of an answer.")

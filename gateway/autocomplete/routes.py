@@ -25,7 +25,7 @@ MAX_BODY_BYTES = 16_384
 _EVENT = msgspec.json.Decoder(CompletionEvent)
 _TABBY_EVENT = msgspec.json.Decoder(TabbyEvent)
 Parts = NamedDependency[SkipValidation[CompletionServices]]
-"""The gateway's, which has more: Litestar must not convert it."""
+"""The gateway's services, which have more fields: Litestar must not convert them."""
 
 
 class CompletionEventsController(Controller):
@@ -46,27 +46,27 @@ class CompletionEventsController(Controller):
             )
         services.report_window.require(request_id)
         services.event_rate.take(request.user.caller)
-        told = decode(_EVENT, await _body(request), CompletionEvent)
-        key = key_of(request_id, request.user.caller, told.choice_index, told.view_id, told.type)
+        reported = decode(_EVENT, await _body(request), CompletionEvent)
+        key = key_of(request_id, request.user.caller, reported.choice_index, reported.view_id, reported.type)
         organization_id = request.user.caller.organization_id
-        services.completion_events.add(key, Event(organization_id, told.characters, told.elapsed_ms))
+        services.completion_events.add(key, Event(organization_id, reported.characters, reported.elapsed_ms))
         return Response(b"", status_code=202)
 
     @post(TABBY_EVENTS_PATH, status_code=200)
     async def report_as_tabby(self, request: KeyedRequest, services: Parts) -> Response[bytes]:
         services.event_rate.take(request.user.caller)
-        told = decode(_TABBY_EVENT, await _body(request), TabbyEvent)
-        request_id = completed_request(told.completion_id)
+        reported = decode(_TABBY_EVENT, await _body(request), TabbyEvent)
+        request_id = completed_request(reported.completion_id)
         if request_id is None:
             raise InvalidField(
                 "Invalid value for 'completion_id': it must be the `id` of an answer.", param="completion_id"
             )
         services.report_window.require(request_id)
-        kind = EventType(told.type.value)
-        if told.type is TabbyEventType.SELECT and request.query_params.get("select_kind") == "line":
+        kind = EventType(reported.type.value)
+        if reported.type is TabbyEventType.SELECT and request.query_params.get("select_kind") == "line":
             kind = EventType.SELECT_PART
-        key = key_of(request_id, request.user.caller, told.choice_index, told.view_id or "", kind)
-        elapsed_ms = None if told.elapsed is None else round(told.elapsed)
+        key = key_of(request_id, request.user.caller, reported.choice_index, reported.view_id or "", kind)
+        elapsed_ms = None if reported.elapsed is None else round(reported.elapsed)
         services.completion_events.add(key, Event(request.user.caller.organization_id, elapsed_ms=elapsed_ms))
         return Response(b"", status_code=200)
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 from gateway.autocomplete.event_type import EventType
 
 COMPLETION_ID = "^(req_|chatcmpl-|cmpl-)[0-9a-f]{36}$"
-"""An answer's `id`, or an `x-request-id`, as the OpenAPI document says it."""
+"""An answer's `id` or an `x-request-id`, as a pattern for the OpenAPI document."""
 ChoiceIndex = Annotated[int, Meta(ge=0, le=127)]
 ViewId = Annotated[str, Meta(max_length=200, pattern=r"^[0-9A-Za-z._:/-]*$(?![\s\S])")]
 """An identifier, never text."""
@@ -25,11 +25,11 @@ class CompletionEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     type: EventType
     choice_index: ChoiceIndex = 0
     view_id: ViewId = ""
-    """The editor's name of this showing, where one completion is shown several times."""
+    """The editor's name of this view, if one completion is shown several times."""
     elapsed_ms: Milliseconds | None = None
-    """Time since it was shown."""
+    """Time since the completion was shown."""
     characters: Characters | None = None
-    """Taken. Left out of a `select`: all that the answer had."""
+    """Accepted characters; without this field, a `select` accepts the whole answer."""
 
 
 class TabbyEventType(StrEnum):
@@ -48,7 +48,7 @@ class TabbyEvent(msgspec.Struct, frozen=True, kw_only=True):
     choice_index: ChoiceIndex = 0
     view_id: ViewId | None = None
     elapsed: Annotated[float, Meta(ge=0, le=86_400_000)] | None = None
-    """Milliseconds since it was shown."""
+    """Milliseconds since the completion was shown."""
 
 
 class TabbyVersion(msgspec.Struct, frozen=True, kw_only=True):

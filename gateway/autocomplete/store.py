@@ -1,11 +1,11 @@
 """Stores editors' reports in batches and with a delay, so that they never delay a token.
 
-Only reports that join a completion of their project are stored, and a limited number for each completion: a client can
+Only reports that match a completion of their project are stored, and a limited number for each completion: a client can
 invent ids, and a view may have any name. A completion's trace is written after its end, so the store waits before it
-looks up a report's completion, and looks once more before it drops the report.
+looks up a report's completion, and looks it up once more before it drops the report.
 
-Best effort, like the traces (gateway/serving/trace.py): while the database is away the oldest reports are dropped and
-counted.
+Best effort, like the traces (gateway/serving/trace.py): while the database is unavailable, the oldest reports are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ INSERT = """
 
 
 class Waiting(NamedTuple):
-    """A report that is not stored yet. due_s: time of its next lookup; last: no lookup follows."""
+    """A report that is not stored yet. due_s: time of its next lookup; last: whether no lookup follows."""
 
     event: Event
     due_s: float
@@ -82,9 +82,9 @@ class EventStore:
         self._metrics = metrics
         self._clock = clock
         self._waiting: dict[str, dict[EventKey, Waiting]] = {}
-        """By organization, in order of arrival; a report stays until it is written or dropped."""
+        """Reports by organization, in order of arrival; a report stays until it is written or dropped."""
         self._behind = False
-        """The last batch failed, and the failure was logged."""
+        """Whether the last batch failed and the failure was logged."""
         self._task = BackgroundTask.every(flush_s, self.flush, "completion events")
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class EventStore:
         await self.flush()
 
     def add(self, key: EventKey, event: Event) -> None:
-        """Remember a report; a repeated one is merged."""
+        """Queue a report; a repeated report is merged."""
         of_organization = self._waiting.setdefault(event.organization_id, {})
         known = of_organization.get(key)
         if known is None:
@@ -133,9 +133,9 @@ class EventStore:
 
     def _due(self) -> list[tuple[EventKey, Waiting]]:
         now_s = self._clock()
-        each = (item for of_organization in self._waiting.values() for item in of_organization.items())
+        items = (item for of_organization in self._waiting.values() for item in of_organization.items())
         # sorted: two gateways that write the same rows lock them in the same order
-        return sorted(islice((item for item in each if item[1].due_s <= now_s), BATCH))
+        return sorted(islice((item for item in items if item[1].due_s <= now_s), BATCH))
 
     async def _joined(
         self, connection: asyncpg.Connection, batch: list[tuple[EventKey, Waiting]]
@@ -170,7 +170,7 @@ class EventStore:
                 del self._waiting[waiting.event.organization_id]
 
     def _drop_one(self) -> None:
-        """Drop the oldest report of the organization with most."""
-        most = max(self._waiting.values(), key=len)
-        del most[next(iter(most))]
+        """Drop the oldest report of the organization with the most reports."""
+        largest = max(self._waiting.values(), key=len)
+        del largest[next(iter(largest))]
         self._metrics.autocomplete_events_dropped.inc()

@@ -1,7 +1,7 @@
 """Stores prompts and completions at gaps, for organizations that have turned `store_prompts` on.
 
-Best effort, in batches and a little later, like the editors' reports. The statement that writes checks the setting once
-more (storage/stored_prompts.py).
+Best effort, in batches and with a delay, like the editors' reports. The statement that writes checks the setting again
+(storage/stored_prompts.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Texts(NamedTuple):
 
 
 class TextStore(WrittenBehind):
-    """In front of `gateway.completion_texts`. One per gateway process."""
+    """A bounded buffer in front of `gateway.completion_texts`. One per gateway process."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
         self._rows = WriteBehind(
@@ -62,8 +62,7 @@ class TextStore(WrittenBehind):
         super().__init__(flush_s, "completion texts")
 
     def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
-        """Remember a gap that was answered, of an organization that wants it. completion: None where the answer was
-        passed on unread."""
+        """Queue an answered gap of an organization that stores prompts. completion: None if it was passed on unread."""
         texts = storable(gap.prefix[-MAX_CHARACTERS:]), storable(gap.suffix[:MAX_CHARACTERS])
         answer = None if completion is None else storable(completion[:MAX_CHARACTERS])
         asked_at = datetime.fromtimestamp(arrived_at_s(request_id) or 0.0, UTC)

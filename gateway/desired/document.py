@@ -10,9 +10,9 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
 
 _RENAMED = {"running_usage": "continuous_usage_stats"}
-"""Fields of pools in rows of earlier releases, with their present names."""
+"""Fields of pools in rows of earlier releases, with their current names."""
 _FIM = "fim_"
-"""Prefix of the fields that are a model's `fim` now, in rows of earlier releases."""
+"""Prefix, in rows of earlier releases, of the fields that are now in a model's `fim`."""
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,7 +21,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A document as far as it has to be known to rename fields in it."""
+    """The part of a document that must be known to rename its fields."""
 
     models: list[dict[str, Any]]
     pools: list[dict[str, Any]]
@@ -33,7 +33,7 @@ def encode(models: tuple[Model, ...], pools: tuple[Pool, ...]) -> str:
 
 
 def decode(version: int, document: str) -> DesiredState:
-    """The state a row holds. Raises ConfigError for a document that this release cannot read."""
+    """The state that a row holds. Raises ConfigError for a document that this release cannot read."""
     try:
         written = msgspec.json.decode(document, type=_Written)
         for pool in written.pools:

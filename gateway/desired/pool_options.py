@@ -1,4 +1,4 @@
-"""The options of a pool that some drivers have, and the refusal where another driver is given one. Pure."""
+"""The options of a pool that only some drivers have, and their refusal for other drivers. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DRIVER_OPTIONS = (
 
 
 def check_options(pool: Pool) -> None:
-    """Raise ConfigError for an option that the pool's dialect has not."""
+    """Raise ConfigError for an option that the pool's dialect does not have."""
     for option in DRIVER_OPTIONS:
         _check_option(pool, option)
 
@@ -49,11 +49,11 @@ def check_adapters(pool: Pool) -> None:
 
 
 def _check_option(pool: Pool, option: DriverOption) -> None:
-    given = getattr(pool, option.name)
-    if given and pool.driver not in option.drivers:
+    value = getattr(pool, option.name)
+    if value and pool.driver not in option.drivers:
         field = f"pools.{pool.name}.{option.name}"
-        told = str(given).lower() if isinstance(given, bool) else given
+        shown = str(value).lower() if isinstance(value, bool) else value
         raise ConfigError(
-            f"{field}: {told}; the driver {pool.driver} {option.otherwise} (for driver {' or '.join(option.drivers)})",
+            f"{field}: {shown}; the driver {pool.driver} {option.otherwise} (for driver {' or '.join(option.drivers)})",
             param=field,
         )

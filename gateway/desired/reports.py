@@ -1,5 +1,5 @@
-"""Reports of each gateway about the desired state: the version that is in force in it, and the version that it refuses
-and why. So an operator who edits the fleet learns of a tokenizer that one machine lacks (control/fleet/reports.py).
+"""Reports this gateway's view of the desired state: the version in force, and the version that it refuses and why. An
+operator who edits the fleet can then see, for example, that one machine lacks a tokenizer (control/fleet/reports.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Tells what this gateway makes of the desired state, at once when that changes and every ten seconds."""
+    """Reports this gateway's view of the desired state, at once after a change and every ten seconds."""
 
     def __init__(self, pool: asyncpg.Pool[Any], instance: str, timeout_s: float) -> None:
         self._pool = pool
@@ -40,7 +40,7 @@ class Reporter:
         self._task.start()
 
     async def stop(self) -> None:
-        """Tell nothing more. Idempotent."""
+        """Stop reporting. Idempotent."""
         await self._task.stop()
 
     def serves(self, version: int) -> None:

@@ -1,7 +1,7 @@
 """The desired state as this gateway knows it: rows in PostgreSQL, one per version; the highest version counts.
 
-Follows the table by notification, and by polling for the notification that was lost. While the database is away the
-last known state stays in force: an outage of the database does not change the fleet.
+It follows the table by notifications, and by polling in case one is lost. While the database is unavailable, the last
+known state stays in force: an outage of the database does not change the fleet.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ ResultT = TypeVar("ResultT")
 
 
 class DatabaseAway(ConfigError):
-    """The database cannot be reached now; trying again may help."""
+    """The database cannot be reached now; a retry may succeed."""
 
 
 async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tuple[Pool, ...]:
-    """The pools of the newest row; empty if there is none or the database is away. url: of the pool's database.
+    """The pools of the newest row; empty if there is none or the database is unavailable. url: of the pool's database.
 
     Raises ConfigError if the database was never migrated or refuses the URL.
     """
@@ -61,7 +61,7 @@ async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tup
 class DesiredStateStore:
     """Reads and follows the desired state. One per gateway process.
 
-    on_change: called on the event loop with each newer state, the first included, in rising versions; must not block.
+    on_change: called on the event loop with each newer state, also the first, in ascending versions; must not block.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DesiredStateStore:
         self._announced = asyncio.Event()
         self._problem = ""
         self.current = DesiredState(version=0)
-        """The newest known; version 0, empty, before there is one."""
+        """The newest known state; version 0, empty, before there is one."""
         self._listener = NotificationListener(
             url,
             {DESIRED_CHANNEL: lambda _version: self._announced.set()},
@@ -90,7 +90,7 @@ class DesiredStateStore:
         )
 
     async def start(self) -> None:
-        """Load the newest state and begin to follow. Returns even when the database is away, with `current` empty."""
+        """Load the newest state and begin to follow. Without the database, it returns with an empty `current`."""
         self._pool = await lazy_pool(
             self._url,
             size=2,
@@ -110,7 +110,7 @@ class DesiredStateStore:
         await close(pool, self._config.timeout_s)
 
     async def before(self, version: int) -> DesiredState | None:
-        """The newest state before a version; None: there is none, or it cannot be read."""
+        """The newest state before a version; None if there is none, or if it cannot be read."""
         if self._pool is None:
             return None
         try:
@@ -121,8 +121,7 @@ class DesiredStateStore:
             return None
 
     async def in_transaction(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
-        """Write a new version. Raises ConfigError when the database refuses it, DatabaseAway when it cannot be
-        reached."""
+        """Write a new version. Raises ConfigError if the database refuses it, DatabaseAway if it cannot be reached."""
         if self._pool is None:
             raise ConfigError("desired state: the store is not started")
         try:
@@ -133,8 +132,8 @@ class DesiredStateStore:
             ):
                 return await work(connection)
         except FAILURES as error:
-            away = isinstance(error, MAY_PASS) and not isinstance(error, REFUSALS)
-            raise (DatabaseAway if away else ConfigError)(
+            unavailable = isinstance(error, MAY_PASS) and not isinstance(error, REFUSALS)
+            raise (DatabaseAway if unavailable else ConfigError)(
                 f"database {redacted(self._url)}: the desired state could not be written: "
                 + in_words(error, self._config.timeout_s),
                 param="database",
@@ -143,15 +142,14 @@ class DesiredStateStore:
     async def _follow(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                # not wait_for, which forgets that it was cancelled when the event is set in the same moment: stop()
-                # would then wait forever
+                # not wait_for, which loses a cancellation if the event is set at that moment: stop() would wait forever
                 async with asyncio.timeout(self._config.poll_s):
                     await self._announced.wait()
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Adopt the newest row, if it can be read; the reason why not is logged once while it lasts."""
-        # Cleared before reading: a version that is announced during the read is read again.
+        """Adopt the newest row, if it can be read; if not, log the reason once while it lasts."""
+        # Clear before reading: a version that is announced during the read is read again.
         self._announced.clear()
         if self._pool is None:
             return
@@ -173,12 +171,12 @@ class DesiredStateStore:
         self._problem = problem
 
     def adopt(self, state: DesiredState) -> None:
-        """Take up a state, if it is newer than the newest known."""
+        """Adopt a state that is newer than the newest known."""
         if state.version <= self.current.version:
             return
         self.current = state
         try:
             self._on_change(state)
         except Exception:
-            # A defect of a subscriber must not end the following of every later version.
+            # A defect of a subscriber must not prevent later versions from being followed.
             _log.exception("desired state version %d: the gateway could not take it up", state.version)

@@ -12,7 +12,7 @@ Asked = Literal["unapproved", "not_busy", "rule", "kept", "unsure", "too_long", 
 
 
 class CascadeMetrics:
-    """Registered on the given registry."""
+    """Metrics of cascades, in the given registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = functools.cache(
@@ -45,7 +45,7 @@ class CascadeMetrics:
         self._requests(model, outcome).inc()
 
     def approvals(self, differences: Mapping[str, float | None]) -> None:
-        """Every model with a cascade, and the lower bound it was approved by; None: it is not."""
+        """Set, for every model with a cascade, the lower bound by which it was approved; None if it was not."""
         self._approved.clear()
         self._difference.clear()
         for model, difference in differences.items():

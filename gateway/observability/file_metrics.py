@@ -1,5 +1,5 @@
 """Metrics of recomputation: how much of a file's prompt is computed again with each keystroke, and how long an engine
-keeps it in between."""
+keeps it between keystrokes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 300, 512, 1_024, 2_048, 4_096, 8_1
 
 
 class FileMetrics:
-    """Counters and histograms of one instance, on the registry given."""
+    """Counters and histograms of one instance, in the given registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._prefilled_again = functools.cache(
@@ -65,7 +65,7 @@ class FileMetrics:
         self._of_pool = functools.cache(self._made_for)
 
     def prefilled_again(self, model: str, tokens: int) -> None:
-        """A keystroke in a file that was seen before had so much computed."""
+        """Record the tokens that an engine computed for a keystroke in a known file."""
         self._prefilled_again(model).observe(tokens)
 
     def gap(self, pool: str, kv: Kv, gap_s: float, objective: KvObjective) -> None:
@@ -81,5 +81,5 @@ class FileMetrics:
         self._warm_ups(model, outcome).inc()
 
     def _made_for(self, pool: str) -> dict[Kv, Counter]:
-        """Create all three, so that none is missing from a ratio."""
+        """Create all three counters, so that none is missing from a ratio."""
         return {kv: self._survived.labels(pool, kv) for kv in OUTCOMES}

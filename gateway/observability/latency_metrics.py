@@ -1,7 +1,7 @@
-"""Latency as objectives name it: the first token and the later ones are two numbers, never one.
+"""Latency as objectives define it: the first token and the later tokens have separate numbers.
 
-By tier, length class, model, pool and side of a rollout. Models and pools are those of desired state, never what a
-client wrote. Requests that yield (`contracts.service_class`) are left out: they wait on purpose.
+Its labels are tier, length class, model, pool and side of a rollout. Models and pools come from the desired state, and
+never from a client. Requests that yield (`contracts.service_class`) are left out: they wait on purpose.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Gaps(Protocol):
 
     @property
     def decode_s(self) -> float:
-        """Their sum."""
+        """Sum of the gaps."""
 
 
 class LatencyMetrics:
-    """Latency metrics of one gateway, on the given registry. Objectives' bounds are bounds of its buckets."""
+    """Latency metrics of one gateway, in the given registry. Objectives' bounds are bounds of its buckets."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         histogram = functools.partial(LoopHistogram, registry=registry)
@@ -85,11 +85,11 @@ class LatencyMetrics:
                 buckets=STALL_BUCKETS_S,
             ).labels
         )
-        told = "by pool, if the engine reports it with its response: embedded ones do"
+        by_pool = "by pool, if the engine reports it with its response: embedded ones do"
         self._engine_queue = functools.cache(
             histogram(
                 "slipstream_engine_queue_seconds",
-                f"How long requests waited in their engine to be admitted, {told}.",
+                f"How long requests waited in their engine to be admitted, {by_pool}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels
@@ -97,7 +97,7 @@ class LatencyMetrics:
         self._engine_prefill = functools.cache(
             histogram(
                 "slipstream_engine_prefill_seconds",
-                f"From there to the end of the prompt, {told}.",
+                f"From there to the end of the prompt, {by_pool}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels
@@ -106,7 +106,7 @@ class LatencyMetrics:
             histogram(
                 "slipstream_engine_grammar_seconds",
                 "How long requests waited until the grammar of their schema, tool or pattern was compiled, before their"
-                f" engine's queue, for requests that needed one, {told}.",
+                f" engine's queue, for requests that needed one, {by_pool}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels
@@ -114,7 +114,7 @@ class LatencyMetrics:
         self._series = functools.cache(self._made_for)
 
     def observe(self, tier: str, model: str, of: Measurement, gaps_seen: Gaps | None = None) -> None:
-        """Add one request, as far as it came. gaps_seen: of the measured attempt."""
+        """Add one request, complete or not. gaps_seen: the measured attempt's."""
         if of.client_stall_ms:
             self._stalls(tier).observe(of.client_stall_ms / 1e3)
         if of.pool is not None and of.engine_queue_ms is not None and of.engine_prefill_ms is not None:

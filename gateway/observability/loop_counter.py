@@ -1,6 +1,6 @@
-"""Prometheus counters and gauges that only the event loop's thread changes, and therefore without a lock.
+"""Prometheus counters and gauges without a lock, because only the event loop's thread changes them.
 
-A request counts a dozen things. `prometheus_client` makes four calls and takes a lock for each: 2 us against 0.3 here.
+A request changes a dozen counters. `prometheus_client` makes four calls and takes a lock for each: 2 us instead of 0.3.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class LoopCounter(Counter):
     _value: Any
 
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-        """Add an amount, which is not negative."""
+        """Add an amount that is not negative."""
         self._value._value += amount
 
 
@@ -29,5 +29,5 @@ class LoopGauge(Gauge):
         self._value._value += amount
 
     def dec(self, amount: float = 1) -> None:
-        """Take an amount off."""
+        """Subtract an amount."""
         self._value._value -= amount

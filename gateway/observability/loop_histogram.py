@@ -1,7 +1,7 @@
-"""A Prometheus histogram that only the event loop's thread adds to, and therefore without a lock.
+"""A Prometheus histogram without a lock, because only the event loop's thread adds to it.
 
-Every request adds its phases, some ten values. `prometheus_client.Histogram` takes two locks for each and asks twice
-whether it has labels: 0.8 us against 0.15 here. The scraping thread may find one summed but not counted yet.
+Every request adds its phases, about ten values. `prometheus_client.Histogram` takes two locks for each and checks twice
+whether it has labels: 0.8 us instead of 0.15. The scraping thread may find a value that is summed but not yet counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Series:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """By bucket, not cumulative; the last one has no upper bound."""
+        """Values by bucket, not cumulative; the last bucket has no upper bound."""
         self.total = 0.0
 
     def observe(self, value: float) -> None:

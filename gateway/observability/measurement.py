@@ -8,18 +8,18 @@ from contracts.split import Side
 
 
 class Measurement(msgspec.Struct, frozen=True, gc=False):
-    """Named like the columns of `gateway.request_traces`. Unknown values, and values that are not the engine's own, are
-    None.
+    """Fields have the names of columns of `gateway.request_traces`. Unknown values, and values that are not the
+    engine's own, are None.
 
-    With several attempts it describes the last one that was given an engine: only that one can have sent anything to
-    the client.
+    With several attempts, it describes the last attempt that got an engine, because only that one can have sent
+    anything to the client.
     """
 
     pool: str | None = None
     replica_id: str | None = None
     canary: bool | None = None
     side: Side | None = None
-    """Side of its model's split; None: no split."""
+    """Side of its model's split; None without a split."""
     release: str | None = None
     """Release of the split, for a request on one of the two sides that a release compares."""
     unit: int | None = None

@@ -21,9 +21,9 @@ ABORT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1
 
 
 class GatewayMetrics:
-    """Counters and histograms of one instance, on the registry given.
+    """Counters and histograms of one instance, in the given registry.
 
-    What a request counts is found by its labels in a cache: `labels` itself costs more than to count.
+    A request finds its counters by their labels in a cache, because `labels` itself costs more than counting.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -152,7 +152,7 @@ class GatewayMetrics:
         )
 
     def began(self, tier: str) -> None:
-        """A request is being served."""
+        """Count a request that is being served."""
         self._active(tier).inc()
 
     def ended(self, tier: str, endpoint: str, status: int, code: str, *, over_share: bool = False) -> None:
@@ -160,8 +160,8 @@ class GatewayMetrics:
         self.answered(tier, endpoint, status, code, over_share=over_share)
 
     def answered(self, tier: str, endpoint: str, status: int, code: str, *, over_share: bool = False) -> None:
-        """Count a request's response. status: 499 when its client had left; over_share: its organization requested more
-        than its share, and was refused for that."""
+        """Count a request's response. status: 499 if its client had left; over_share: whether it was refused because
+        its organization requested more than its share."""
         self._requests(tier, endpoint, status, code, "true" if over_share else "false").inc()
 
     def asked_by_us(self, purpose: Purpose, status: int, code: str) -> None:
@@ -169,11 +169,11 @@ class GatewayMetrics:
         self._own_requests(purpose.value, status, code).inc()
 
     def adapter_loaded(self, *, failed: bool) -> None:
-        """An engine was asked to load an adapter."""
+        """Count an engine's loading of an adapter."""
         self._adapter_loads("failed" if failed else "loaded").inc()
 
     def connection_ended(self, reason: str) -> None:
-        """A limit ended or refused a client's connection."""
+        """Count a client's connection that a limit ended or refused."""
         self._connections_ended.labels(reason).inc()
 
     def connections_held(self, count: int) -> None:
@@ -181,7 +181,7 @@ class GatewayMetrics:
         self._connections.set(count)
 
     def request_malformed(self, code: str) -> None:
-        """A client's request was refused before it was read."""
+        """Count a client's request that was refused before it was read."""
         self._malformed_requests.labels(code).inc()
 
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
@@ -189,23 +189,23 @@ class GatewayMetrics:
         self._attempts(tier, finish, outcome).inc()
 
     def observer_failed(self, method: str) -> None:
-        """A feature failed to observe an event of a request."""
+        """Count an event of a request that a feature failed to observe."""
         self._observers_failed.labels(method).inc()
 
     def superseded(self, stage: str) -> None:
-        """A newer keystroke has ended a request."""
+        """Count a request that a newer keystroke has ended."""
         self._superseded(stage).inc()
 
     def aborted(self, cause: str, took_s: float) -> None:
-        """An engine has confirmed that it generates no more."""
+        """Record the time until an engine confirmed that it stopped."""
         self._aborts(cause).observe(took_s)
 
     def reused(self, tier: str, kind: str) -> None:
-        """A request has read another's generation."""
+        """Count a request that has read another's generation."""
         self._reused(tier, kind).inc()
 
     def autocomplete_event(self, kind: str) -> None:
-        """An editor has reported what became of a completion."""
+        """Count an editor's report about a completion."""
         self._autocomplete_events(kind).inc()
 
     def observe_phases(self, tier: str, durations_s: dict[Phase, float]) -> None:

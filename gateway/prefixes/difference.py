@@ -1,4 +1,4 @@
-"""Finds where two prompts first differ, and the likely cause, from digests and lengths of their parts alone."""
+"""Finds where two prompts first differ, and the likely cause, from only the digests and lengths of their parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gateway.prefixes.parts import DIGEST_BYTES, MAX_PARTS, Parts, System, digests_of, lengths_of
 
 TRIMMED_RUN = 2
-"""Consecutive messages at an earlier position that show a history cut at its beginning."""
+"""Consecutive messages that must have moved forward to show a history cut at its beginning."""
 
 
 class Part(StrEnum):
@@ -26,9 +26,9 @@ class Cause(StrEnum):
     FIRST = "first"
     """No similar prompt came before."""
     WHOLE = "whole"
-    """Every whole block came before."""
+    """Every whole block was in an earlier prompt."""
     TOO_SHORT = "too_short"
-    """It has no whole block, so none of it can be reused."""
+    """The prompt has no whole block, so none of it can be reused."""
     CONTINUED = "continued"
     """The conversation continues: the new text is at its end."""
     NEW_TEXT = "new_text"
@@ -62,11 +62,11 @@ EVERY_REQUEST = {
     Cause.SYSTEM_PROMPT_CHANGED: Cause.SYSTEM_PROMPT_VARIES,
     Cause.VALUE: Cause.IDENTIFIER,
 }
-"""Names of causes that occur in every request."""
+"""The causes to report instead if they occur in every request."""
 
 
 class Difference(NamedTuple):
-    """number: of the message, counted from 0 after the system prompt, or of the tool; None: not in a list."""
+    """The first difference. number: the message's, from 0 after the system prompt, or the tool's; otherwise None."""
 
     cause: Cause
     part: Part | None = None
@@ -87,7 +87,7 @@ def difference(earlier: Parts, later: Parts) -> Difference:
         before, after = digests_of(earlier.messages), digests_of(later.messages)
         at = _first_other(before, after)
         return Difference(_of_messages(earlier, later, before, after, at), Part.MESSAGE, at)
-    # of a longer list only its first messages are compared
+    # only the first messages of a longer list are compared
     many = len(later.messages) >= MAX_PARTS * DIGEST_BYTES
     return Difference(Cause.NEW_TEXT, Part.MESSAGE, MAX_PARTS) if many else Difference(Cause.ELSEWHERE)
 
@@ -120,7 +120,7 @@ def _of_messages(earlier: Parts, later: Parts, before: Sequence[int], after: Seq
 
 
 def _trimmed(before: Sequence[int], after: Sequence[int], at: int) -> bool:
-    """Whether the messages from `at` on were further back in the earlier prompt, up to the end of the shorter one."""
+    """Whether the messages from `at` on were further back in the earlier prompt, up to the end of the shorter."""
     for start in range(at + 1, len(before)):
         run = min(len(before) - start, len(after) - at)
         if run >= TRIMMED_RUN and before[start : start + run] == after[at : at + run]:

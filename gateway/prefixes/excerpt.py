@@ -1,4 +1,4 @@
-"""The texts where two prompts first differ: only for organizations that have asked for it (`store_prompts`)."""
+"""The texts where two prompts first differ, only for organizations that store prompts (`store_prompts`)."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ KEPT_CHARACTERS = 16_384
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """Both texts begin alike. earlier: None if only its digest was kept."""
+    """Two texts with a common beginning. earlier: None if only its digest was kept."""
 
     earlier: str | None
     later: str
 
 
 def system_text(prompt: ChatPrompt | TextPrompt) -> str | None:
-    """A conversation's system prompt, as much of it as is kept; None: it has none."""
+    """The kept beginning of a conversation's system prompt; None if it has none."""
     if isinstance(prompt, TextPrompt) or not prompt.messages or prompt.messages[0].get("role") != "system":
         return None
     return text_of(prompt.messages[0].get("content"))[:KEPT_CHARACTERS]
 
 
 def excerpt(found: Difference, earlier: str | None, prompt: ChatPrompt | TextPrompt) -> Excerpt | None:
-    """The prompt's text at the difference. earlier: the system prompt it is compared with; None: not kept. Returns None
-    where there is no text: for a prompt outside conversations, for a removed part, and for texts that are equal as far
-    as they are kept."""
+    """The prompt's text at the difference. earlier: the system prompt with which it is compared; None if not kept.
+    Returns None if there is no text: for a prompt outside conversations, for a removed part, and for texts that are
+    equal as far as they are kept."""
     if isinstance(prompt, TextPrompt):
         return None
     if found.part is Part.SYSTEM:
         return _of_systems(earlier, system_text(prompt))
     if found.number is None:
         return None
-    behind = prompt.messages[1:] if system_text(prompt) is not None else prompt.messages
-    parts = prompt.tools or () if found.part is Part.TOOLS else behind
+    messages = prompt.messages[1:] if system_text(prompt) is not None else prompt.messages
+    parts = prompt.tools or () if found.part is Part.TOOLS else messages
     if found.number >= len(parts):
         return None
     return Excerpt(None, msgspec.json.encode(parts[found.number]).decode()[:CHARACTERS])

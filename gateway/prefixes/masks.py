@@ -1,7 +1,7 @@
-"""Masks a text's dates and times, or all its numbers and identifiers: equal digests of the rest show that only these
+"""Masks a text's dates and times, or all its numbers and identifiers. Equal digests of the rest show that only these
 changed.
 
-Every pattern takes time in proportion to the text, whatever it holds: repetitions are possessive.
+Every pattern takes time in proportion to the text's length, whatever its content: repetitions are possessive.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 MASKED_CHARACTERS = 1_024
-"""Characters at each end of a text; the middle is compared unmasked."""
+"""Characters that are masked at each end of a text; the middle is compared unmasked."""
 MASK = "#"
 
 _MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)(?:[a-z]{2,6}+)?\.?"
@@ -38,7 +38,7 @@ def undated(text: str) -> str:
 
 
 def unvalued(undated_text: str) -> str:
-    """The text with every word that holds a digit masked as well."""
+    """The text with every word that contains a digit masked as well."""
     return _at_both_ends(undated_text, _VALUES)
 
 

@@ -1,8 +1,8 @@
 """Measures how much of each prompt was seen before, and why the rest was new. One per gateway process, all in memory.
 
-A gateway knows its own requests: if a tenant's requests reach several gateways, each finds less reusable than there
-was, never more. An engine may have evicted blocks that count as reusable here; the ledger has the tokens that it did
-reuse.
+A gateway knows only its own requests: if a tenant's requests reach several gateways, each finds less reusable text than
+there was, never more. An engine may have evicted blocks that count as reusable here; the ledger has the tokens that it
+actually reused.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from gateway.prefixes.template import PrefixDigests
 from gateway.wire.prepared import Prepared
 
 LIMIT_BYTES = 64 * 1024 * 1024
-"""Limit for all organizations together; the largest one forgets first."""
+"""Limit for all organizations together; the largest organization forgets first."""
 FORGOTTEN_AT_ONCE_BYTES = 256 * 1024
-"""Overshoot of the limit before the largest organization forgets: eviction is rare, and no turn takes a millisecond for
-it."""
+"""Bytes that the largest organization forgets beyond the overshoot: eviction is rare, and takes less than 1 ms."""
 EVERY_REQUEST_RUN = 3
 """Consecutive requests with new system prompts, after which each request counts as having its own."""
 LIKE_LENGTH = 0.1
-"""Two system prompts are taken for versions of one where their lengths differ by less than this part."""
+"""Two system prompts count as versions of one if their lengths differ by at most this part."""
 TOKENS_PER_BLOCK = {"tokens": BLOCK_TOKENS, "bytes": BLOCK_BYTES // 3}
-"""Tokens of a block; of bytes by `gateway.wire.prepared.estimate`, like the prompt's own count."""
+"""Tokens of a block; in bytes, as estimated by `gateway.wire.prepared.estimate`, like the prompt's own count."""
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -39,9 +38,9 @@ class Observed(msgspec.Struct, frozen=True):
     endpoint: str
     prepared: Prepared
     at_s: float
-    """Any clock that does not go back."""
+    """Time by any clock that does not go back."""
     texts_stored: bool = False
-    """Its organization has turned on `store_prompts`."""
+    """Whether its organization has turned on `store_prompts`."""
 
 
 class PrefixSample(msgspec.Struct, frozen=True, gc=False):
@@ -55,13 +54,13 @@ class PrefixSample(msgspec.Struct, frozen=True, gc=False):
     endpoint: str
     template: str
     session_id: str
-    """The first request of its conversation; its own id if it begins one."""
+    """The first request of its conversation; the request's own id if it begins one."""
     turn: int
     prompt_tokens: int
     reusable_tokens: int
     """Tokens of the longest prefix in whole blocks that an earlier request of the organization and the model had."""
     differing_token: int | None
-    """Start of the first new block; None: no whole block was new."""
+    """Start of the first new block; None if no whole block was new."""
     part: str | None
     part_number: int | None
     cause: str
@@ -70,7 +69,7 @@ class PrefixSample(msgspec.Struct, frozen=True, gc=False):
 
 
 class PrefixObserver:
-    """Bounded, in memory."""
+    """Compares each request with those before it, in bounded memory."""
 
     def __init__(self, digests: PrefixDigests, limit_bytes: int = LIMIT_BYTES) -> None:
         self._digests = digests
@@ -154,8 +153,8 @@ def _count_systems(before: Template, template: Template, parts: Parts) -> None:
 
 
 def _why(earlier: Remembered | None, parts: Parts, template: Template) -> Difference:
-    """earlier: the request that shares most blocks with it, or its template's last; or the tenant's last, if this one
-    is the first of its template and looks like a version of that. None: no such request."""
+    """The first difference and its cause. earlier: the request that shares the most blocks, or its template's last; or
+    the tenant's last, if this is the first request of its template and looks like a version of it; or None."""
     if earlier is None:
         return Difference(Cause.FIRST)
     found = difference(earlier.parts, parts)

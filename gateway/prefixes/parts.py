@@ -1,6 +1,6 @@
-"""A conversation's parts as digests and lengths: its system prompt, its tools, its messages. No text is kept.
+"""Splits a conversation into its system prompt, tools and messages, as digests and lengths. No text is kept.
 
-The digests stay in this process's memory and are not keyed: they only say whether two parts are equal.
+The digests stay in this process's memory and are not keyed: they only show whether two parts are equal.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from contracts.generation import ChatPrompt, TextPrompt
 from gateway.prefixes.masks import undated, unvalued
 
 MAX_PARTS = 128
-"""Tools, and messages, that are compared one by one; of longer lists the first ones."""
+"""Limit of the tools, and of the messages, that are compared one by one: the first of longer lists."""
 MAX_MESSAGES = 1_024
-"""Limit of a conversation; a longer one is not recognized again, and only its first parts are compared: one request may
-cost at most a millisecond here."""
+"""Limit of a conversation's messages. A longer one is not recognized again, and only its first parts are compared: one
+request may take at most a millisecond here."""
 OPENING_CHARACTERS = 64
 """Characters of a system prompt, with dates and values masked, that identify its template."""
 SYSTEMS_KNOWN = 1_024
-"""System prompts whose digests are remembered."""
+"""Limit of the system prompts whose digests are remembered."""
 DIGEST_BYTES = 8
 NONE = 0
 
 
 class System(msgspec.Struct, frozen=True, gc=False):
-    """A system prompt. digest: 0 where there is none."""
+    """A system prompt. digest: 0 if there is none."""
 
     digest: int = NONE
     characters: int = 0
@@ -39,7 +39,7 @@ class System(msgspec.Struct, frozen=True, gc=False):
     unvalued: int = NONE
     """Digest with numbers and identifiers masked as well."""
     opening: str = ""
-    """Digest of its first `OPENING_CHARACTERS`, both masked."""
+    """Digest of the first `OPENING_CHARACTERS`, with both masked."""
 
 
 class Parts(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +49,7 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
     system: System = System()
     tools: bytes = b""
     messages: bytes = b""
-    """Behind the system prompt."""
+    """The messages after the system prompt."""
     lengths: bytes = b""
     """Lengths of the messages as JSON, in bytes."""
 
@@ -60,7 +60,7 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Split(msgspec.Struct, frozen=True, gc=False):
-    """A prompt taken apart. tool_names: sorted. turns: the newest last, one digest of all messages up to each;
+    """A split prompt. tool_names: sorted. turns: for each message, the digest of all messages up to it, newest last;
     empty for a text and for a conversation that is too long."""
 
     parts: Parts
@@ -69,7 +69,7 @@ class Split(msgspec.Struct, frozen=True, gc=False):
 
 
 class Systems:
-    """System prompts recognised: most requests bring one that was masked before. Bounded."""
+    """Known system prompts, bounded: most requests have one that was masked before."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, System] = OrderedDict()
@@ -98,10 +98,10 @@ def split(prompt: ChatPrompt | TextPrompt, systems: Systems) -> Split:
         return Split(Parts(messages=_packed([xxhash.xxh3_64_intdigest(encoded)]), lengths=_lengths([encoded])), (), ())
     messages = prompt.messages
     leading = messages[0] if messages and messages[0].get("role") == "system" else None
-    behind = messages if leading is None else messages[1:]
+    following = messages if leading is None else messages[1:]
     encoder = msgspec.json.Encoder()
-    whole = len(behind) <= MAX_MESSAGES
-    encoded_messages = [encoder.encode(message) for message in (behind if whole else behind[:MAX_PARTS])]
+    whole = len(following) <= MAX_MESSAGES
+    encoded_messages = [encoder.encode(message) for message in (following if whole else following[:MAX_PARTS])]
     digests = [xxhash.xxh3_64_intdigest(message) for message in encoded_messages]
     tools = prompt.tools or ()
     parts = Parts(
@@ -115,17 +115,17 @@ def split(prompt: ChatPrompt | TextPrompt, systems: Systems) -> Split:
 
 
 def digests_of(packed: bytes) -> list[int]:
-    """Digests of the messages, one by one."""
+    """The packed digests as numbers."""
     return memoryview(packed).cast("Q").tolist()
 
 
 def lengths_of(packed: bytes) -> list[int]:
-    """Lengths of the messages, one by one."""
+    """The packed lengths as numbers."""
     return memoryview(packed).cast("I").tolist()
 
 
 def _turns(digests: Iterable[int]) -> tuple[int, ...]:
-    """Leaves the system prompt out: a conversation continues even if the date in it has changed."""
+    """Digests of the messages up to each. The system prompt is left out, because its date may change between turns."""
     running = xxhash.xxh3_64()
     turns = []
     for digest in digests:
@@ -135,7 +135,7 @@ def _turns(digests: Iterable[int]) -> tuple[int, ...]:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, whichever form it has."""
+    """The text of a message's content, in any of its forms."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list | tuple) else ()

@@ -1,7 +1,7 @@
 """Remembers the recent blocks of one organization's prompts, in bounded memory, each with its last request.
 
 A block's hash covers all blocks before it, so a binary search finds how much of a prompt was seen. A prompt's deepest
-block is forgotten first: the rest stays a prefix.
+block is forgotten first, so that the rest stays a prefix.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ ENTRY_BYTES = 200
 TURN_BYTES = 300
 TEMPLATE_BYTES = 400
 MAX_TEMPLATES = 64
-"""Distinct templates at once; the rest count as one, so that no tenant fills the table."""
+"""Limit of distinct templates; all others count as one, so that no tenant fills the table."""
 TEMPLATE_IDLE_S = 3_600.0
-"""A template unused for so long frees its entry."""
+"""Time after which an unused template frees its entry."""
 MAX_TURNS = 4_096
 OTHERS = "others"
 
 
 class Remembered:
-    """One request. places: references to it: blocks that it used last, and templates. system_text: only if its
-    organization stores texts."""
+    """One request. places: number of references to it, from blocks that it used last and from templates. system_text:
+    None unless its organization stores texts."""
 
     __slots__ = ("parts", "places", "size_bytes", "system_text")
 
@@ -46,20 +46,20 @@ class Template:
     def __init__(self) -> None:
         self.last: Remembered | None = None
         self.other_systems = 0
-        """Requests in a row, up to the last one, whose system prompt was not that of the one before."""
+        """Number of consecutive requests, up to the last, whose system prompt differed from the one before."""
         self.used_s = 0.0
 
 
 class Sketch:
-    """Sketch of one organization. It only adds; the owner of all sketches calls `forget` to bound them."""
+    """Sketch of one organization. It only grows; the owner of all sketches calls `forget` to bound them."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
         self.templates: OrderedDict[str, Template] = OrderedDict()
         self._blocks: OrderedDict[bytes, Remembered] = OrderedDict()
-        """By hash, the least recently used first."""
+        """The last request of each block, by hash, least recently used first."""
         self._turns: OrderedDict[int, tuple[str, int]] = OrderedDict()
-        """Session and turn of the newest prompt that ended so."""
+        """Session and turn number of the newest prompt with these messages, by their digest."""
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -89,7 +89,7 @@ class Sketch:
             self._hold(request)
 
     def template(self, name: str, now_s: float) -> tuple[str, Template]:
-        """The template of this name, or that of all others where too many are in use."""
+        """The template of this name, or the common template if too many are in use."""
         found = self.templates.get(name)
         if found is None:
             oldest = next(iter(self.templates.values()), None)
@@ -109,13 +109,13 @@ class Sketch:
         return name, found
 
     def used(self, template: Template, request: Remembered) -> None:
-        """Record it as its template's last request."""
+        """Record a request as its template's last."""
         self._hold(request)
         self._let_go(template.last)
         template.last = request
 
     def turn(self, turns: tuple[int, ...], request_id: str) -> tuple[str, int]:
-        """The session that the newest of these turns belongs to, by its first request, and its number from 1."""
+        """The session of the newest of these turns, named by its first request, and the turn's number from 1."""
         if not turns:
             return request_id, 1
         before = next((self._turns[turn] for turn in reversed(turns[-33:-1]) if turn in self._turns), None)
@@ -129,7 +129,7 @@ class Sketch:
         return session, number
 
     def forget(self, until_bytes: int) -> None:
-        """Down to this size, or to nothing: the oldest blocks first, then the oldest turns and templates."""
+        """Forget down to this size, or everything: the oldest blocks first, then the oldest turns and templates."""
         while self.size_bytes > until_bytes and self._blocks:
             _, request = self._blocks.popitem(last=False)
             self.size_bytes -= ENTRY_BYTES

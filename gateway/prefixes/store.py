@@ -1,7 +1,7 @@
-"""Compares requests that have ended and keeps their samples, in batches and a little later: no token waits for it.
+"""Compares requests that have ended and stores their samples, in batches and with a delay: no token waits for it.
 
-Best effort, like the traces (gateway/serving/trace.py): requests over the limit, and the oldest while the database is
-away, are dropped and counted.
+Best effort, like the traces (gateway/serving/trace.py): requests over the limit, and the oldest samples while the
+database is unavailable, are dropped and counted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from storage.write_behind import WriteBehind, WrittenBehind
 
 MAX_ENDED = 2_000
 MAX_ENDED_TOKENS = 8 << 20
-"""Tokens of the prompts that wait for comparison: their texts stay in memory until then."""
+"""Limit of the tokens of prompts that wait for comparison: their texts stay in memory until then."""
 MAX_WAITING = 20_000
 BATCH = 1_000
 TURN_S = 0.001
 """Longest uninterrupted comparison of prompts; then the event loop serves clients."""
-# One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
+# One JSON text: asyncpg would check for every element of an array parameter whether it is an array itself.
 INSERT = """
     INSERT INTO gateway.prefix_samples
         (request_id, organization_id, project_id, model, tier, endpoint, template, session_id, turn, prompt_tokens,
@@ -67,7 +67,7 @@ class PrefixSamples(WrittenBehind):
     def add(
         self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared, *, texts_stored: bool = False
     ) -> None:
-        """Remember a request that an engine has had, until it is compared. texts_stored: its organization wants it."""
+        """Queue a request that reached an engine for comparison. texts_stored: whether texts may be stored."""
         if not self._enabled:
             return
         if len(self._ended) >= MAX_ENDED or self._ended_tokens >= MAX_ENDED_TOKENS:
@@ -80,18 +80,18 @@ class PrefixSamples(WrittenBehind):
         """Compare ended requests and write the queue. Raises no database error: the next call retries."""
         await self._compare()
         await self._samples.flush()
-        if not self._samples:  # else the database is away, and would hold up a stop once more
+        if not self._samples:  # otherwise, the database is unavailable and would delay a stop again
             await self._texts.flush()
 
     async def _compare(self) -> None:
         until_s = time.perf_counter() + TURN_S
         while self._ended:
-            asked = self._ended.popleft()
-            self._ended_tokens -= asked.prepared.prompt_tokens
-            sample, excerpt = self._observer.compare(asked)
+            request = self._ended.popleft()
+            self._ended_tokens -= request.prepared.prompt_tokens
+            sample, excerpt = self._observer.compare(request)
             self._samples.add(sample)
             if excerpt is not None:
-                self._texts.add(sample, excerpt, asked.at_s)
+                self._texts.add(sample, excerpt, request.at_s)
             if time.perf_counter() >= until_s:
                 await asyncio.sleep(0)
                 until_s = time.perf_counter() + TURN_S

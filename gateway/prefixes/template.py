@@ -1,9 +1,9 @@
 """Groups a tenant's requests into templates: by endpoint, model, tools' names and the opening of the system prompt.
 
-Dates, times, numbers and identifiers in the opening are masked: a date in the first line does not make each day another
-template. Tools' order and descriptions do not count, nor does any text of the user: two applications of one project
-with the same opening are one template, which is harmless, because each prompt is compared with its closest one. A
-system prompt whose opening was rewritten is another template.
+Dates, times, numbers and identifiers in the opening are masked, so that a date in the first line does not make a new
+template each day. Tools' order and descriptions do not count, nor does any text of the user. Two applications of one
+project with the same opening are one template, which is harmless, because each prompt is compared with its closest one.
+A system prompt with a rewritten opening is another template.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ BLOCKS_PER_SAMPLE = {"tokens": 8, "bytes": 6}
 
 
 class PrefixDigests:
-    """Digests for storage, under a key of the deployment: without the key, a guessed text cannot be checked against a
-    block. The chain's own hashes are not stored: each is the whole context for guessing the next block's text."""
+    """Digests for storage, with a key of the deployment: without it, a guessed text cannot be checked against a block.
+    The chain's own hashes are not stored, because each is the whole context for guessing the next block's text."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"prefix-samples", "sha256")

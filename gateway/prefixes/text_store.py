@@ -1,7 +1,7 @@
-"""Keeps the texts where prompts differ, for organizations that have asked for it (`store_prompts`); of others nothing.
+"""Stores the texts where prompts differ, only for organizations that store prompts (`store_prompts`).
 
-Best effort, like the samples. Few are enough: of each template, cause and part one in a while. Whether the organization
-still wants it is asked once more by the statement that writes (storage/stored_prompts.py).
+Best effort, like the samples. Few texts are enough: one per interval for each template, cause and part. The statement
+that writes checks the organization's setting again (storage/stored_prompts.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from storage.write_behind import WriteBehind, columnar_writer
 
 MAX_WAITING = 500
 EVERY_S = 60.0
-"""Between two texts of the same organization, template, cause and part."""
+"""Interval between two texts of the same organization, template, cause and part."""
 KNOWN = 10_000
-"""Limit of remembered requests."""
+"""Limit of remembered combinations of organization, template, cause and part."""
 INSERT = insert_where_stored(
     "gateway.prefix_texts",
     request_id="text",
@@ -55,7 +55,7 @@ class Texts(NamedTuple):
 
 
 class PrefixTexts:
-    """In front of `gateway.prefix_texts`. One per gateway process."""
+    """A bounded buffer in front of `gateway.prefix_texts`. One per gateway process."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._rows = WriteBehind(
@@ -69,7 +69,7 @@ class PrefixTexts:
         self._last_s: OrderedDict[tuple[str, str, str, str | None], float] = OrderedDict()
 
     def add(self, sample: PrefixSample, found: Excerpt, at_s: float) -> None:
-        """Remember the texts of a difference. at_s: any clock that does not go back."""
+        """Queue the texts of a difference. at_s: time by any clock that does not go back."""
         key = sample.organization_id, sample.template, sample.cause, sample.part
         if at_s - self._last_s.get(key, -EVERY_S) < EVERY_S:
             return
@@ -94,5 +94,5 @@ class PrefixTexts:
         )
 
     async def flush(self) -> None:
-        """Write what waits. Raises nothing of the database's: it is tried again with the next call."""
+        """Write the queue. Raises no database error: the next call retries."""
         await self._rows.flush()

@@ -1,7 +1,7 @@
-"""Limits copies of requests: a number per minute, a quarter of it for one organization.
+"""Limits the copies of requests per minute, and one organization to a quarter of them.
 
-Otherwise one busy tenant would fill all copies with its own requests: candidates would be judged by them alone, and a
-tenant could keep them busy at will.
+Otherwise, one busy tenant would fill all copies with its own requests: candidates would be judged by these alone, and a
+tenant could keep candidates busy at will.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ONE_SHARE = 0.25
 
 
 class ShadowAllowance:
-    """One gateway's: its own bucket and each organization's, with a minute's capacity. clock: monotonic seconds."""
+    """One gateway's buckets: its own and each organization's, with a minute's capacity. clock: monotonic seconds."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         one_share = max(per_minute * ONE_SHARE, 1.0)
@@ -24,7 +24,7 @@ class ShadowAllowance:
         self._each = RateBuckets(one_share / 60, one_share, clock)
 
     def open(self, organization_id: str) -> bool:
-        """Whether another copy of its requests may begin."""
+        """Whether another copy of the organization's requests may begin."""
         return not self._own.wait_s("") and not self._each.wait_s(organization_id)
 
     def take(self, organization_id: str) -> None:

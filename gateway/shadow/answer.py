@@ -15,11 +15,11 @@ from gateway.wire.chunk import decoded
 from storage.storable_text import storable
 
 MAX_REASON = 64
-"""Characters of a reason to finish: the usual ones are words."""
+"""Limit of a finish reason's characters: the usual ones are words."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call the model asked for. arguments: JSON, as the model wrote it."""
+    """A call that the model requested. arguments: JSON, as the model wrote it."""
 
     name: str
     arguments: str
@@ -30,24 +30,24 @@ class Answer(msgspec.Struct, frozen=True):
 
     text: str
     refusal: str = ""
-    """Its refusal, if the engine reports refusals separately."""
+    """The refusal, if the engine reports refusals separately."""
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
 
 
 class AnswerReader:
-    """Reads one answer, bit by bit: a long one must not hold up the event loop it is read on."""
+    """Reads one answer in chunks, because a long answer must not block the event loop."""
 
     def __init__(self) -> None:
         self._splitter = EventSplitter()
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._calls: dict[int, list[str]] = {}
-        """By the call's index: its name, then the chunks of its arguments."""
+        """Calls by index: each call's name, then the chunks of its arguments."""
         self._finish_reason: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take the engine's bytes. Raises EngineFailed for invalid ones."""
+        """Take the engine's bytes. Raises EngineFailed for invalid bytes."""
         for payload in self._splitter.feed(data):
             if payload == b"[DONE]":
                 continue
@@ -58,7 +58,7 @@ class AnswerReader:
                 raise EngineFailed("The engine sent an event of another shape.") from None
 
     def answer(self, text: str | None = None) -> Answer:
-        """The decoded response. text: the response's own, if rules have cut it; None: the model's text."""
+        """The decoded response. text: the response's text if rules have cut it; None for the model's text."""
         calls = (self._calls[index] for index in sorted(self._calls))
         return Answer(
             "".join(self._texts) if text is None else text,

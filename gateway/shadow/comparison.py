@@ -1,7 +1,7 @@
-"""Compares two answers to one request: the one a customer was given, and the candidate's. Pure; holds no text.
+"""Compares two answers to one request: the customer's and the candidate's. Pure; keeps no text.
 
-Texts of a model that samples differ without being worse. So every number is about a pair, and none is a verdict: sums
-of pairs say how often, and people say which is better.
+Texts of a model that samples differ without being worse. So every number describes a pair, and none is a verdict: sums
+over pairs show how often answers differ, and people decide which is better.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ REFUSALS = (
     "i must decline",
     "as an ai",
 )
-"""Beginnings of refusals, in lower case: a rule of thumb that treats both sides alike."""
+"""Beginnings of refusals, in lower case: a heuristic that treats both sides alike."""
 
 
 class Served(msgspec.Struct, frozen=True):
-    """One side of a pair: its response and timing. Times from the engine's grant, without any queue of ours.
+    """One side of a pair: its response and timing. Times start at the engine's grant, after any queue of ours.
 
-    ttft_ms: until the first text; None: no text. tokens_per_s: after the first token; None: fewer than two, or
-    not ended by the engine itself.
+    ttft_ms: until the first text; None without text. tokens_per_s: after the first token; None for fewer than two
+    tokens, or if the engine itself did not end the response.
     """
 
     answer: Answer
@@ -49,16 +49,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
     same_text: bool
     first_difference: int | None
-    """Characters before the first difference; None: the same text."""
+    """Characters before the first difference; None if the texts are equal."""
     baseline_characters: int
     candidate_characters: int
     baseline_finish: str | None
     candidate_finish: str | None
     baseline_json_valid: bool | None
     candidate_json_valid: bool | None
-    """None: the client did not request JSON, or the response is a tool call."""
+    """None if the client did not request JSON, or if the response is a tool call."""
     same_tool_calls: bool | None
-    """None: neither side called a tool."""
+    """None if neither side called a tool."""
     baseline_refused: bool
     candidate_refused: bool
     baseline_ttft_ms: float | None
@@ -99,9 +99,9 @@ def compare(baseline: Served, candidate: Served, *, json_asked: bool) -> Compari
 
 
 def first_difference(one: str, other: str) -> int | None:
-    """Number of leading characters that both share; None: the texts are equal.
+    """Number of leading characters that both share; None if the texts are equal.
 
-    A binary search, each step compared at C's speed: texts are long, and this runs next to live requests.
+    This is a binary search with comparisons at C's speed: texts are long, and it runs next to live requests.
     """
     if one == other:
         return None
@@ -119,8 +119,8 @@ def first_difference(one: str, other: str) -> int | None:
 def asks_for_json(generation: Generation) -> bool:
     """Whether the client requested JSON, with a schema or without."""
     prompt = generation.prompt
-    asked = prompt.response_format if isinstance(prompt, ChatPrompt) else None
-    return asked is not None and asked.get("type") in ("json_object", "json_schema")
+    requested = prompt.response_format if isinstance(prompt, ChatPrompt) else None
+    return requested is not None and requested.get("type") in ("json_object", "json_schema")
 
 
 def refuses(answer: Answer) -> bool:
@@ -145,7 +145,7 @@ def _same_calls(one: tuple[ToolCall, ...], other: tuple[ToolCall, ...]) -> bool 
 
 
 def _same_call(one: ToolCall, other: ToolCall) -> bool:
-    """The same arguments may be written in another order, and with other blanks."""
+    """Whether two calls are the same; arguments may differ in the order of members and in blanks."""
     if one.name != other.name:
         return False
     return one.arguments == other.arguments or (
@@ -157,7 +157,7 @@ _NONE = object()
 
 
 def _value(text: str) -> Any:
-    """The JSON value; `_NONE`: invalid JSON."""
+    """The JSON value; `_NONE` for invalid JSON."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError, ValueError):

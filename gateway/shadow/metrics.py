@@ -11,7 +11,7 @@ CopyOutcome = Literal["compared", "answered", "failed", "late", "long", "busy", 
 
 
 class ShadowMetrics:
-    """Counters of one instance, on the registry given."""
+    """Counters of one instance, in the given registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._copies = functools.cache(

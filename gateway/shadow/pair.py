@@ -1,4 +1,4 @@
-"""A pair: what a customer's request was answered, and what became of its copy at the candidate."""
+"""A pair: the answer to a customer's request, and the outcome of its copy at the candidate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.wire.prepared import Prepared
 MAX_CHARACTERS = 16_384
 """Limit for each text of a review: the last characters of a prompt, the first of a response."""
 CURSOR = "\N{BLACK VERTICAL RECTANGLE}"
-"""Stands in a prompt where a gap is to be filled."""
+"""Marks the gap in a prompt."""
 
 
 class Outcome(StrEnum):
@@ -24,17 +24,17 @@ class Outcome(StrEnum):
 
     COMPARED = "compared"
     FAILED = "failed"
-    """The candidate refused it, broke off, or wrote what cannot be read."""
+    """The candidate refused the copy, broke off, or wrote unreadable output."""
     LATE = "late"
-    """It took longer than `shadow.timeout_s`."""
+    """The copy took longer than `shadow.timeout_s`."""
     LONG = "long"
-    """Its response exceeds the comparison's limit. Not the candidate's failure: a customer's response of that length is
-    not copied."""
+    """The copy's response exceeds the comparison's limit. The candidate has not failed: a customer's response of that
+    length is not copied."""
     ANSWERED = "answered"
-    """The candidate answered what the customer's own engine had failed at."""
+    """The candidate answered a request at which the customer's own engine had failed."""
     SUPERSEDED = "superseded"
-    """It gave way to a customer's request. Noted only where the customer's own engine had failed: a copy that fails at
-    once never gives way, so without these a candidate that fails as often would seem to fail more often."""
+    """The copy gave way to a customer's request. Recorded only if the customer's own engine had failed: a copy that
+    fails at once never gives way, so without these a candidate that fails as often would seem to fail more often."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,26 +43,26 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     model: str
     release: str
-    """Empty: the split is not a release's."""
+    """Empty if the split is not a release's."""
     baseline_pool: str
     candidate_pool: str
     unit: int
-    """The session: its pairs are not independent of each other."""
+    """The session; its pairs are not independent of each other."""
     prompt_tokens: int
     stage_share: float
-    """The candidate's share of sessions when the request came: the stage of its release; 0: none were served."""
+    """The candidate's share of sessions when the request arrived: the stage of its release; 0 if it served none."""
     greedy: bool
-    """Asked at temperature 0: the same model would usually write the same text."""
+    """Whether the temperature is 0: the same model would usually write the same text."""
     outcome: Outcome
     error_code: str | None = None
     baseline_error_code: str | None = None
-    """Error of the customer's first engine, even if another one served the request; None: it succeeded."""
+    """Error of the customer's first engine, even if another engine served the request; None if it succeeded."""
     comparison: Comparison | None = None
-    """None: nothing to compare."""
+    """None if there is nothing to compare."""
 
 
 class PairTexts(msgspec.Struct, frozen=True):
-    """The texts of a pair, for reviewers, of a project that allows it."""
+    """The texts of a pair for reviewers, of a project that allows it."""
 
     project_id: str
     asked_at: datetime
@@ -72,7 +72,7 @@ class PairTexts(msgspec.Struct, frozen=True):
 
 
 def prompt_text(prepared: Prepared) -> str | None:
-    """The prompt for people; None: only token ids are known."""
+    """The prompt for people; None if only token ids are known."""
     prompt = prepared.generation.prompt
     if isinstance(prompt, ChatPrompt):
         turns = (f"{turn.get('role')}: {text_of(turn.get('content'))}" for turn in prompt.messages)
@@ -85,6 +85,6 @@ def prompt_text(prepared: Prepared) -> str | None:
 
 
 def answer_text(answer: Answer) -> str:
-    """The response for people: tool calls are written out."""
+    """The response for people, with tool calls written out."""
     calls = (f"{call.name}({call.arguments})" for call in answer.tool_calls)
     return "\n".join(part for part in (answer.text, answer.refusal, *calls) if part)[:MAX_CHARACTERS]

@@ -16,10 +16,10 @@ class Sample:
         self.unit = unit
         self.transcript = transcript
         self.answered = False
-        """The first engine completed its response."""
+        """Whether the first engine completed its response."""
         self.error_code: str | None = None
-        """Error of the first engine; None: none so far."""
+        """Error of the first engine; None if it has reported none."""
         self.pool = ""
-        """Pool of that engine, once either is known; empty: none."""
+        """Pool of the first engine, once it has answered or failed; empty before."""
         self.own_text: str | None = None
-        """The answer's, where it may not be all that the model wrote; None: it is."""
+        """The answer's text, if it may be less than the model wrote; None if it is the model's whole text."""

@@ -1,7 +1,6 @@
-"""Chooses the sessions to copy: by a keyed hash, the same at every gateway, that tenants cannot compute.
+"""Chooses the sessions to copy, by a keyed hash that is the same at every gateway and that tenants cannot compute.
 
-A tenant names its sessions itself. If it knew which are copied, it could choose the requests by which a candidate is
-judged.
+A tenant names its sessions. If it knew which are copied, it could choose the requests by which a candidate is judged.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ _PLACES = 2**64
 
 
 class ShadowSampler:
-    """secret: the deployment's."""
+    """Samples sessions. secret: the deployment's."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hashlib.blake2b(secret, digest_size=32, person=b"shadow").digest()
@@ -23,12 +22,12 @@ class ShadowSampler:
         return self._digest(f"unit\n{session_unit}") >> 1 or 1
 
     def samples(self, share: float, model: str, release: str, unit: int) -> bool:
-        """Whether the session's requests are copied. A growing share only adds sessions; each release draws again."""
+        """Whether the session's requests are copied. A growing share only adds sessions; each release has its own."""
         return self._digest(f"place\n{model}\n{release}\n{unit}") < share * _PLACES
 
     def cache_salt(self, salt: str) -> str:
-        """Salt of copies: they share an engine's prefix cache only with copies of the same organization: a request that
-        comes to the candidate later must not be the faster for it."""
+        """Salt of copies: they share an engine's prefix cache only with copies of the same organization, so that a
+        later request to the candidate is not faster because of them."""
         return f"{self._digest(f'salt{salt}'):016x}{self._digest(f'more salt{salt}'):016x}"
 
     def _digest(self, text: str) -> int:

@@ -1,4 +1,4 @@
-"""Stores pairs, and the texts of pairs for review: best effort, in batches and a little later."""
+"""Stores pairs, and the texts of pairs for review: best effort, in batches and with a delay."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from storage.write_behind import WriteBehind, WrittenBehind, columnar_writer
 
 MAX_PAIRS = 5_000
 MAX_REVIEWS = 100
-"""Each with up to three texts: bounds the queue in memory while the database is away."""
+"""Limit of queued reviews, each with up to three texts, while the database is unavailable."""
 BATCH = 500
 _OF_PAIR = tuple(name for name in Pair.__struct_fields__ if name != "comparison")
 _COLUMNS = (*_OF_PAIR, *Comparison.__struct_fields__)
-# The table's own types do the reading: a row is one JSON object.
+# Each row is one JSON object, which the table's own types parse.
 INSERT_PAIRS = f"""
     INSERT INTO gateway.shadow_pairs ({", ".join(_COLUMNS)})
     SELECT {", ".join(_COLUMNS)} FROM jsonb_populate_recordset(NULL::gateway.shadow_pairs, $1::text::jsonb)
@@ -63,7 +63,7 @@ class _Review(NamedTuple):
 
 
 class PairStore(WrittenBehind):
-    """In front of `gateway.shadow_pairs` and `gateway.reviews`. One per gateway process."""
+    """Bounded buffers in front of `gateway.shadow_pairs` and `gateway.reviews`. One per gateway process."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: ShadowMetrics, flush_s: float) -> None:
         dropped = metrics.pairs_dropped.inc
@@ -79,23 +79,23 @@ class PairStore(WrittenBehind):
         super().__init__(flush_s, "shadow pairs")
 
     def add(self, pair: Pair, texts: PairTexts | None) -> None:
-        """Queue a pair. texts: for reviewers, in a display order that is drawn here; None: not kept."""
+        """Queue a pair. texts: for reviewers, in a display order that is drawn here; None if not kept."""
         self._pairs.add(pair)
         if texts is None:
             return
         review_id = f"{secrets.randbits(128):032x}"
-        told = (storable(text) for text in (texts.prompt, texts.baseline, texts.candidate))
-        whose = texts.project_id, texts.asked_at
+        stored_texts = (storable(text) for text in (texts.prompt, texts.baseline, texts.candidate))
+        origin = texts.project_id, texts.asked_at
         self._reviews.add(
             _Review(
                 review_id,
-                *whose,
+                *origin,
                 pair.model,
                 pair.release,
                 pair.unit,
                 pair.stage_share,
                 secrets.randbits(1) == 1,
-                *told,
+                *stored_texts,
             )
         )
 

@@ -9,7 +9,7 @@ MAX_BYTES = 1024 * 1024
 
 
 class Transcript:
-    """An engine's bytes in the order of arrival. A list of chunks: the customer's path only appends."""
+    """An engine's bytes in order of arrival, as a list of chunks: the customer's path only appends."""
 
     __slots__ = ("_full", "_size", "pieces", "whole")
 
@@ -19,10 +19,10 @@ class Transcript:
         self._size = 0
         self.pieces: list[bytes] = []
         self.whole = True
-        """No part is missing."""
+        """Whether no part is missing."""
 
     def feed(self, data: bytes) -> None:
-        """Keep what came, unless it is too much."""
+        """Keep the bytes, unless they are too many."""
         if not self.whole:
             return
         self._size += len(data)

@@ -9,9 +9,8 @@ from msgspec import Meta
 
 
 class StreamAuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds of `GET /v1/stream-audit`, by which `slipstream tools audit-stream` measures the network. One stream costs
-    its
-    key one request and no tokens."""
+    """Limits of `GET /v1/stream-audit`, with which `slipstream tools audit-stream` measures the network. One stream
+    costs its key one request and no tokens."""
 
     max_events: Annotated[int, Meta(ge=1, le=100_000)] = 2_000
     """Most events of one stream."""

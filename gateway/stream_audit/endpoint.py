@@ -1,7 +1,7 @@
-"""`GET /v1/stream-audit`: the key, the number of events, one slot, one request of its limits, the stream.
+"""`GET /v1/stream-audit`: checks key and parameters, takes a slot and one request of the limits, and sends the stream.
 
-A separate ASGI application, like inference endpoints: it writes by the same `ResponseWriter`, with the same headers, so
-that its stream's measurements hold for theirs.
+It is a separate ASGI application, like inference endpoints, and writes with the same `ResponseWriter` and headers, so
+that measurements of its stream apply to theirs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StreamAudits:
 
 
 class StreamAuditEndpoint:
-    """The endpoint. wire_format: whose headers and errors the stream has. draining: whether this instance leaves."""
+    """The endpoint. wire_format: has the stream's headers and errors. draining: whether this instance is draining."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class StreamAuditEndpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request on its connection; `receive` and `send` are not used."""
         arrival = Arrival(self._format, dict(scope["headers"]))
-        connection: ClientConnection = scope.pop(SCOPE_KEY)  # taken out: else a cycle, as in InferenceEndpoint
+        connection: ClientConnection = scope.pop(SCOPE_KEY)  # removed to avoid a cycle, as in InferenceEndpoint
         response = ResponseWriter(connection, self._format, arrival.request_id)
         metrics = self._services.metrics
         try:
@@ -105,7 +105,7 @@ class StreamAuditEndpoint:
                     opening = self._opening(arrival, scope["http_version"], connection.number, response)
                     response.start_stream()
                     await send_stream(asked, response, opening, self._draining)
-            response.end_stream(FINISH)  # a client that has the response finds its slot free
+            response.end_stream(FINISH)  # a client that has the whole response finds its slot free
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller
@@ -113,7 +113,7 @@ class StreamAuditEndpoint:
 
     @contextlib.asynccontextmanager
     async def _reserved(self, arrival: Arrival, key: KeyRecord, response: ResponseWriter) -> Any:
-        """One request of the key's limits, given back if no stream began."""
+        """Reserve one request of the key's limits, and refund it if no stream began."""
         limiter = self._audits.limiter
         tier = Tier.CHAT if key.tiers is None or Tier.CHAT in key.tiers else Tier.AUTOCOMPLETE
         reservation = await limiter.reserve(arrival.request_id, key.caller, tier, key.levels, NOTHING)
@@ -127,9 +127,9 @@ class StreamAuditEndpoint:
             await limiter.settle(reservation, NOTHING, refund_request=not response.started)
 
     def _opening(self, arrival: Arrival, version: str, number: int, response: ResponseWriter) -> Opening:
-        """version: of HTTP. number: of the request on its connection."""
+        """The first event's opening. version: HTTP's. number: the request's, on its connection."""
         headers, audits = arrival.headers, self._audits
-        asks = headers.get(b"connection", b"").lower()
+        options = headers.get(b"connection", b"").lower()
         return Opening(
             request_id=arrival.request_id,
             instance=audits.instance,
@@ -137,7 +137,7 @@ class StreamAuditEndpoint:
             http_version=version,
             client_request_id=arrival.client_request_id,
             accept_encoding=headers.get(b"accept-encoding", b"").decode("latin-1")[:200],
-            closes=b"close" in asks or (version == "1.0" and b"keep-alive" not in asks),
+            closes=b"close" in options or (version == "1.0" and b"keep-alive" not in options),
             request_headers=tuple(name for name in WATCHED_HEADERS if name.encode() in headers),
             headers={
                 name.decode(): value.decode("latin-1") for name, value in self._format.stream_headers + response.headers

@@ -1,4 +1,4 @@
-"""Sends the known stream, event by event, the way completions are sent."""
+"""Sends the known stream, event by event, like completions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.stream_audit.asked import Asked
 GRACE_S = 5.0
 """Extra time for a stream whose client reads slowly."""
 LOOK_S = 1.0
-"""Interval at which a long silence checks for this instance's shutdown."""
+"""Interval at which a long silence checks whether this instance is draining."""
 FINISH = f"data: {DONE}\n\n".encode()
 _encode = msgspec.json.Encoder().encode
 
 
 async def send(asked: Asked, response: ResponseWriter, opening: Opening, draining: Callable[[], bool]) -> None:
-    """Send all events; FINISH ends the stream. Raises RequestTimeout when the client does not read, and Draining."""
+    """Send all events; FINISH ends the stream. Raises RequestTimeout if the client does not read, and Draining."""
     try:
         async with asyncio.timeout(asked.duration_s + GRACE_S):
             for number in range(asked.events):
@@ -35,7 +35,7 @@ async def send(asked: Asked, response: ResponseWriter, opening: Opening, drainin
 
 
 def framed(number: int, opening: Opening | None) -> bytes:
-    """An event as it leaves now."""
+    """An event that is sent now."""
     event = AuditEvent(number, time.monotonic_ns() // 1_000, opening)
     if opening is None:
         event.padding = " " * (EVENT_BYTES - len(_encode(event)) - len(',"padding":""'))
@@ -43,7 +43,7 @@ def framed(number: int, opening: Opening | None) -> bytes:
 
 
 async def _silence(seconds: float, draining: Callable[[], bool]) -> None:
-    """Wait from the previous event, not from the stream's beginning: a late event is not made up for."""
+    """Wait from the previous event, not from the stream's beginning, so that a late event delays the later ones."""
     end_s = time.monotonic() + seconds
     while (left_s := end_s - time.monotonic()) > 0:
         if draining():

@@ -1,7 +1,7 @@
-"""One keystroke's request while it is served, and how a newer one ends it.
+"""One keystroke's request while it is served, and how a newer request ends it.
 
-Like `gateway.http.disconnect.ClientWatch` it cancels the task inside its block and turns that one cancellation into an
-exception of its own; unlike there the block may be left and entered again: books are closed outside of it.
+Like `gateway.http.disconnect.ClientWatch`, it cancels the task inside its block and turns that one cancellation into an
+exception of its own. Unlike there, the block may be left and entered again: attempts are closed outside of it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from gateway.supersession.lineage import Keystroke
 
 SUPERSEDED = "superseded"
-"""Label of such a request in metrics and traces, in place of an error code."""
+"""Label of a superseded request in metrics and traces, instead of an error code."""
 
 
 class Superseded(Exception):
-    """The same user has typed on: this response is no longer wanted. by: the newer request's id."""
+    """The same user has continued to type, so this response is no longer wanted. by: the newer request's id."""
 
     def __init__(self, by: str) -> None:
         super().__init__(by)
@@ -26,8 +26,8 @@ class Superseded(Exception):
 
 
 class InFlightRequest:
-    """`async with request:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has
-    come already."""
+    """Use `async with request:` around each wait that a newer keystroke ends. It raises Superseded, at once if one has
+    already arrived."""
 
     __slots__ = ("_fired", "_task", "by", "ended", "keystroke", "lineage", "request_id", "since_s", "spared")
 
@@ -37,20 +37,19 @@ class InFlightRequest:
         self.request_id = request_id
         self.keystroke = keystroke
         self.lineage = b""
-        """Digest of its keystroke's lineage, once registered: computed once, because it is costly for long texts."""
+        """Digest of its keystroke's lineage, set at registration: it is costly for long texts."""
         self.spared = spared
         self.by: str | None = None
-        """The newer request's id, as soon as there is one."""
+        """The newer request's id; None before there is one."""
         self.since_s: float | None = None
-        """The time of that, by `time.perf_counter`."""
+        """The time when the newer request arrived, by `time.perf_counter`."""
         self.ended = asyncio.Event()
-        """Its resources are all given back."""
+        """Set when the request has released all its resources."""
         self._task: asyncio.Task[Any] | None = None
         self._fired = False
 
     def supersede(self, by: str) -> None:
-        """A newer keystroke has come; only the first call counts. Called by the newer request's task, never by this
-        one's."""
+        """End this request for a newer keystroke, whose task calls this method; only the first call counts."""
         if self.by is not None:
             return
         self.by, self.since_s = by, time.perf_counter()
@@ -76,11 +75,11 @@ class InFlightRequest:
                 assert self.by is not None
                 raise Superseded(self.by) from None
             return
-        # the block had ended before the cancellation came, which the next wait would raise (until Python 3.13)
+        # the block ended before the cancellation arrived, which the next wait would raise (until Python 3.13)
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if task.uncancel() > 0:  # another caller stops it too: that is for its next wait, where it can give back
+            if task.uncancel() > 0:  # another caller cancels it too: its next wait raises that, and can clean up
                 task.uncancel()
                 task.cancel()
         else:

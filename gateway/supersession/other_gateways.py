@@ -1,9 +1,9 @@
 """Supersedes keystrokes in flight at other gateways, through Valkey.
 
 Each lineage has one record there, for as long as a request may take: its newest request, the gateway that serves it,
-and the length and digest of its prefix; never any text. A gateway that replaces a record reads the old one, and
-notifies the gateway named there, which decides by the text. Without Valkey every gateway has only its own keystrokes,
-and nothing waits: a late notification, or two in the wrong order, only lets an older request run to its end.
+and the length and digest of its prefix, but no text. A gateway that replaces a record reads the old one, and notifies
+the gateway that it names, which decides by the text. Without Valkey, each gateway knows only its own keystrokes.
+Nothing waits: a late notification, or two in the wrong order, only lets an older request run to its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from storage.valkey_command import pack
 
 RECORD_MS = 30_000
 LISTEN_S = 10.0
-"""The connection is checked this often, for the other gateways may be silent for long."""
+"""Interval of the connection's checks, because the other gateways may be silent for long."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     request_id: str
     length: int
     digest: bytes
-    """Digest of its prefix."""
+    """Digest of the request's prefix."""
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
@@ -57,20 +57,20 @@ _told = msgspec.msgpack.Decoder(Told).decode
 
 
 class OtherGateways:
-    """One per gateway. Start and stop it with the gateway; set `on_told` before."""
+    """Exchanges keystrokes with the other gateways. Start and stop it with the gateway; set `on_told` before."""
 
     def __init__(self, url: str, key_prefix: str, timeout_s: float, digests: Digests) -> None:
-        """url, timeout_s: see `storage.valkey.Valkey`. key_prefix: of all names in Valkey."""
+        """url, timeout_s: see `storage.valkey.Valkey`. key_prefix: of all keys in Valkey."""
         self._key_prefix = key_prefix
         self._digests = digests
         self._name = secrets.token_hex(8)
-        """New at every start: notifications for an earlier run are lost on purpose."""
+        """The gateway's name, new at every start: notifications for an earlier run are lost on purpose."""
         self._valkey = Valkey(url, timeout_s, channel=self._channel(self._name), on_message=self._take)
         self._task = BackgroundTask.every(LISTEN_S, self._look_after, "keystrokes elsewhere")
         self.on_told: OnTold | None = None
 
     async def start(self) -> None:
-        """Connect in the background. Valkey being away does not stop the start."""
+        """Connect in the background. The start succeeds without Valkey."""
         await self._valkey.start()
         self._task.start()
 
@@ -80,7 +80,7 @@ class OtherGateways:
         await self._valkey.stop()
 
     async def wait_ready(self) -> None:
-        """Return once there is a connection for both directions."""
+        """Return once both directions are connected."""
         await self._valkey.wait_ready()
 
     def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
@@ -96,7 +96,7 @@ class OtherGateways:
         )
 
     def _held(self, newer: Record, keystroke: Keystroke, lineage: bytes, reply: object) -> None:
-        """The replaced record."""
+        """Handle the replaced record."""
         if not isinstance(reply, bytes):
             if isinstance(reply, hiredis.ReplyError):
                 logger.debug("keystrokes elsewhere: %s", reply)
@@ -105,35 +105,35 @@ class OtherGateways:
             older = _record(reply)
         except msgspec.MsgspecError:
             return
-        # one that came later was only announced earlier
+        # a later request was only announced earlier
         if older.gateway == self._name or _arrived_s(older) > _arrived_s(newer):
             return
         common = self._digests.prefix(keystroke, older.length)
         if few_typed(older.length, newer.length) and (newer.length < older.length or common == older.digest):
-            told = Told(lineage, older.request_id, newer.request_id, newer.length, common)
-            self._send(("PUBLISH", self._channel(older.gateway), _encode(told)))
+            message = Told(lineage, older.request_id, newer.request_id, newer.length, common)
+            self._send(("PUBLISH", self._channel(older.gateway), _encode(message)))
 
     def _send(self, words: tuple[str | int | bytes, ...], done: Done = ignored) -> None:
         try:
             self._valkey.send(pack(words), done)
         except ConnectionLost:
-            return  # each gateway for itself
+            return  # each gateway then knows only its own keystrokes
 
     def _channel(self, gateway: str) -> str:
         return f"{self._key_prefix}:keystrokes:{gateway}"
 
     def _look_after(self) -> None:
-        """Ask for an answer: the lack of one gives away a connection that died in silence."""
+        """Send a ping: the missing reply reveals a connection that died silently."""
         self._send(("PING",))
 
     def _take(self, data: bytes) -> None:
         try:
-            told = _told(data)
+            message = _told(data)
         except msgspec.MsgspecError:
             logger.debug("keystrokes at other gateways: a message cannot be read")
             return
         if self.on_told is not None:
-            self.on_told(told.lineage, told.older_id, told.newer_id, told.newer_length, told.common)
+            self.on_told(message.lineage, message.older_id, message.newer_id, message.newer_length, message.common)
 
 
 def _arrived_s(record: Record) -> float:

@@ -1,7 +1,7 @@
-"""OpenAI's Responses API: its request and its items. The only place that knows these field names.
+"""OpenAI's Responses API: its request and its items. Only this module knows these field names.
 
-Items of requests and of responses are the same types, so that a client appends a response's output to its next input
-unchanged, and the store reads both.
+Items of requests and of responses have the same types, so that a client can append a response's output to its next
+input unchanged, and the store can read both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gateway.wire.openai.schema import (
 MAX_ITEMS = 10_000
 MAX_PARTS = 10_000
 MAX_TOOLS = 128
-"""Limit of functions, those inside namespaces included."""
+"""Limit of functions, including functions in namespaces."""
 MAX_NOTES = 1_000
 MAX_NEW_ITEMS = 20
 """Limit of items in one request to a conversation."""
@@ -35,7 +35,7 @@ ToolName = Annotated[
     str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$", description="letters, digits, _ and -")
 ]
 Note = Annotated[dict[str, Any], Meta(max_length=64)]
-"""A part that clients send back or send along, which has no effect here."""
+"""An object that clients send or send back, and that has no effect here."""
 Notes = Annotated[list[msgspec.Raw], Meta(max_length=MAX_NOTES)]
 
 
@@ -281,7 +281,7 @@ Include: TypeAlias = Literal[
     "computer_call_output.output.image_url",
     "file_search_call.results",
 ]
-"""The first has an effect. The others concern tools that cannot be called here, or what is included anyway."""
+"""Only the first has an effect. The others concern tools that cannot be called here, or data that is included."""
 ENCRYPTED: Include = "reasoning.encrypted_content"
 
 
@@ -324,13 +324,13 @@ class CountedRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     text: ResponseText | None = None
     reasoning: ReasoningConfig | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    """`auto` is refused: it would cut the prompt in silence."""
+    """`auto` is refused, because it would cut the prompt silently."""
     extra_body: dict[str, msgspec.Raw] | None = None
     """Other parameters of engines, undecoded, as in chat completions."""
 
     @property
     def conversation_id(self) -> str | None:
-        """The id of the conversation that it continues."""
+        """The id of the conversation that the request continues."""
         named = self.conversation
         return named.id if isinstance(named, ConversationName) else named
 
@@ -346,17 +346,17 @@ class ResponsesRequest(CountedRequest, forbid_unknown_fields=True, kw_only=True)
     include: Annotated[list[Include], Meta(max_length=16)] | None = None
     metadata: Metadata | None = None
     store: bool | None = None
-    """The response is stored only if it is true, or `background` is."""
+    """Whether to store the response; `background` stores it too."""
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     background: bool | None = None
-    """True: the worker runs the request, and the client retrieves the response."""
+    """If true, the worker runs the request, and the client retrieves the response."""
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None
     user: Tag | None = None
     safety_identifier: Tag | None = None
     prompt_cache_key: Tag | None = None
     client_metadata: Annotated[dict[str, Any], Meta(max_length=64)] | None = None
-    """Codex's own. Without effect, and not stored."""
+    """Codex's own field. Without effect, and not stored."""
 
 
 UNSUPPORTED = frozenset(
@@ -372,4 +372,4 @@ UNSUPPORTED = frozenset(
         "top_logprobs",
     }
 )
-"""OpenAI's, and refused: each would change the response or the bill if it were ignored."""
+"""OpenAI's fields that are refused, because ignoring one would change the response or the bill."""

@@ -1,7 +1,7 @@
-"""`encrypted_content` of reasoning items: the reasoning's text in a form that clients send back and do not read.
+"""`encrypted_content` of reasoning items: the reasoning's text in a form that clients send back without reading it.
 
-It is encoded, not encrypted: the same text is in the item's `content`, for the same client. Clients that keep no
-`content` bring the model's reasoning back by it.
+It is encoded, not encrypted: the item's `content` has the same text for the same client. Clients that do not keep
+`content` return the model's reasoning with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def sealed(text: str) -> str:
 
 
 def opened(content: str, param: str) -> str:
-    """The text. Raises InvalidField naming `param` for any other content, another provider's for example."""
+    """The reasoning's text. Raises InvalidField that names `param` for other content, such as another provider's."""
     text = _opened(content.removeprefix(MARK)) if content.startswith(MARK) else None
     if text is None:
         raise InvalidField(
@@ -35,9 +35,9 @@ def opened(content: str, param: str) -> str:
 
 
 def _opened(encoded: str) -> str | None:
-    inflating = zlib.decompressobj()
+    decompressor = zlib.decompressobj()
     try:
-        text = inflating.decompress(b64decode(encoded, validate=True), MAX_BYTES).decode()
+        text = decompressor.decompress(b64decode(encoded, validate=True), MAX_BYTES).decode()
     except (ValueError, zlib.error):
         return None
-    return text if inflating.eof else None
+    return text if decompressor.eof else None

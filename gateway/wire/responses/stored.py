@@ -66,10 +66,10 @@ _decode_output = msgspec.json.Decoder(_Output).decode
 
 def input_json(items: Sequence[Item], response_id: str) -> bytes:
     """The items for the store, in the form in which clients read them: each with an id and a status, and messages in
-    parts. Raises InvalidField for an id that no store takes."""
+    parts. Raises InvalidField for an id that cannot be stored."""
     key = response_id.removeprefix(RESPONSE_PREFIX)
     for item in items:
-        if "\0" in (item.id or ""):  # or the store refused it after the generation
+        if "\0" in (item.id or ""):  # otherwise, the store would refuse it after the generation
             raise InvalidField("The id of an item has a NUL character; leave the id out.", param="input")
     return msgspec.json.encode([_listed(item, f"{key}_i{number}") for number, item in enumerate(items)])
 
@@ -100,7 +100,7 @@ def item_in(stored: bytes) -> Item:
 
 
 def identified(stored_input: bytes, response: bytes | None = None) -> list[tuple[str, bytes]]:
-    """Each item as JSON with its id: those of a stored input, then those of the response's output."""
+    """Each item's id and JSON: first the items of a stored input, then those of the response's output."""
     raws = _decode_raws(stored_input) + ([] if response is None else _decode_raw_output(response).output)
     return [(_decode_named(raw).id, bytes(raw)) for raw in raws]
 
@@ -111,7 +111,7 @@ def with_fields(response: bytes, fields: Mapping[str, Any]) -> bytes:
 
 
 def cancelled(response: bytes) -> bytes:
-    """A response in the background that was cancelled before it had output."""
+    """A background response that was cancelled before it had output."""
     return with_fields(response, {"status": "cancelled"})
 
 
@@ -121,5 +121,5 @@ def is_background(response: bytes) -> bool:
 
 
 def response_of(reference: ItemReference) -> str:
-    """The id of the response that an item with an id of ours belongs to; of any other id, one that does not exist."""
+    """The id of the response to which an item with an id of ours belongs; for any other id, one that does not exist."""
     return RESPONSE_PREFIX + reference.id.partition("_")[2].partition("_")[0]

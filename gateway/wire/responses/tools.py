@@ -1,7 +1,7 @@
-"""Tools of the Responses API as functions of a chat, and the functions that a model calls as that API's calls.
+"""Converts tools of the Responses API to functions of a chat, and a model's calls of functions to that API's calls.
 
-Engines know functions alone. A custom tool is one with a single text, `input`; a namespace's tools are functions named
-`namespace__name`. `ToolNames` reverses both.
+Engines only know functions. A custom tool becomes a function with a single text, `input`; a namespace's tools become
+functions named `namespace__name`. `ToolNames` reverses both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ToolNames:
         self._named = named
 
     def of(self, function: str) -> Named:
-        """The tool of a function that the model called. A name that the client did not give stays as it is."""
+        """The tool of a function that the model called. A name that the client did not define stays unchanged."""
         return self._named.get(function) or Named(function)
 
 
@@ -108,7 +108,7 @@ _decode_input = msgspec.json.Decoder(_Input).decode
 
 
 def input_of(arguments: str) -> str:
-    """The text for a custom tool. Arguments that are no such object are the text itself: cut, or a model's mistake."""
+    """The text for a custom tool. Other arguments (cut, or a model's mistake) are the text itself."""
     try:
         return _decode_input(arguments).input
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -116,5 +116,5 @@ def input_of(arguments: str) -> str:
 
 
 def arguments_of(text: str) -> str:
-    """The arguments of a custom tool's function, for a text that the tool was called with."""
+    """The arguments of a custom tool's function, for the text of a call."""
     return msgspec.json.encode({INPUT: text}).decode()

@@ -13,8 +13,8 @@ _peek = msgspec.json.Decoder(_Peek).decode
 
 
 def has_segments(body: bytes) -> bool:
-    """Whether the body is an object with `segments`. Bodies that contain the word are few and are checked more closely;
-    inside a JSON text its quotes would be escaped."""
+    """Whether the body is an object with `segments`. Only the few bodies that contain the word are decoded; inside a
+    JSON string, its quotes would be escaped."""
     if b'"segments"' not in body:
         return False
     try:

@@ -1,5 +1,5 @@
-"""Tabby's completion endpoint as a wire format. Its path is OpenAI's too: `has_segments` distinguishes them, and
-both can read the response."""
+"""Tabby's completion endpoint as a wire format. Its path is OpenAI's too: `has_segments` distinguishes the requests,
+and clients of both can read the response."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TabbyFormat(BodyFormat[SegmentsRequest], FillFormat):
 
 
 class _Framing:
-    """A response for either client: Tabby's agent needs `id` and the choice's `index` and `text`."""
+    """Writes a response for either client: Tabby's agent needs `id` and the choice's `index` and `text`."""
 
     def __init__(self, answer_id: str, model: str) -> None:
         self._id = answer_id

@@ -12,15 +12,15 @@ from gateway.wire.prepared import Prepared, Target
 from gateway.wire.tabby.schema import Segments, SegmentsRequest
 
 MAX_TOKENS = 64
-"""Tabby's own limit, where a request has none."""
+"""Tabby's own limit, if a request has none."""
 TEMPERATURE = 0.1
-"""Tabby's own, where a request has none."""
+"""Tabby's own temperature, if a request has none."""
 
 
 async def prepare_segments(
     asked: SegmentsRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
-    """Raises RequestError naming the field."""
+    """Raises a RequestError that names the field."""
     segments = asked.segments
     gap = FillRequest(
         model=asked.model,
@@ -39,7 +39,7 @@ async def prepare_segments(
 
 
 def _file(segments: Segments) -> str:
-    """The common identity of one file's requests, as far as a client sends it; no name leaves the gateway."""
+    """The common identity of one file's requests, or empty if the client sends none; no name leaves the gateway."""
     if not segments.filepath:
         return ""
     named = f"{segments.git_url or ''}\n{segments.filepath}".encode("utf-8", "surrogatepass")
@@ -51,10 +51,10 @@ def snippets(segments: Segments) -> tuple[Snippet, ...]:
     texts are dropped."""
     opened = segments.relevant_snippets_from_recently_opened_files or ()
     changed = segments.relevant_snippets_from_changed_files or ()
-    found = [Snippet(one.filepath, one.body) for one in (*opened, *changed, *(segments.declarations or ()))]
+    found = [Snippet(snippet.filepath, snippet.body) for snippet in (*opened, *changed, *(segments.declarations or ()))]
     found.append(Snippet("", segments.clipboard or ""))
-    once: dict[str, Snippet] = {}
+    unique: dict[str, Snippet] = {}
     for snippet in found:
         if snippet.text.strip():
-            once.setdefault(snippet.text, snippet)
-    return tuple(once.values())
+            unique.setdefault(snippet.text, snippet)
+    return tuple(unique.values())

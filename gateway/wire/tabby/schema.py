@@ -1,7 +1,7 @@
-"""Tabby's request for a completion. The only place that knows its request field names.
+"""Tabby's request for a completion. Only this module knows its request field names.
 
 `segments` describes an editor's file and the files around it. Tabby's own server ignores unknown fields there, and its
-agents grow such fields from version to version; they are hints, so they are ignored here too. Unknown fields of the
+agents add such fields from version to version. They are hints, so they are ignored here too. Unknown fields of the
 request itself are refused by name.
 """
 
@@ -47,9 +47,9 @@ class Segments(msgspec.Struct):
     prefix: Text
     suffix: Text | None = None
     filepath: Name | None = None
-    """Relative to the repository."""
+    """Path relative to the repository."""
     git_url: Name | None = None
-    """Names the repository, together with `filepath` the file."""
+    """URL of the repository; with `filepath`, it identifies the file."""
     declarations: Declarations | None = None
     relevant_snippets_from_changed_files: RelevantSnippets | None = None
     relevant_snippets_from_recently_opened_files: RelevantSnippets | None = None
@@ -61,15 +61,15 @@ class SegmentsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     segments: Segments
     language: Tag | None = None
-    """The language server's name for it; None: unknown."""
+    """The language server's name for the language; None if unknown."""
     user: Tag | None = None
     mode: Literal["standard"] | None = None
     """`next_edit_suggestion` is not served."""
     temperature: Temperature | None = None
     seed: Seed | None = None
     min_confidence: AskedConfidence = None
-    """Ours: below this geometric mean of its tokens' probabilities the answer is empty."""
+    """Our own field: an answer whose tokens' probabilities have a lower geometric mean is empty."""
     model: Annotated[str, Meta(max_length=256)] = ""
-    """Ours; empty: the first autocomplete model that the key may use. Tabby's clients name none."""
+    """Our own field; empty for the first autocomplete model that the key may use. Tabby's clients name none."""
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
-    """Ours; None: as many as Tabby's own server generates."""
+    """Our own field; None for as many as Tabby's own server generates."""

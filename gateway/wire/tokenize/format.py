@@ -1,4 +1,4 @@
-"""vLLM's endpoints for token ids as wire formats: the ids are those that completions and chats of the model send."""
+"""vLLM's endpoints for token ids as wire formats. The ids are the same that the model's completions and chats send."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TokenizeFormat(_TokenFormat[TokenizeRequest]):
     async def prepare(
         self, asked: TokenizeRequest, request_id: str, caller: Caller, salt: str, target: Target
     ) -> Prepared:
-        """Raises a RequestError that names the field; ContextTooLong for a prompt that cannot fit."""
+        """Raises a RequestError that names the field, ContextTooLong for a prompt that cannot fit."""
         tokenizer = _tokenizer_of(target)
         if (asked.prompt is None) is (asked.messages is None):
             raise InvalidField("Give 'prompt' or 'messages', one of them.", param="prompt")
@@ -66,8 +66,8 @@ class TokenizeFormat(_TokenFormat[TokenizeRequest]):
     ) -> list[int]:
         """The ids of a conversation, after all checks and changes that a chat completion makes."""
         names = ("model", "messages", "tools", "chat_template_kwargs")
-        given = {name: value for name in names if (value := getattr(asked, name)) is not None}
-        chat = self._chats.chat(msgspec.json.encode(given))
+        fields = {name: value for name in names if (value := getattr(asked, name)) is not None}
+        chat = self._chats.chat(msgspec.json.encode(fields))
         prompt = (await prepare_chat(chat, request_id, caller, salt, target)).generation.prompt
         assert isinstance(prompt, ChatPrompt)
         return (await counted_chat(prompt, target, caller.organization_id)).ids or []

@@ -19,13 +19,13 @@ class TokenizeRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prompt: Text | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)] | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
-    """Of a conversation."""
+    """For a conversation only."""
     chat_template_kwargs: dict[str, Any] | None = None
-    """Of a conversation."""
+    """For a conversation only."""
     add_special_tokens: bool | None = None
-    """Of a text, true by default: begin with the model's own first token, as a completion does."""
+    """For a text, true by default: begin with the model's own first token, as a completion does."""
     return_token_strs: bool | None = None
-    """Return the text of each token as well."""
+    """Whether to return the text of each token as well."""
 
 
 class DetokenizeRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
