@@ -16,7 +16,7 @@ class Snippet(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    r"""A gap in a file; line ends are `\n` where the model is to see them as such."""
+    r"""A gap in a file, with `\n` line ends where the model is to see line ends."""
 
     prefix: str
     """All text before the cursor that the client sent."""

@@ -61,7 +61,7 @@ class Sink(Protocol):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How the message ended."""
+    """The end of a message."""
 
     reason: str
     stop_sequence: str | None
@@ -73,7 +73,7 @@ class MessageReader(EventReader):
     """State of one attempt's answer."""
 
     text = None
-    """Not kept."""
+    """Not kept in this format."""
     characters = None
 
     def __init__(self, sink: Sink, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> None:

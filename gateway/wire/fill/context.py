@@ -53,7 +53,7 @@ _LOOKED_AT = 32_768
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Where a block ends."""
+    """The end of a block."""
 
     min_indent: int | None = None
     closes_at: int | None = None

@@ -15,7 +15,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.prepared import Counted, Target
 
 HEALED_PART = 4
-"""The typed part of a word is generated again. It takes at most 1/n of the output limit; this is n."""
+"""Divisor of the output limit: the typed part of a word, which is generated again, takes at most the quotient."""
 Own = Mapping[str, Any] | None
 """The request's parameters of the engines' own API; None if it has none."""
 

@@ -25,7 +25,7 @@ from gateway.wire.prepared import Counted, Target, estimate, output_limit
 from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
-"""Snippets take at most 1/n of the room; this is n."""
+"""Divisor of the room: snippets take at most the quotient."""
 MIN_TOKENS = 4
 """Tokens of text, without its marks, that a window must have room for."""
 

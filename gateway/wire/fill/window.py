@@ -17,7 +17,7 @@ PREFIX_SHARES = 12
 """The prefix's share of the room, in sixteenths: 3 : 1."""
 MAX_STEP_LINES = 32
 STEP_TOKENS = 128
-"""The head moves by a line for each so many tokens of the room, so that a small window loses little of its text."""
+"""Tokens of the room for each line of the head's step, so that a small window loses little of its text in one step."""
 STEP_CHARACTERS = 64
 """Step in characters if one line is longer than the room."""
 LOOKED_AT = 8

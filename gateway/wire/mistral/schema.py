@@ -31,8 +31,8 @@ class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
-    """The model does not end before it has written so many tokens; a stop text or a stop rule may. Above 0 only if the
-    model's engines support it."""
+    """The model does not end before it has written this many tokens; a stop text or a stop rule may. Above 0 only if
+    the model's engines support it."""
     stream: bool | None = None
     stop: StopText | Annotated[list[StopText], Meta(max_length=16)] | None = None
     random_seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None

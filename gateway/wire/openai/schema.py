@@ -233,7 +233,7 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stop: Stop | None = None
     logit_bias: LogitBias | None = None
     min_tokens: LeastTokens | None = None
-    """Engines' own parameter: the answer does not end before it has so many tokens."""
+    """Engines' own parameter: the answer does not end before it has this many tokens."""
     ignore_eos: bool | None = None
     """Engines' own parameter: like `min_tokens` with the value of the output limit."""
     extra_body: dict[str, msgspec.Raw] | None = None

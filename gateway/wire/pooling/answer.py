@@ -160,7 +160,7 @@ def _usage_of_parts(scored: list[_Scored]) -> dict[str, int]:
 
 
 def _length(vector: bytes) -> int:
-    """How many numbers a vector has."""
+    """Number of a vector's entries."""
     return len(_numbers(vector)) if vector.startswith(b'"') else vector.count(b",") + 1
 
 

@@ -183,7 +183,7 @@ class Answer(EventReader):
             self._open = None
 
     def _close(self, item: Growing, status: str) -> None:
-        """Close an item, whole or cut, and emit its last events; a closed item is left alone."""
+        """Close an item, whole or cut, and emit its last events, unless it is closed already."""
         if item.closed:
             return
         item.closed = True
