@@ -1,4 +1,4 @@
-"""Settings of one machine's `up`: where data lives, what is started here and what is reached by URL."""
+"""Settings of `up` on one machine: the data folder, the processes to start, and the URLs of services to use instead."""
 
 from __future__ import annotations
 
