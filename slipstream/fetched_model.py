@@ -55,7 +55,7 @@ def _turn(role: str, text: str) -> str:
     return f"<|im_start|>{role}\n{text}<|im_end|>\n"
 
 
-OPENING = _turn("system", SYSTEM) + "".join(_turn("user", one) + _turn("assistant", other) for one, other in EXAMPLES)
+OPENING = _turn("system", SYSTEM) + "".join(_turn("user", query) + _turn("assistant", text) for query, text in EXAMPLES)
 TEMPLATE = (
     f"{{% for message in messages %}}{{% if loop.first and message['role'] != 'system' %}}{OPENING}{{% endif %}}"
     "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

@@ -181,8 +181,8 @@ def _gpu_count(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) ->
         except ConfigError as error:
             refused = refused if refused and (tried or gpu_count > gpu_of(launch).per_node) else error
             continue
-        kept = "and the promise" if launch.workload else "and one request of this context"
-        why = f"the fewest GPUs that hold the model {kept}, in one NVLink node"
+        condition = "and the promise" if launch.workload else "and one request of this context"
+        why = f"the fewest GPUs that hold the model {condition}, in one NVLink node"
         return Reasoned(gpu_count, "as set" if pool.tensor_parallel else why), found
     assert refused is not None, "no number of GPUs was tried"
     if isinstance(refused, PromiseOutOfReach):

@@ -41,9 +41,9 @@ class PathValue(msgspec.Struct, frozen=True):
     """A function of slipstream.tenants that takes a connection and the options; None if the one option is the value."""
     options: tuple[str, ...]
 
-    async def find(self, call: AdminCall, given: dict[str, Any]) -> Any:
-        """The value; removes its options from `given`. Raises the function's errors."""
-        values = [given.pop(each) for each in self.options]
+    async def find(self, call: AdminCall, options: dict[str, Any]) -> Any:
+        """The value; removes its own options from `options`. Raises the function's errors."""
+        values = [options.pop(each) for each in self.options]
         if self.found_by is None:
             return values[0]
         from slipstream import tenants
@@ -65,16 +65,16 @@ class AdminOperation:
         self._path = path
         self._fixed = fixed
 
-    async def __call__(self, call: AdminCall, given: dict[str, Any]) -> Any:
+    async def __call__(self, call: AdminCall, options: dict[str, Any]) -> Any:
         """The answer. An omitted option is not in the body; the single value `all` removes a restriction."""
         from control.api.operation import operation
         from slipstream.administration import converted
 
         service = self._service()
-        found = [await each.find(call, given) for each in self._path]
+        found = [await each.find(call, options) for each in self._path]
         values = {
             name: (None if value == ("all",) else list(value)) if isinstance(value, tuple) else value
-            for name, value in {**given, **self._fixed}.items()
+            for name, value in {**options, **self._fixed}.items()
             if value not in (None, ())
         }
         described = operation("", service, None)

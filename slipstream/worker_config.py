@@ -40,7 +40,7 @@ PROCESSES = (tuple(Queue),)
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When scheduled work runs."""
+    """The schedule of background work, and how long it keeps data."""
 
     metrics: MetricsConfig = MetricsConfig()
     """One worker's Prometheus metrics."""

@@ -40,12 +40,12 @@ class Account(msgspec.Struct, frozen=True):
     def _may(self, path: Path, bits_other: int) -> bool:
         status = path.stat()
         if status.st_uid == self.uid:
-            wanted = bits_other << 6
+            bits = bits_other << 6
         elif status.st_gid == self.gid:
-            wanted = bits_other << 3
+            bits = bits_other << 3
         else:
-            wanted = bits_other
-        return status.st_mode & wanted == wanted
+            bits = bits_other
+        return status.st_mode & bits == bits
 
 
 def account_for_postgres(name: str, cluster: Path) -> Account | None:

@@ -21,7 +21,7 @@ LEAVE_TIMEOUT_S = 5.0
 def processes_in(folder: Path, program: str) -> list[int]:
     """Pids that run `program` with `folder` as working directory. Empty on a system without /proc (macOS)."""
     try:
-        wanted = folder.stat()
+        expected = folder.stat()
     except FileNotFoundError:
         return []
     found = []
@@ -31,7 +31,7 @@ def processes_in(folder: Path, program: str) -> list[int]:
             name = (entry / "exe").readlink().name.removesuffix(" (deleted)")
         except OSError:  # ended meanwhile, or another account's
             continue
-        if (current.st_dev, current.st_ino) == (wanted.st_dev, wanted.st_ino) and name == program:
+        if (current.st_dev, current.st_ino) == (expected.st_dev, expected.st_ino) and name == program:
             found.append(int(entry.name))
     return found
 

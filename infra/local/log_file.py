@@ -48,8 +48,8 @@ def last_line(path: Path) -> str:
     own commands begin an error is removed, because the caller adds it again.
     """
     lines = [message for line in tail(path, 200) if (message := _said(line.strip()))]
-    telling = [line for line in lines if not _POSTGRES_ROUTINE.search(line)]
-    return (telling or lines or [""])[-1].removeprefix("slipstream: ")
+    informative = [line for line in lines if not _POSTGRES_ROUTINE.search(line)]
+    return (informative or lines or [""])[-1].removeprefix("slipstream: ")
 
 
 def _said(line: str) -> str:

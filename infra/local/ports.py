@@ -34,15 +34,15 @@ def reserve_port(host: str, port: int) -> contextlib.ExitStack:
     (SO_REUSEPORT) can listen there; the sockets themselves take no connection. `localhost` has two addresses, and a
     client may try each. Raises PortInUse, or ConfigError in one sentence if it is not possible to listen on the port.
     """
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as stack:
         for address in addresses_of(host):
             try:
-                kept.enter_context(_reserved(address, port))
+                stack.enter_context(_reserved(address, port))
             except OSError as error:
                 if host != address == IPV6_LOOPBACK and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     continue  # a machine without IPv6
                 raise _refusal(address, port, error) from None
-        return kept.pop_all()
+        return stack.pop_all()
 
 
 def addresses_of(host: str) -> tuple[str, ...]:

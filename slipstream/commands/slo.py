@@ -69,15 +69,15 @@ def slo(
       slipstream diagnose slo
       slipstream diagnose slo --organization acme --tier chat --since 7d
     """
-    told = _gathered(deployment, organization, tier, since)
+    result = _gathered(deployment, organization, tier, since)
     if as_json:
-        print(msgspec.json.encode(told).decode())
-    elif not told.slo.objectives:
-        what = "no worker has put objectives in force yet" if not told.slo.version else "this tier has no objectives"
+        print(msgspec.json.encode(result).decode())
+    elif not result.slo.objectives:
+        what = "no worker has put objectives in force yet" if not result.slo.version else "this tier has no objectives"
         print(f"{what}; `{command('status')}` shows the processes")
     else:
-        _print(told, explain=explain)
-    if any(each.burning for each in told.slo.objectives):
+        _print(result, explain=explain)
+    if any(each.burning for each in result.slo.objectives):
         sys.exit(1)
 
 
@@ -124,11 +124,11 @@ def _gathered(deployment: Deployment, organization: str | None, tier: str | None
     return administer(deployment, work)
 
 
-def _print(told: Told, *, explain: bool) -> None:
-    totals = {(each.tier, each.length): each for each in told.totals}
-    rows = [_cells(each, totals.get((each.tier.value, each.length.value))) for each in told.slo.objectives]
-    print(_answer(told))
-    for each in told.slo.objectives:
+def _print(result: Told, *, explain: bool) -> None:
+    totals = {(each.tier, each.length): each for each in result.totals}
+    rows = [_cells(each, totals.get((each.tier.value, each.length.value))) for each in result.slo.objectives]
+    print(_answer(result))
+    for each in result.slo.objectives:
         for pair in each.burning[:1]:  # the fastest; slower ones rarely add anything
             print(
                 f"{_class(each)}: the budget burns at more than {pair.threshold:g} times the allowed rate, "
@@ -136,45 +136,45 @@ def _print(told: Told, *, explain: bool) -> None:
             )
     print()
     print("\n".join(table(HEAD, rows)))
-    for each in told.slo.objectives:
+    for each in result.slo.objectives:
         found = totals.get((each.tier.value, each.length.value))
         if found is not None and found.good < found.counted:
             print(_parts_kept(each, found))
-    for each in told.slo.objectives:
-        if each.promised_since is not None and each.promised_since > told.since:
+    for each in result.slo.objectives:
+        if each.promised_since is not None and each.promised_since > result.since:
             print(
                 f"{_class(each)}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when these figures took "
                 "effect;\n  earlier requests were judged by others"
             )
-    for found in told.totals:
+    for found in result.totals:
         if found.over_share:
-            print(_over_share(found, of_all=told.pools is not None))
-    if told.pools is not None and told.pools.data:
+            print(_over_share(found, of_all=result.pools is not None))
+    if result.pools is not None and result.pools.data:
         print()
-        head = [name.format(told.pools.currency) for name in POOLS]
-        print("\n".join(table(head, [_pool(each) for each in told.pools.data])))
-        for pool in told.pools.data:
-            if pool.priced_since is not None and pool.priced_since > told.pools.start:
+        head = [name.format(result.pools.currency) for name in POOLS]
+        print("\n".join(table(head, [_pool(each) for each in result.pools.data])))
+        for pool in result.pools.data:
+            if pool.priced_since is not None and pool.priced_since > result.pools.start:
                 print(f"{pool.pool}: its price counts since {pool.priced_since:%Y-%m-%d %H:%M} UTC", file=sys.stderr)
-        if all(each.priced_since is None for each in told.pools.data):
+        if all(each.priced_since is None for each in result.pools.data):
             print(
                 "no pool had a price for a whole minute: pools[].price_per_replica_hour in the settings",
                 file=sys.stderr,
             )
-    if not any(each.counted for each in told.totals):
+    if not any(each.counted for each in result.totals):
         print("no request counted in this time; --since 7d looks further back", file=sys.stderr)
     if explain:
         print(LEGEND, file=sys.stderr)
 
 
-def _answer(told: Told) -> str:
+def _answer(result: Told) -> str:
     """The first line: whether an alert fires."""
-    objectives = told.slo.objectives
+    objectives = result.slo.objectives
     burning = sum(bool(each.burning) for each in objectives)
     line = (
         f"{burning} of {len(objectives)} error budgets burn too fast" if burning else "No error budget burns too fast"
     )
-    line += f" (objectives version {told.slo.version}, requests since {told.since:%Y-%m-%d %H:%M} UTC)"
+    line += f" (objectives version {result.slo.version}, requests since {result.since:%Y-%m-%d %H:%M} UTC)"
     return f"{line}\n`{command('diagnose')}` names the requests" if burning else line
 
 
@@ -203,7 +203,7 @@ def _cells(each: ObjectiveStanding, found: GoodputTotals | None) -> list[str]:
 
 
 def _budget(each: ObjectiveStanding) -> str:
-    """The rest of an error budget, or how many times it is spent; "-" if too few requests allow not one bad one."""
+    """The rest of an error budget, or how many times it is spent; "-" if so few requests allow no bad one."""
     counted = each.windows[-1].counted
     if each.budget_left is None or counted * (1 - each.target) < 1:
         return "-"

@@ -233,7 +233,7 @@ class Tenants:
         return None
 
     def _project_for(self, row: Row, home: _Home, where: str) -> PlannedProject | None:
-        """The project whose models are the key's; None if no project has so few, or if it would change its limits."""
+        """The project with exactly the key's models, created if needed; None if that would change its limits."""
         models = _narrower(home.project.models, self._models_of(row.get("models"), where))
         if models == home.project.models:
             return home.project
