@@ -1,4 +1,4 @@
-"""Runs pip for `make`, and prints a line for each step instead of pip's hundreds: the whole output goes into a file.
+"""Runs pip for `make`. It prints one line per step instead of pip's hundreds, and writes the whole output to a file.
 
 `python -m infra.installation LOG [--versions-of LOCK] ARGUMENT...`. With a lock file, pip installs the versions in it.
 It uses the standard library alone, because nothing else is installed yet.
@@ -21,11 +21,11 @@ MIN_MB = 20.0
 LAST_LINES = 20
 VERSIONS_OF = "--versions-of"
 BUILD = re.compile(r"\+\w+")
-"""The name of a build in a version: an index has another build of PyTorch than the lock."""
+"""The build in a version: an index has a different build of PyTorch from the lock's."""
 
 
 def steps(lines: Iterable[str]) -> Iterator[str]:
-    """A line for each step, as pip reports them."""
+    """One line for each step that pip reports."""
     resolving = False
     for line in lines:
         text = line.strip()
@@ -39,7 +39,7 @@ def steps(lines: Iterable[str]) -> Iterator[str]:
 
 
 def constraints(lock: Iterable[str]) -> Iterator[str]:
-    """A lock's versions as pip's constraints: without hashes, which no editable package has."""
+    """A lock's versions as pip's constraints, without hashes: an editable package has none."""
     for line in lock:
         if line[:1].isalnum():
             yield BUILD.sub("", line.rstrip("\\ \n"), count=1)
@@ -51,10 +51,10 @@ def _megabytes(size: str) -> float:
 
 
 def main(log: Path, arguments: list[str]) -> int:
-    """pip's exit code; a failure prints the end of its output."""
+    """Run pip and return its exit code; after a failure, print the end of its output."""
     last: list[str] = []
 
-    def kept(output: Iterable[str], file: TextIO) -> Iterator[str]:
+    def logged(output: Iterable[str], file: TextIO) -> Iterator[str]:
         for line in output:
             file.write(line)
             file.flush()
@@ -67,7 +67,7 @@ def main(log: Path, arguments: list[str]) -> int:
     )
     with log.open("w", encoding="utf-8") as file, pip as running:
         assert running.stdout is not None
-        for step in steps(kept(running.stdout, file)):
+        for step in steps(logged(running.stdout, file)):
             print(f"  {step}", flush=True)
         code = running.wait()
     if code:
@@ -76,13 +76,13 @@ def main(log: Path, arguments: list[str]) -> int:
     return code
 
 
-def arguments_of(given: list[str], folder: Path) -> list[str]:
-    """pip's arguments; the constraints are written into the folder."""
-    if given[:1] != [VERSIONS_OF]:
-        return given
-    kept = folder / "constraints.txt"
-    kept.write_text("".join(f"{line}\n" for line in constraints(Path(given[1]).read_text().splitlines())))
-    return ["--constraint", str(kept), *given[2:]]
+def arguments_of(command_line: list[str], folder: Path) -> list[str]:
+    """pip's arguments. Writes the constraints into the folder."""
+    if command_line[:1] != [VERSIONS_OF]:
+        return command_line
+    file = folder / "constraints.txt"
+    file.write_text("".join(f"{line}\n" for line in constraints(Path(command_line[1]).read_text().splitlines())))
+    return ["--constraint", str(file), *command_line[2:]]
 
 
 if __name__ == "__main__":

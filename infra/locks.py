@@ -1,7 +1,7 @@
 """Renews the lock files in `requirements/`: every dependency at one version, every file by its hash.
 
-`make lock` runs it. uv resolves; nothing is installed. A lock is made for one purpose, so that a gateway is not
-shipped with a compiler and a CPU machine does not fetch CUDA.
+`make lock` runs it. uv resolves; nothing is installed. Each lock has one purpose, so that a gateway does not ship with
+a compiler and a CPU machine does not download CUDA.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ CUDA = re.compile(r"(nvidia|cuda)-[a-z0-9-]+|triton")
 
 
 class Lock(msgspec.Struct, frozen=True):
-    """One lock file: which extras of `pyproject.toml` it covers, and for which build of PyTorch."""
+    """One lock file: the extras of `pyproject.toml` that it covers, and its build of PyTorch."""
 
     name: str
     purpose: str
     extras: tuple[str, ...] = ()
     cpu: bool = False
-    """PyTorch's CPU build; CUDA's packages are left out."""
+    """Whether it has PyTorch's CPU build and no CUDA packages."""
 
     @property
     def path(self) -> Path:
@@ -47,7 +47,7 @@ LOCKS = (
 
 
 def main() -> None:
-    """Rewrite every lock. Raises CalledProcessError when a resolution or a download fails."""
+    """Rewrite every lock. Raises CalledProcessError if a resolution or a download fails."""
     for lock in LOCKS:
         text = _resolved(lock.extras)
         if lock.cpu:
@@ -71,23 +71,23 @@ def stanzas(text: str) -> dict[str, str]:
 
 def _resolved(extras: tuple[str, ...]) -> str:
     chosen = [argument for extra in extras for argument in ("--extra", extra)]
-    # not where packages came from: that is each installation's own setting
+    # Leave out the index of each package: it is a setting of each installation.
     quiet = ("--quiet", "--no-header", "--no-emit-index-url", "--no-emit-find-links", "--no-annotate")
-    # and what builds the project: it is installed without a build environment, which no lock would hold
+    # Add the build requirement: the project is installed without a build environment, which no lock would pin.
     command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "-", *chosen, *quiet]
     options = ["--universal", "--generate-hashes", "--upgrade", "--python-version", PYTHON]
     return subprocess.run([*command, *options], input=BUILDER, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def _for_cpu(text: str) -> str:
-    """The same without CUDA, and with PyTorch's CPU build as this machine's pip finds it."""
-    kept = {name: stanza for name, stanza in stanzas(text).items() if not CUDA.fullmatch(name)}
-    kept["torch"] = _cpu_build(kept["torch"].split()[0])
-    return "".join(kept.values())
+    """The lock without CUDA packages, and with the CPU build of PyTorch that this machine's pip finds."""
+    remaining = {name: stanza for name, stanza in stanzas(text).items() if not CUDA.fullmatch(name)}
+    remaining["torch"] = _cpu_build(remaining["torch"].split()[0])
+    return "".join(remaining.values())
 
 
 def _cpu_build(requirement: str) -> str:
-    """PyTorch's CPU wheel for Linux on x86-64, by its local version: pip would else prefer the index's CUDA build."""
+    """PyTorch's CPU wheel for Linux on x86-64, by its local version: pip would otherwise prefer the CUDA build."""
     with tempfile.TemporaryDirectory() as folder:
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, requirement]
         subprocess.run(download, check=True)

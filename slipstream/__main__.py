@@ -1,4 +1,4 @@
-"""The command line: `slipstream …` or `python -m slipstream …`. A ConfigError is one line on stderr and exit code 2."""
+"""The command line: `slipstream …` or `python -m slipstream …`. A ConfigError prints one line and exits with code 2."""
 
 from __future__ import annotations
 

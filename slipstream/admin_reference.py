@@ -1,4 +1,4 @@
-"""The pages about the admin API, from the operations themselves: who may do what, and what there is."""
+"""Generates the reference pages of the admin API from its operations: roles with their permissions, and endpoints."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ They work like the present ones, with `Deprecation` and `Link` in the response.
 
 
 def roles_page() -> str:
-    """Role × permission, and role × operation."""
+    """The page with the tables role × permission and role × operation."""
     names = [role.value for role in Role]
     lines = [ROLES, f"| permission | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"]
     for permission in Permission:
@@ -75,7 +75,7 @@ def roles_page() -> str:
 
 
 def _row(place: str, permission: Permission | None, *, operator_only: bool) -> str:
-    """An endpoint, what it needs, and which roles have that."""
+    """A table row: an endpoint, the permission that it needs, and the roles that have it."""
     needed = f"`{permission.value}`" if permission else "any"
     needed += ", *deployment*" if operator_only else ""
     marks = ["yes" if permission is None or permission in PERMISSIONS[role] else "–" for role in Role]
@@ -83,7 +83,7 @@ def _row(place: str, permission: Permission | None, *, operator_only: bool) -> s
 
 
 def api_page() -> str:
-    """Every operation with what it takes and gives."""
+    """The page with the parameters and the response of every operation."""
     parts = [API]
     for module, operations in groupby(OPERATIONS, key=lambda operation: operation.module):
         parts.append(f"\n## {module.replace('_', ' ').capitalize()}\n")
@@ -95,7 +95,7 @@ def api_page() -> str:
 
 
 def _events() -> str:
-    """What stands beside the operations."""
+    """The section on the event stream, which is not an operation."""
     topics = ", ".join(f"`{topic.value}` (`{TOPIC_PERMISSIONS[topic].value}`)" for topic in Topic)
     query = ", ".join(_field(field) for field in msgspec.structs.fields(EventsQuery))
     return (

@@ -40,9 +40,9 @@ def administer(deployment: Deployment, work: Callable[[AdminCall], Awaitable[Res
 
 @contextlib.asynccontextmanager
 async def administration(settings: Settings, command: str) -> AsyncIterator[AdminCall]:
-    """An AdminCall that may do everything; commits at the end. command: as the audit log shall name it.
+    """An AdminCall with all permissions; commits at the end. command: its name in the audit log.
 
-    Raises ConfigError when the database is out of reach, Conflict when a name is taken.
+    Raises ConfigError if the database is unreachable, Conflict if a name is taken.
     """
     from control.api.api import prepare
     from control.api.call import AdminCall, NoCounterReader
@@ -83,7 +83,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
 
 
 def converted(values: dict[str, object], kind: type[BodyT]) -> BodyT:
-    """A command's options as the body of a request. Raises InvalidField, as the API would."""
+    """A command's options as the body of a request. Raises InvalidField, like the API."""
     from gateway.wire.decode import validation_error
 
     try:
@@ -93,15 +93,15 @@ def converted(values: dict[str, object], kind: type[BodyT]) -> BodyT:
 
 
 def account() -> str:
-    """Whose shell this is, as the audit log names it."""
+    """The account of this shell, as the audit log records it."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # no name for this number in a container
+    except (KeyError, OSError):  # the uid has no name, as in a container
         return f"uid {os.getuid()}"
 
 
 def _command(context: click.Context) -> str:
-    """`slipstream keys create`, by whatever path the program was started."""
+    """The command such as `slipstream keys create`, however the program was started."""
     names: list[str] = []
     inner: click.Context | None = context
     while inner is not None and inner.parent is not None:

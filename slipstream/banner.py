@@ -1,4 +1,4 @@
-"""The block that `up` ends with: where it is, what it serves, the key, and a line to paste."""
+"""Renders the text that `up` prints at the end: its URL, the models, the key, and a command to paste."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def render(
     lack: str | None = None,
     taken_port: int | None = None,
 ) -> str:
-    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
-    console_link: just made, or its path. console: whether there is one. admin_url: of it and
-    the admin API; empty: `url`. make_key, make_link: the commands that make a key and a link.
-    program: the name under which a shell finds this one. taken_port: the gateway's usual port, if another program
-    has it."""
+    """The text. key, admin_key: secrets that were just made. key_held: whether an earlier start made a key.
+    console_link: a link that was just made, or its path. console: whether the console is served. admin_url: the URL of
+    the console and the admin API; empty for `url`. make_key, make_link: the commands that make a key and a link.
+    program: the name under which a shell finds this program. lack: why NAME is not served, if it is not.
+    taken_port: the gateway's usual port, if another program has it."""
     admin_url = admin_url or url
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
@@ -75,7 +75,7 @@ def render(
 
 
 def _wrapped(text: str) -> list[str]:
-    """Continuation lines of the line above."""
+    """The text as continuation lines."""
     return [_line("", line, "") for line in textwrap.wrap(text, TEXT_COLUMNS, break_on_hyphens=False)]
 
 
@@ -93,9 +93,9 @@ def _line(label: str, value: str, note: str) -> str:
 
 
 def _try(url: str, models: Sequence[Model], key: str | None) -> str:
-    """A shell line that streams an answer; a key made earlier is taken from the shell's KEY.
+    """A shell command that streams a response; without `key`, it takes an earlier key from the shell's KEY.
 
-    Not from a name that begins with SLIPSTREAM_: exported, it would be read as a setting, and stop every command.
+    The variable does not begin with SLIPSTREAM_: exported, it would be read as a setting and stop every command.
     """
     secret = key or "$KEY"
     models = [model for model in models if model.task is Task.TEXT]
@@ -103,7 +103,7 @@ def _try(url: str, models: Sequence[Model], key: str | None) -> str:
         if model.tier is Tier.CHAT:
             messages = [{"role": "user", "content": "What is the capital of France?"}]
             body: dict[str, object] = {"model": model.name, "messages": messages}
-            if model.name != NAME:  # its defaults are greedy, with a penalty that a temperature would switch off
+            if model.name != NAME:  # its default is greedy, with a penalty that a temperature would switch off
                 body["temperature"] = 0
             return _curl(f"{url}/v1/chat/completions", secret, body)
     for model in models:

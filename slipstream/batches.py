@@ -1,4 +1,4 @@
-"""Batches and responses in the background of this deployment: where files are, and whom a worker asks."""
+"""The runners of batches and background responses with this deployment's file store and gateway URL."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def batch_store(settings: Settings) -> Callable[[], FileStore]:
-    """Opens the store of files. It raises ConfigError where that cannot be."""
+    """A function that opens the file store. It raises ConfigError if it cannot."""
     from control.batches.store import store_of
 
     return functools.partial(store_of, settings.batches, settings.data.path)
 
 
 def batch_runner(settings: Settings, metrics: BatchMetrics | None) -> BatchRunner:
-    """The runner of this deployment. metrics: None: none are shown. Raises ConfigError for certificates that cannot be
-    read."""
+    """The batch runner of this deployment. metrics: None to record none. Raises ConfigError if the certificates cannot
+    be read."""
     from control.batches.runner import BatchRunner
 
     return BatchRunner(
@@ -42,7 +42,7 @@ def batch_runner(settings: Settings, metrics: BatchMetrics | None) -> BatchRunne
 
 
 def response_runner(settings: Settings, metrics: ResponseMetrics | None) -> ResponseRunner:
-    """The runner of responses in the background. Parameters and errors: see `batch_runner`."""
+    """The runner of background responses. Parameters and errors: see `batch_runner`."""
     from control.responses.runner import ResponseRunner
 
     return ResponseRunner(settings.database_url, _url(settings), lambda: settings.pepper, metrics, trusted(settings))

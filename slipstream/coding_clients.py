@@ -1,6 +1,6 @@
-"""Coding agents that `slipstream run` starts: how each is pointed at a gateway, by its environment and flags alone.
+"""Coding agents that `slipstream run` starts, with the environment and flags that direct each to a gateway.
 
-No file of the user's is written. The key is only in the environment: a flag would be in the list of processes. Pure.
+It writes no file of the user's. The key is only in the environment: the process list would show a flag. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OUTPUT_SHARE = 4
 
 
 class Served(msgspec.Struct, frozen=True):
-    """The client's target. url: of the gateway, without `/v1`."""
+    """The gateway and model that the client uses. url: the gateway's, without `/v1`."""
 
     url: str
     key: str
@@ -26,8 +26,8 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class CodingClient(msgspec.Struct, frozen=True):
-    """program: as the shell finds it. install: the command that installs it. path: of its API. without: variables that
-    would override these. least_tokens: the context below which its instructions and tools leave little room."""
+    """program: its name in the shell. install: the command that installs it. path: its API's. without: variables that
+    would override `environment`. least_tokens: the context below which its instructions and tools leave little room."""
 
     program: str
     install: str
@@ -62,7 +62,7 @@ def _codex_arguments(served: Served) -> list[str]:
         "model_context_window": served.context_tokens,
         "web_search": "disabled",
     }
-    # JSON's strings and numbers are TOML's
+    # JSON's strings and numbers are valid TOML.
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={_json(value)}")]
     return [*options, "-m", served.model]
 
@@ -121,10 +121,10 @@ CLIENTS: Mapping[str, CodingClient] = MappingProxyType({
         _aider_arguments,
     ),
 })  # fmt: skip
-"""By the name on the command line."""
+"""Clients by their names on the command line."""
 
 
 def environment_of(client: CodingClient, served: Served, own: Mapping[str, str]) -> dict[str, str]:
-    """The client's whole environment. own: of the shell."""
-    kept = {name: value for name, value in own.items() if name not in client.without}
-    return kept | client.environment(served)
+    """The client's whole environment. own: the shell's."""
+    inherited = {name: value for name, value in own.items() if name not in client.without}
+    return inherited | client.environment(served)

@@ -1,7 +1,7 @@
-"""The root of the command line: an option or a command that there is not is answered with the one that may be meant.
+"""The root of the command line: the error for an unknown option or command suggests the one that the user may mean.
 
-click proposes whatever is somewhat alike (`--help` for `--email`, `prices` for `priorities`), and knows neither that a
-command takes the same thing without an option nor what another one does beside what its name says.
+click suggests any name that is somewhat similar (`--help` for `--email`, `prices` for `priorities`). It does not know
+that a command takes a value as an argument, or that the function of an unknown word belongs to another command.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ SET_WITH_LIMITS = "Set classes and shares together with limits: slipstream custo
 ELSEWHERE = MappingProxyType(
     dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), SET_WITH_LIMITS)
 )
-"""Words of the docs that are looked for as commands, and where what they name is done."""
+"""Words of the docs that users try as commands, and the hint to the right command."""
 DEPLOYMENT = ("--data", "--config")
 """Options by which most commands select their deployment."""
 WORDS = "slipstream.words"
-"""Under which the context keeps what was typed behind the program's name."""
+"""The key under which the context keeps the words after the program's name."""
 
 
 class CommandLine(click.Group):
-    """Passes every refusal of an option through `corrected`, and knows words that are no commands."""
+    """Passes every error of an unknown option through `corrected`, and gives hints on words that are no commands."""
 
     def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
-        """Raises NoSuchOption, corrected."""
+        """Raises NoSuchOption with a corrected hint."""
         if words and words[0] in MOVED and not context.resilient_parsing:
             click.echo(f"note: `slipstream {words[0]}` is now `slipstream {MOVED[words[0]]}`", err=True)
             words = [*MOVED[words[0]].split(), *words[1:]]
@@ -42,7 +42,7 @@ class CommandLine(click.Group):
             raise corrected(error) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print the commands in their groups from the table, without loading a command."""
+        """Write the commands in their groups from the table, without loading a command."""
         *tasks, processes = GROUPS
         column = max(len(name) for title in tasks for name in GROUPS[title])
         for title in tasks:
@@ -52,7 +52,7 @@ class CommandLine(click.Group):
             formatter.write_text(", ".join(GROUPS[processes]))
 
     def invoke(self, context: click.Context) -> Any:
-        """Raises NoSuchOption, corrected."""
+        """Raises NoSuchOption with a corrected hint."""
         try:
             return super().invoke(context)
         except click.NoSuchOption as error:
@@ -61,7 +61,7 @@ class CommandLine(click.Group):
     def resolve_command(
         self, context: click.Context, words: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises UsageError, which says of a word where that is done, where it is known."""
+        """Raises UsageError, which names the right command if it is known."""
         if words[0] in ELSEWHERE and self.get_command(context, words[0]) is None:
             raise click.UsageError(f"No such command {words[0]!r}. {ELSEWHERE[words[0]]}", context)
         from difflib import get_close_matches
@@ -72,7 +72,7 @@ class CommandLine(click.Group):
 
 
 def corrected(error: click.NoSuchOption) -> click.NoSuchOption:
-    """The error to tell, with only what is nearly the same name; for the name of an argument, how that is given."""
+    """The error with a better hint: where the option belongs, how to pass its value, or only similar names."""
     from difflib import SequenceMatcher
 
     name = error.option_name.lstrip("-")
@@ -94,11 +94,11 @@ def corrected(error: click.NoSuchOption) -> click.NoSuchOption:
 
 
 def _placed(context: click.Context, option: str) -> str:
-    """Where an option that stands in the wrong place is given; empty: it is known nowhere near."""
+    """A hint where a misplaced option belongs; empty if unknown."""
     command, root = context.command, context.find_root()
     if isinstance(command, click.Group):
-        turned = _behind(root, option)
-        return f"It belongs after the command: {turned}" if turned else ""
+        reordered = _behind(root, option)
+        return f"It belongs after the command: {reordered}" if reordered else ""
     if option in _options(root.command):
         return f"It belongs before the command: {root.info_name} {option}"
     if option in DEPLOYMENT:
@@ -107,7 +107,7 @@ def _placed(context: click.Context, option: str) -> str:
 
 
 def _behind(root: click.Context, option: str) -> str:
-    """What was typed, with the option behind the command that has it; empty where it has not."""
+    """The command line with the option after the command that has it; empty if the command does not have it."""
     words: Sequence[str] = root.meta.get(WORDS, ())
     at = next((at for at, word in enumerate(words) if word.partition("=")[0] == option), len(words))
     for taken in (1, 2) if "=" not in "".join(words[at : at + 1]) else (1,):

@@ -1,7 +1,7 @@
-"""Every command by name: the module it is loaded from when it is used, and the line that `slipstream --help` shows.
+"""Every command by name: the module that defines it, loaded at its first use, and its line in `slipstream --help`.
 
-A line is the command's own short help, held here so that the list of commands is printed without loading any. A test
-compares the two.
+The line is the command's own short help. It is repeated here so that `--help` loads no command. A test compares the
+two.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import click
 
 
 class Entry(NamedTuple):
-    """One command. module: in slipstream.commands, where it has the command's name with `_` for `-`, and behind a
-    keyword of Python."""
+    """One command. module: the module of slipstream.commands that defines it, under its name with `_` for `-`, and with
+    a final `_` if that is a keyword of Python."""
 
     module: str
     help: str
@@ -114,7 +114,7 @@ WITHIN: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
 MOVED: Mapping[str, str] = MappingProxyType({
     name: f"{group} {name}" for group, entries in WITHIN.items() for name in entries
 })  # fmt: skip
-"""Spellings of 0.1, without a group, and their present ones. They are answered with a note."""
+"""Names of 0.1, without a group, and their present names. An old name still works and prints a note."""
 ENTRIES: Mapping[str, Entry] = MappingProxyType(
     {name: entry for group in GROUPS.values() for name, entry in group.items()}
 )
@@ -129,7 +129,7 @@ def loaded(name: str, entry: Entry) -> click.Command:
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
-    """The commands of the table, each loaded when it is first asked for."""
+    """The commands of the table, each loaded at its first use."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, click.Command] = {}
@@ -156,7 +156,7 @@ class LazyCommands(MutableMapping[str, click.Command]):
 
 
 class Group(click.Group):
-    """A group that also holds the commands which `WITHIN` lists under its name."""
+    """A group that also has the commands that `WITHIN` lists under its name."""
 
     @property
     def _others(self) -> Mapping[str, Entry]:
@@ -167,7 +167,7 @@ class Group(click.Group):
         return [*self.commands, *self._others]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command; one of another module is loaded now."""
+        """The command; loads it if another module defines it."""
         if name in self._others:
             return loaded(name, self._others[name])
         return super().get_command(context, name)

@@ -1,4 +1,4 @@
-"""Composes a gateway's process: the data plane, and the control plane, mounted or apart."""
+"""Composes a gateway's process: the data plane, and the control plane if it is mounted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def instance_of(settings: Settings, instance: str) -> InstanceConfig:
-    """Where the gateway of this name stands."""
+    """The configuration of the gateway with this name: its stores, folder, secrets and fleet."""
     return InstanceConfig(
         database_url=settings.database_url,
         valkey_url=settings.valkey_url,
@@ -53,15 +53,15 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     models: KnownModels
     counters: CounterReader
     replicas: Callable[[], object]
-    """Every engine, as the router last reported."""
+    """Returns every engine, as the router last reported."""
     leaving: Callable[[], bool]
     """Whether this process is about to end."""
 
 
 def surroundings(settings: Settings, place: InstanceConfig) -> Surroundings:
-    """What a gateway of these settings is handed. Raises ConfigError where a secret is missing."""
+    """The parts that a gateway gets from outside the data plane. Raises ConfigError if a secret is missing."""
 
-    from infra.local.lock import held  # workers have no gateway
+    from infra.local.lock import held  # not needed by workers, which have no gateway
 
     def seeding(store: DesiredStateStore) -> Seeding:
         return Seeding(store, place.instance, place.models, place.pools)
@@ -82,14 +82,14 @@ def _mount(settings: Settings) -> Callable[[Services], ControlPlane]:
             replicas=services.replicas,
             leaving=lambda: services.draining,
         )
-        # The loaded code stays for ever, so the garbage collector need not search it.
+        # The loaded code stays forever, so the garbage collector need not scan it.
         return ControlPlane(lambda: control_of(settings, parts, beside), on_loaded=gc.freeze, describe=_with_batches)
 
     return mount
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True):
-    """Secrets of the control plane, and its provider of identities if there is one."""
+    """Secrets of the control plane, and its identity provider if it has one."""
 
     pepper: bytes
     reader_token: str
@@ -97,7 +97,7 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secrets_of(settings: Settings) -> Secrets:
-    """Read at the start. Raises ConfigError where one is missing."""
+    """Read the secrets at the start. Raises ConfigError if one is missing."""
     provider = _provider(settings.gateway.console.oidc)
     return Secrets(pepper=settings.pepper, reader_token=settings.reader_token, provider=provider)
 
@@ -109,7 +109,7 @@ def control_of(
     own: Sequence[ControllerRouterHandler] = (),
     served: Mapping[str, str] | None = None,
 ) -> ControlRoutes:
-    """The control plane. Loading its code takes a second. own, served: see `ControlRoutes`."""
+    """Build the control plane. Loading its code takes a second. own, served: see `ControlRoutes`."""
     from control.api.api import AdminApi
     from control.api.services import AdminServices
     from control.batches.api import BatchApi
@@ -141,10 +141,10 @@ def control_of(
         replicas=beside.replicas,
     )
     console = Console(admin, browsers, config.console, secrets.pepper, secrets.provider)
-    of_admin = AdminServices(admin=admin, browsers=browsers, leaving=beside.leaving)
+    services = AdminServices(admin=admin, browsers=browsers, leaving=beside.leaving)
     batches = BatchApi(settings.database_url, beside.keyring, store_of(settings.batches, settings.data.path))
     return ControlRoutes(
-        of_admin,
+        services,
         console,
         router,
         batches,
@@ -164,6 +164,6 @@ def _with_batches(document: bytes) -> bytes:
 def _provider(config: OidcConfig) -> Provider | None:
     if not config.issuer:
         return None
-    from control.console.oidc.provider import Provider  # which takes a quarter of a second
+    from control.console.oidc.provider import Provider  # takes a quarter of a second
 
     return Provider(config, os.environ)

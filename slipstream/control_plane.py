@@ -1,7 +1,7 @@
-"""The admin API and the console beside the requests that a gateway serves.
+"""Loads and serves the admin API and the console in a gateway's process.
 
-They are as much code as all the rest, and inference does not need them: a thread loads them once the gateway takes
-connections, and their first request waits for it. A failed load is tried again after pauses.
+They are half of the code, and inference does not need them: a thread loads them once the gateway accepts connections,
+and their first request waits for it. A failed load is retried after pauses.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from gateway.wire.errors import body_of, headers_of, status_of
 
 FIRST_STEPS = frozenset({"admin", "batches", "console", "files", "organization"})
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Pauses between two attempts to load it."""
+"""Pauses between two attempts to load the control plane."""
 logger = logging.getLogger(__name__)
 
 
 class Control(Protocol):
-    """The application that is loaded."""
+    """The application that `ControlPlane` loads."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
         ...
 
     async def start(self) -> None:
-        """Called on the loop that serves. `stop` follows it, also where it failed."""
+        """Called on the event loop that serves. `stop` follows it, even if it failed."""
         ...
 
     async def stop(self) -> None:
-        """Requests under way fail."""
+        """Stop; requests under way fail."""
         ...
 
 
@@ -47,19 +47,19 @@ class ControlPlane:
         on_loaded: Callable[[], object] = lambda: None,
         describe: Callable[[bytes], bytes] = lambda document: document,
     ) -> None:
-        """load: called in a thread, again after it failed. on_loaded: called when all of it is loaded. describe: see
+        """load: called in a thread, and again after it failed. on_loaded: called after a successful load. describe: see
         `document`."""
         self._describe = describe
         self._load = load
         self._on_loaded = on_loaded
         self._loading: asyncio.Task[None] | None = None
         self._attempt: asyncio.Future[None] | None = None
-        """Done when the current attempt has succeeded or failed; None in a pause."""
+        """Done once the current attempt has succeeded or failed; None in a pause."""
         self._next_attempt_s = 0.0
         self._control: Control | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request after the current attempt at loading. Between a failed attempt and the next one the answer
+        """Serve one request after the current attempt to load. Between a failed attempt and the next one, the response
         is 503."""
         if self._control is None:
             self.start()
@@ -71,12 +71,11 @@ class ControlPlane:
             await self._refuse(send)
 
     def document(self, document: bytes) -> bytes:
-        """The OpenAPI document of the inference API with what tenants' keys open here."""
+        """The inference API's OpenAPI document with the control plane's endpoints for tenants' keys added."""
         return self._describe(document)
 
     def serves(self, path: str) -> bool:
-        """Whether a request for this path is the control plane's, misspelt ones included: `/v1/admin/keys`,
-        `//console`."""
+        """Whether the control plane answers this path, including misspelt ones: `/v1/admin/keys`, `//console`."""
         return next((step for step in path.split("/") if step not in ("", "v1")), "") in FIRST_STEPS
 
     def start(self) -> None:
@@ -86,7 +85,7 @@ class ControlPlane:
             self._loading = asyncio.create_task(self._loaded(), name="control plane")
 
     async def stop(self) -> None:
-        """Idempotent."""
+        """Cancel the load and stop the control plane. Idempotent."""
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.wait([self._loading])
@@ -95,7 +94,7 @@ class ControlPlane:
             await control.stop()
 
     async def _loaded(self) -> None:
-        """Load the control plane, trying again until it is loaded."""
+        """Load the control plane, with retries until it succeeds."""
         clock, backoff = asyncio.get_running_loop().time, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while self._control is None:
             attempt = self._attempt = self._attempt or asyncio.get_running_loop().create_future()

@@ -1,6 +1,6 @@
-"""The process of `slipstream control`: the admin API and the console on a port of their own.
+"""The process of `slipstream control`: the admin API and the console on their own port.
 
-It reads the same database, Valkey and router as the gateways and serves no model, so an operator's query shares no
+It uses the same database, Valkey and router as the gateways but serves no model, so an operator's query shares no
 event loop, connection or process with a customer's stream.
 """
 
@@ -50,15 +50,15 @@ NAME = "control"
 SERVED = {"/admin/v1/openapi.json": "GET", "/console/": "GET"}
 """Paths that the error for an unknown URL suggests."""
 CONNECTIONS = 2
-"""For counts of budgets. The admin API has connections of its own."""
+"""Database connections that count budgets. The admin API has its own."""
 REPLICAS_EVERY_S = 2.0
-"""Interval between two reads of the router's engines, after which pages show a change."""
+"""Interval between two reads of the router's engines; pages show a change after it."""
 
 logger = logging.getLogger(__name__)
 
 
 def main(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
+    """Serve until SIGTERM or SIGINT. Raises ConfigError if it cannot start."""
     uvloop.run(serve(settings))
 
 
@@ -107,7 +107,7 @@ async def serve(settings: Settings) -> None:
 
 
 class _Parts:
-    """What a gateway's process has for the control plane, without a data plane."""
+    """The parts that the control plane needs and that a gateway would otherwise provide."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -120,7 +120,7 @@ class _Parts:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[_Parts]:
-        """Connected. A database, a Valkey or a router that is away does not stop the start."""
+        """Run the parts. An unreachable database, Valkey or router does not prevent the start."""
         settings, config = self._settings, self._settings.gateway
         async with contextlib.AsyncExitStack() as stack:
             pool = await lazy_pool(
@@ -148,7 +148,7 @@ class _Parts:
             yield self
 
     def beside(self) -> Beside:
-        """The same parts, as the control plane takes them."""
+        """The parts in the form that the control plane takes."""
         return Beside(
             keyring=self._keyring,
             models=StoredModels(self._store),
@@ -158,7 +158,7 @@ class _Parts:
         )
 
     def routes(self) -> list[HTTPRouteHandler]:
-        """Health checks, and the way from the bare address to the console."""
+        """Health checks, and the redirect from `/` to the console."""
 
         @get(["/healthz", "/health"], media_type=MediaType.TEXT)
         async def healthz() -> str:
@@ -198,7 +198,7 @@ class Onlooker(LedgerSpending):
     """The ledger's sums for a process that spends nothing: gateways that count a budget need not wait for it."""
 
     async def join(self, instance: str, epoch: str) -> None:
-        """Join no round: there is no journal here."""
+        """Join no round: this process has no journal."""
 
 
 async def _nothing_to_drain(_: float) -> bool:
@@ -214,7 +214,7 @@ class _Replica(msgspec.Struct, frozen=True):
 
 
 class LiveReplicas:
-    """Every engine, as the router last described it; called, it returns them. Event streams compare two results."""
+    """A callable that returns every engine as the router last described it. Event streams compare two results."""
 
     def __init__(self, router: RouterControl) -> None:
         self.router = router
@@ -225,7 +225,7 @@ class LiveReplicas:
         return self._last
 
     async def look(self) -> None:
-        """Read them once. A router that does not answer has none."""
+        """Read the engines once; none if the router does not answer."""
         try:
             fleet = await self.router.live_fleet()
         except RouterUnavailable:

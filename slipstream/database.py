@@ -1,4 +1,4 @@
-"""A connection for commands, with one line about what to do when there is no database."""
+"""A database connection for commands, with a one-line remedy if the database cannot be used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOK_TIMEOUT_S = 5.0
 async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A connection to the deployment's database.
 
-    Raises ConfigError when it cannot be reached or was not migrated, ServiceError when its disk is full or it ends the
+    Raises ConfigError if it cannot be reached or was not migrated, ServiceError if its disk is full or it ends the
     connection.
     """
     from storage.engine import connect, redacted
@@ -46,7 +46,7 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
 
 
 async def live_fleet(settings: Settings) -> DesiredState | None:
-    """The fleet in force, with what was edited since the settings were read; None where no database answers."""
+    """The fleet in force, including edits since the settings were read; None if no database answers."""
     from control.fleet.revision import newest
 
     try:
@@ -58,7 +58,7 @@ async def live_fleet(settings: Settings) -> DesiredState | None:
 
 
 async def ownership_warning(settings: Settings) -> str | None:
-    """What to tell when the application's role could alter the audit log and the ledger. Raises like `connected`."""
+    """The warning if the application's role could alter the audit log and the ledger. Raises like `connected`."""
     from control.audit.chain import OWNED, may_alter
 
     async with connected(settings) as connection:
@@ -66,7 +66,7 @@ async def ownership_warning(settings: Settings) -> str | None:
 
 
 async def fleet_warning(settings: Settings, instance: str) -> str | None:
-    """What to tell before a gateway starts whose settings undo what was edited or released, or are not taken up.
+    """The warning before the start of a gateway whose settings would undo edits or releases, or would not apply.
 
     instance: the gateway's name. Raises like `connected`.
     """
@@ -77,12 +77,12 @@ async def fleet_warning(settings: Settings, instance: str) -> str | None:
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 return warning_of(await foreseen(connection, state, instance))
-        except TimeoutError:  # a warning must not hold a start up
+        except TimeoutError:  # a warning must not delay a start
             return "the database was busy; the gateway's log shows how these settings affect edits of the fleet"
 
 
 def _elsewhere(settings: Settings) -> str:
-    """What helps where the embedded database was tried because nothing named another."""
+    """The hint if no setting names a database, so that the embedded one was tried."""
     if settings.local.database_url:
         return ""
     return "; if its processes were started one by one, name their settings with --config; --data names another folder"

@@ -1,4 +1,4 @@
-"""The limit of open files: every connection is one, and what shells and service managers give is made for less."""
+"""Raises the limit of open files: each connection is one, and the limit of shells and service managers is too low."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ logger = logging.getLogger(__name__)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise this process' soft limit of open files to its hard limit; returns and logs what is in force."""
+    """Raise this process's soft limit of open files to its hard limit; return and log the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-        except (OSError, ValueError) as error:  # some systems have a limit below the one they report
+        except (OSError, ValueError) as error:  # some systems enforce a lower limit than they report
             logger.warning("the limit of open files stays at %d: %s", soft, error)
     logger.info("up to %d files and connections may be open", soft)
     return soft

@@ -1,4 +1,4 @@
-"""What an audit of a stream found, as evidence of a diagnosis."""
+"""The findings of a stream audit, as evidence for a diagnosis."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from slipstream.stream_audit.timing import timing_of
 from slipstream.stream_audit.verdict import Outcome
 
 HOLDING = (delivery.CHECK, first_event.CHECK)
-"""Checks of what delays events; the others' findings cost a connection's beginning, or a header."""
+"""Checks for delayed events; findings of the other checks cost only a connection's start, or a header."""
 
 
 async def audited(url: str, key: str, ca_file: str | None = None) -> Audit:
-    """What lies between this machine and the gateway, or why that could not be measured."""
+    """Audit the path from this machine to the gateway; on failure, the reason why it could not be measured."""
     try:
         return audit_of(await measure(url, key, Plan(), ca_file))
     except NotMeasured as error:
@@ -24,7 +24,7 @@ async def audited(url: str, key: str, ca_file: str | None = None) -> Audit:
 
 
 def audit_of(measured: Measured) -> Audit:
-    """All that was found, and why whether events are held back could not be judged, where it could not."""
+    """All findings, and the reason if it could not be judged whether events are held back."""
     report = report_of(measured)
     checks = {check.check: check for check in report.checks}
     judged = checks[delivery.CHECK]

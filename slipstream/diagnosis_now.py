@@ -1,4 +1,4 @@
-"""A diagnosis by figures of this moment, for every command that judges: none denies an alert that another one names."""
+"""A diagnosis with the current figures, for every command that judges, so that all commands name the same alerts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slipstream.settings import Settings
 async def diagnosis_now(
     call: AdminCall, settings: Settings, query: DiagnosisQuery, organization_id: UUID | None, audit: Audit | None = None
 ) -> DiagnosisOf:
-    """Add up what the worker has not added up yet, then diagnose; arguments are those of `diagnosed`."""
+    """Roll up the requests that the worker has not rolled up yet, then diagnose. Parameters: see `diagnosed`."""
     retention_days = settings.worker.ledger.trace_retention_days
     await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
     return await diagnosed(call, query, organization_id, audit)

@@ -1,4 +1,4 @@
-"""A diagnosis as text, for people: what to do first stands first."""
+"""Formats a diagnosis as text. The first step comes first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTCOMES = {
 
 
 def text_of(found: DiagnosisOf) -> str:
-    """Several lines."""
+    """The diagnosis as several lines."""
     return "\n".join(_lines(found))
 
 
@@ -67,7 +67,7 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
 
 
 def _clear(found: DiagnosisOf) -> Iterator[str]:
-    """Causes below their thresholds; with their thresholds where nothing was found."""
+    """Causes below their thresholds; with the thresholds if no cause was found."""
     if found.primary is not None or found.outcome is Outcome.NOT_ENOUGH_EVIDENCE:
         if found.clear:
             yield from wrapped("below their thresholds: ", ", ".join(each.cause.value for each in found.clear))
@@ -92,12 +92,12 @@ def _burning(each: BurningObjective) -> Iterator[str]:
 
 
 def missed(what: str) -> str:
-    """What a bad request missed, for people."""
+    """The objective that a bad request missed, as text for people."""
     return LATE.get(what, what)
 
 
 def _not_known(found: DiagnosisOf) -> Iterator[str]:
-    """One line for each reason: in a new deployment nearly all causes share one, and their number says enough."""
+    """One line for each reason: in a new deployment, nearly all causes share one, and their number is enough."""
     causes: dict[str, list[str]] = {}
     for unknown in found.unknown:
         causes.setdefault(unknown.why, []).append(unknown.cause.value)

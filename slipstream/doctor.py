@@ -1,5 +1,5 @@
-"""Checks of a whole deployment, each with the next step: settings, stores, processes, engines, gateway,
-disk, objectives, diagnosis. Nothing is started or changed; sums of kept objectives are brought up to date.
+"""Checks a whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis. Each result
+names the next step. The checks start and change nothing, except that they update the objectives' totals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VALKEY_TIMEOUT_S = 2.0
 MIN_FREE_BYTES = 1 << 30
-"""The journal refuses requests when it cannot write."""
+"""Free disk space below which a check warns: the gateway refuses requests when its journal cannot write."""
 JUDGED = timedelta(hours=1)
 
 
@@ -34,11 +34,11 @@ class Outcome(StrEnum):
     WARNING = "warning"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """Its subject does not exist, or could not be read because another check failed."""
+    """The subject does not exist, or could not be read because another check failed."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check. step: the next step; empty: none."""
+    """One check. step: the next step, or empty."""
 
     name: str
     outcome: Outcome
@@ -47,14 +47,14 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """All checks. ok: none has failed."""
+    """All checks. ok: whether none has failed."""
 
     ok: bool
     checks: list[Check]
 
     @property
     def worst(self) -> Outcome:
-        """A failure counts more than a warning, and a warning more than all others."""
+        """The worst outcome: FAILED, else WARNING, else OK."""
         found = {each.outcome for each in self.checks}
         return next((each for each in (Outcome.FAILED, Outcome.WARNING) if each in found), Outcome.OK)
 
@@ -63,8 +63,8 @@ Found = tuple[Outcome, str, str]
 
 
 async def examined(settings: Settings, given: Settings, address: str | None) -> Health:
-    """Every check's result. settings: of what runs. given: those that the next start would read. address: of the
-    router's control service; None: by the settings. Raises nothing."""
+    """Every check's result. settings: those of the running deployment. given: those that the next start would read.
+    address: the router's control service; None for the settings' address. Raises nothing."""
     first = {
         "settings": _settings(given),
         "database": _database(settings),
@@ -168,28 +168,28 @@ async def _engines(settings: Settings, address: str | None) -> Found:
         return Outcome.FAILED, "no router answers", f"`{command('status')}`; --address names its control service"
     unusable = [f"{each.id} ({each.state})" for each in replicas if not each.usable]
     if not replicas or len(unusable) == len(replicas):
-        told = f"none takes requests: {', '.join(unusable)}" if unusable else "the fleet has none"
-        return Outcome.FAILED, told, f"`{command('fleet')}`"
-    told = f"{len(unusable)} of {len(replicas)} take no requests: {', '.join(unusable)}" if unusable else ""
+        message = f"none takes requests: {', '.join(unusable)}" if unusable else "the fleet has none"
+        return Outcome.FAILED, message, f"`{command('fleet')}`"
+    message = f"{len(unusable)} of {len(replicas)} take no requests: {', '.join(unusable)}" if unusable else ""
     if faults := await _probed(settings, {(each.pool, each.url) for each in replicas if each.usable}):
-        return Outcome.FAILED, "; ".join((*faults, told) if told else faults), f"`{command('fleet')}`"
-    if told:
-        return Outcome.WARNING, told, f"`{command('fleet')}`"
+        return Outcome.FAILED, "; ".join((*faults, message) if message else faults), f"`{command('fleet')}`"
+    if message:
+        return Outcome.WARNING, message, f"`{command('fleet')}`"
     return Outcome.OK, f"{len(replicas)} take requests and serve their models", ""
 
 
 async def _probed(settings: Settings, usable: Set[tuple[str, str]]) -> list[str]:
-    """The faults that `config check --probe` finds in these engines, each by its pool and URL. The router finds an
-    engine healthy whatever models it serves."""
+    """The faults that `config check --probe` finds in these engines, each given by its pool and URL. The router
+    considers an engine healthy whatever models it serves."""
     from slipstream.database import live_fleet
     from slipstream.engine_probe import Asked, asked_of, probe
 
-    asked = asked_of(settings, await live_fleet(settings))
+    plan = asked_of(settings, await live_fleet(settings))
     pools = (
         replace(pool, replicas=tuple(each for each in pool.replicas if (pool.name, each.url) in usable))
-        for pool in asked.pools
+        for pool in plan.pools
     )
-    return await probe(settings, Asked(asked.models, tuple(pools)))
+    return await probe(settings, Asked(plan.models, tuple(pools)))
 
 
 async def _gateway(settings: Settings) -> Found:
@@ -203,14 +203,14 @@ async def _gateway(settings: Settings) -> Found:
 
 async def _disk(settings: Settings) -> Found:
     usage = shutil.disk_usage(settings.data.path if settings.data.path.is_dir() else ".")
-    told = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.0f} GB are free at {settings.data.path}"
+    message = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.0f} GB are free at {settings.data.path}"
     if usage.free < MIN_FREE_BYTES:
-        return Outcome.WARNING, told, "free some space: requests are refused when the journal cannot be written"
-    return Outcome.OK, told, ""
+        return Outcome.WARNING, message, "free some space: requests are refused when the journal cannot be written"
+    return Outcome.OK, message, ""
 
 
 async def _judged(settings: Settings) -> tuple[Found, Found]:
-    """Objectives and diagnosis, of one diagnosis by `slipstream diagnose`'s own figures."""
+    """The checks of objectives and diagnosis, both from the diagnosis that `slipstream diagnose` would make now."""
     from control.diagnosis.diagnosis import DiagnosisQuery
     from control.slo.adoption import in_force
     from slipstream.administration import administration

@@ -1,5 +1,5 @@
-"""How the engines of a pool are started, as far as the settings say, in short texts: for telling whether a model's
-version has changed between two nights of evals."""
+"""Digests of the settings with which a pool's engines start. The nightly evals compare them to detect whether a model's
+version has changed since the last night."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import msgspec
 from slipstream.settings import Settings
 
 _SMALL_BYTES = 1 << 22
-"""Files up to this size, such as configurations and templates, are read; of weights their size counts."""
+"""Files up to this size, such as configurations and templates, are read; of weights, only the size counts."""
 _ELSEWHERE = ("host", "port", "metrics", "name", "kv_events")
-"""Settings of an engine that shape no answer."""
+"""Settings of an engine that do not affect its answers."""
 
 
 class EngineIdentity:
-    """By the settings of this process."""
+    """The identity of a pool's engines by the settings of this process."""
 
     def __init__(self, settings: Settings) -> None:
         self._pools = {pool.name: pool for pool in settings.pools}
         self._defaults = settings.engine
 
     def of(self, pool_name: str) -> dict[str, str]:
-        """`engine` and `checkpoint` of engines that `up` starts, `launch` of those whose launch the settings hold."""
+        """Digests: `engine` and `checkpoint` for engines that `up` starts, `launch` if the settings have a launch."""
         pool = self._pools.get(pool_name)
         if pool is None:
             return {}
@@ -43,7 +43,7 @@ def _shaping(engine: msgspec.Struct) -> dict[str, object]:
 
 
 def _checkpoint(path: Path) -> str:
-    """Empty where there is nothing to read: the model may be one that comes with Slipstream, by its name."""
+    """The checkpoint's digest; empty if `path` is no file or folder, but the name of a model from Slipstream."""
     try:
         files = sorted(each for each in (path.iterdir() if path.is_dir() else (path,)) if each.is_file())
         parts = [(each.name, each.stat().st_size, _content(each)) for each in files]

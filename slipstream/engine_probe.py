@@ -1,4 +1,4 @@
-"""Asks engines whether they are as settings and fleet say: ready, the key, names, context."""
+"""Probes engines against the settings and the fleet: readiness, key, served names and context."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ TIMEOUT_S = 10.0
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What is asked: the engines of these pools, for these models."""
+    """A plan of a probe: the engines of these pools, for these models."""
 
     models: tuple[Model, ...]
     pools: tuple[Pool, ...]
 
     @property
     def engines(self) -> int:
-        """How many are asked."""
+        """The number of engines to probe."""
         return sum(len(pool.replicas) for pool in self.pools)
 
 
 def asked_of(settings: Settings, live: DesiredState | None = None) -> Asked:
-    """live: the fleet of the deployment that runs by these settings, with what was edited since; None: none runs."""
+    """The plan of a probe. live: the running deployment's fleet, including its edits; None if no deployment runs."""
     if live is None:
         return Asked(settings.models, settings.desired_pools)
     return Asked(live.models, live.pools)
 
 
 async def probe(settings: Settings, asked: Asked | None = None) -> list[str]:
-    """What each engine lacks, a sentence each, in their order; empty when all is as it says. asked: None for the
-    settings' engines alone."""
+    """The faults of the engines in their order, one sentence each; empty if there are none. asked: None for the engines
+    of the settings."""
     asked = asked or asked_of(settings)
     keys = EngineKeys(lambda: fleet_check.known_token(settings), os.environ)
     keys.follow(asked.pools)

@@ -1,4 +1,4 @@
-"""Items of runs as `slipstream evals show --items` prints them: question, answers and scores, slice by slice."""
+"""Items of runs as `slipstream evals show --items` prints them: question, answers and scores, by slice."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PAGE = 100
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """An item with what each pool answered. candidate_answer, candidate_score: null outside comparisons, and where it
-    has not answered yet. question: its last message, or the text around its cursor, as the slice asks it now; null
-    where slice or item are gone."""
+    """An item with each pool's answer. candidate_answer, candidate_score: null outside comparisons, and until the
+    candidate has answered. question: the last message, or the text around the cursor, in the slice's present version;
+    null if the slice or the item no longer exists."""
 
     slice: str
     seed: int
@@ -34,17 +34,17 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_wrong(self) -> bool:
-        """Some answer is not wholly right."""
+        """Whether an answer is not completely right."""
         return self.score < 1 or (self.candidate_score is not None and self.candidate_score < 1)
 
     @property
     def is_changed(self) -> bool:
-        """The two answers are not equally right."""
+        """Whether the two answers have different scores."""
         return self.candidate_score is not None and self.candidate_score != self.score
 
 
 async def items_of(call: AdminCall, run_id: UUID, slice: str | None) -> dict[tuple[str, int], EvalItem]:
-    """All items that a run has answered, by slice and seed. slice: of this one only."""
+    """All items that a run has answered, by slice and seed. slice: only items of this slice."""
     from control.evals.evals import ItemQuery, list_eval_items
 
     found: dict[tuple[str, int], EvalItem] = {}
@@ -62,16 +62,16 @@ def asked(
     candidate: dict[tuple[str, int], EvalItem],
     find: Callable[[str], Source | None],
 ) -> Iterator[Asked]:
-    """By slice and seed. candidate: empty for a run that stands alone."""
-    for place, item in sorted(answered.items()):
-        other = candidate.get(place)
+    """The items, ordered by slice and seed. candidate: empty for a run outside a comparison."""
+    for key, item in sorted(answered.items()):
+        other = candidate.get(key)
         source = find(item.slice)
-        is_there = source is not None and (source.size is None or item.seed < source.size)
+        exists = source is not None and (source.size is None or item.seed < source.size)
         yield Asked(
             slice=item.slice,
             seed=item.seed,
             cluster=item.cluster,
-            question=source.item(item.seed).shown if source is not None and is_there else None,
+            question=source.item(item.seed).shown if source is not None and exists else None,
             answer=_answer(item),
             score=item.score,
             candidate_answer=None if other is None else _answer(other),
@@ -80,7 +80,7 @@ def asked(
 
 
 def lines_of(found: Iterable[Asked]) -> Iterator[str]:
-    """For a terminal, whose cursor nothing in it moves."""
+    """The items as lines for a terminal, without control characters."""
     for each in found:
         yield f"{printable(each.slice)}, seed {each.seed}"
         yield from _text("question", "-" if each.question is None else each.question)

@@ -1,4 +1,4 @@
-"""How far a run of evals or a comparison is, for who waits for it: its slices, their items, and when it ends."""
+"""The progress of an eval run or a comparison, for a user who waits: its slices, their items, and when it ends."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ if TYPE_CHECKING:
     from storage.tables.evals import Status
 
 MAX_NAMED = 4
-"""Slices in one line."""
+"""Maximum number of slices in one line."""
 SILENT_S = 30.0
-"""Without news it is said that there is none."""
+"""Seconds without progress after which a line reports that."""
 
 
 def plan_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
-    """What will be asked, and when it ends. runs: the run itself, or the comparison's two."""
+    """A sentence on the items to answer and on when it ends. runs: the run itself, or the comparison's two."""
     from control.evals.store import Comparison
 
     slices = runs[0].slices
     names = _listed([each.slice for each in slices])
-    what = f"{len(slices)} slices ({names})" if len(slices) != 1 else f"the slice {names}"
+    text = f"{len(slices)} slices ({names})" if len(slices) != 1 else f"the slice {names}"
     if isinstance(found, Comparison):
         first, most = found.rule.first_look, found.budget_items
         return (
-            f"both pools are asked the same items of {what}: {min(first, most):,} of each at first, then twice as many "
+            f"both pools are asked the same items of {text}: {min(first, most):,} of each at first, then twice as many "
             f"each time while a slice is undecided, up to the budget of {most:,}; a slice ends as soon as it is decided"
         )
     counts = {each.items for each in slices}
     each_of = f"{counts.pop():,} items" if len(counts) == 1 else "its items"
     total = sum(each.items for each in slices)
-    every = f" of each of {what}, {total:,} in all" if len(slices) != 1 else f" of {what}"
+    every = f" of each of {text}, {total:,} in all" if len(slices) != 1 else f" of {text}"
     return f"{each_of}{every}; all are asked; a run does not end early"
 
 
 def progress_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
-    """One line."""
+    """The progress as one line."""
     from control.evals.store import Comparison
 
     is_comparison = isinstance(found, Comparison)
@@ -50,24 +50,24 @@ def progress_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str
 
 
 class Telling:
-    """What is said to who waits, line by line.
+    """Decides which lines of progress to print for a user who waits.
 
-    worker_log, status: commands that show what the worker says, and whether there is one.
+    worker_log, status: commands that show the worker's log, and whether a worker runs.
     """
 
     def __init__(self, worker_log: str, status: str) -> None:
         self._worker_log = worker_log
         self._status = status
-        self._said = ""
+        self._last = ""
         self._since_s = 0.0
         self._is_silent = False
 
     def next(self, found: RunInFull | Comparison, runs: Sequence[RunInFull], now_s: float) -> str | None:
-        """The next line at this moment; None: nothing is new. Once of each stretch without news, that there is none."""
-        told = progress_of(found, runs)
-        if told != self._said:
-            self._said, self._since_s, self._is_silent = told, now_s, False
-            return told
+        """The next line at this moment; None if nothing changed. One line reports each period without progress."""
+        line = progress_of(found, runs)
+        if line != self._last:
+            self._last, self._since_s, self._is_silent = line, now_s, False
+            return line
         if self._is_silent or now_s - self._since_s < SILENT_S:
             return None
         self._is_silent = True
@@ -89,15 +89,15 @@ def _status_of(found: RunInFull | Comparison) -> Status:
 
 
 def _slices(runs: Sequence[RunInFull]) -> Iterator[str]:
-    """Those under way with their numbers; of the others how many there are. Of one alone the total says it all."""
+    """The slices under way with their counts, then the number of completed ones; nothing for a single slice."""
     every = list(zip(*(run.slices for run in runs), strict=True))
     if len(every) < 2:
         return
     sums = [(arms[0].slice, sum(each.answered for each in arms), _asked(arms)) for arms in every]
-    begun = [f"{name} {answered:,} of {items:,}" for name, answered, items in sums if 0 < answered < items]
+    running = [f"{name} {answered:,} of {items:,}" for name, answered, items in sums if 0 < answered < items]
     done = sum(answered >= items for _, answered, items in sums)
-    if begun:
-        yield _listed(begun)
+    if running:
+        yield _listed(running)
     if done:
         yield f"{done} of {len(sums)} slices {'done' if len(runs) == 1 else 'answered so far as asked'}"
 

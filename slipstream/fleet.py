@@ -1,4 +1,4 @@
-"""What is served: models and pools of the settings or, where they name none, the two models of Slipstream's own."""
+"""The models and pools to serve: those of the settings or, if they name none, one model for each tier."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ABOUT = {
 }
 """Descriptions of the models that come with Slipstream."""
 Method = Literal["off", "ngram", "eagle"]
-"""By which drafts are made; `auto` has become one of these."""
+"""Methods that make drafts; `auto` resolves to one of these."""
 
 
 def model_folders(config: LocalConfig) -> tuple[ModelFolder, ModelFolder]:
-    """The folders of the chat and of the code model. Raises ConfigError."""
+    """The folders of the chat model and the code model. Raises ConfigError."""
     chat = model_folder.read(config.chat_model, "slipstream-chat", "local.chat_model", needs_chat_template=True)
     code = model_folder.read(config.code_model, "slipstream-code", "local.code_model", needs_chat_template=False)
     if chat.name == code.name:
@@ -41,9 +41,9 @@ def model_folders(config: LocalConfig) -> tuple[ModelFolder, ModelFolder]:
 
 
 def with_models(settings: Settings) -> Settings:
-    """The same settings with models: where they name none, those of the two tiers, each with a pool of its own.
+    """The settings with models: if they name none, one for each tier, each with its own pool.
 
-    Raises ConfigError for a model folder that will not do.
+    Raises ConfigError for an unusable model folder.
     """
     if settings.models:
         return settings
@@ -80,19 +80,19 @@ def _about(folder: ModelFolder) -> str:
 
 
 def pool_drafting(speculation: SpeculationConfig, models: Sequence[Model]) -> SpeculationConfig:
-    """How engines that `up` starts for these models draft: completions quote their files, so those of the autocomplete
-    tier alone draft by n-grams where nothing is said."""
+    """The speculation of engines that `up` starts for these models. By default, engines that serve only the
+    autocomplete tier draft by n-grams, because completions quote their files."""
     autocomplete = bool(models) and all(model.tier is Tier.AUTOCOMPLETE for model in models)
     return drafting(speculation, "ngram" if autocomplete else "off")
 
 
 def drafting(speculation: SpeculationConfig, usual: Method) -> SpeculationConfig:
-    """The same with a method. usual: where nothing is said."""
+    """The settings with a method. usual: the method for `auto`."""
     return msgspec.structs.replace(speculation, method=usual) if speculation.method == "auto" else speculation
 
 
 def _require_within(folder: ModelFolder, own_limit: int, name: str) -> None:
-    """What is promised is what the model takes; `engine.context_tokens` is one bound for all, and no promise."""
+    """Refuse a limit above the model's context. `engine.context_tokens` may be above it: it is one bound for all."""
     if own_limit > folder.context_tokens:
         field = f"local.{name}_context_tokens"
         raise ConfigError(
@@ -103,8 +103,8 @@ def _require_within(folder: ModelFolder, own_limit: int, name: str) -> None:
 
 
 def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: Method) -> EngineConfig:
-    """A tier's. own_limit: of its context, 0: none. drafts: their method, unless one for all is named."""
-    limit = min(given for given in (own_limit, of_all.context_tokens, folder.context_tokens) if given)
+    """The engine of a tier. own_limit: its context limit, 0 for none. drafts: its method, unless `engine` names one."""
+    limit = min(each for each in (own_limit, of_all.context_tokens, folder.context_tokens) if each)
     speculation = drafting(of_all.speculation, drafts)
     own = msgspec.structs.replace(of_all, model=str(folder.path), context_tokens=limit, speculation=speculation)
     if not _is_fetched(folder):
@@ -118,5 +118,5 @@ def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: M
 
 
 def _is_fetched(folder: ModelFolder) -> bool:
-    """Whether it is the model that `up` fetches: a file, where a folder of this name is somebody's own."""
+    """Whether it is the file that `up` fetches; a folder of this name is a user's own model."""
     return folder.path.name == f"{fetched_model.NAME}.gguf"

@@ -1,5 +1,5 @@
-"""What every process looks at before it does anything: models and pools that contradict each other, as far as settings
-show it. `start_check.py` looks at the rest, for which it imports the planner, the launches and the router's policies.
+"""Checks that every process makes first: models and pools must not contradict each other, as far as settings show.
+`start_check.py` checks the rest, for which it imports the planner, the launches and the router's policies.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from slipstream.pool_settings import PoolSettings
 from slipstream.settings import Settings
 
 TOKEN_TO_BE_MADE = "made-by-the-first-start"
-"""Stands for the token where there is none yet."""
+"""Placeholder for the token until it exists."""
 
 
 def check_fleet(settings: Settings) -> None:
-    """Raise ConfigError when models and pools contradict each other or name what there is not."""
+    """Raises ConfigError if models and pools contradict each other or refer to something that does not exist."""
     for pool in settings.pools:
         check_pool(pool)
         _check_drafts(pool, settings)
@@ -27,7 +27,7 @@ def check_fleet(settings: Settings) -> None:
 
 
 def estimated(settings: Settings) -> str | None:
-    """Warning about models whose prompts only an engine can count; None without any."""
+    """The warning about models whose prompts only an engine can count; None if there are none."""
     names = ", ".join(model.name for model in settings.models if model.tokenizer is None)
     if not names:
         return None
@@ -38,13 +38,13 @@ def estimated(settings: Settings) -> str | None:
 
 
 def known_token(settings: Settings) -> str:
-    """The deployment's token, or what stands for the one that the first start makes."""
-    # os.path: a folder that cannot be read, or cannot exist, is refused by the process that creates it
+    """The deployment's token, or the placeholder for the one that the first start makes."""
+    # os.path, not Path: the process that creates the folder reports one that cannot be read or cannot exist.
     return settings.token if os.path.exists(settings.data.token_file) else TOKEN_TO_BE_MADE  # noqa: PTH110
 
 
 def _check_drafts(pool: PoolSettings, settings: Settings) -> None:
-    """Engines that draft nothing cannot be governed."""
+    """Raises ConfigError for governed drafts of engines that draft nothing."""
     if not pool.speculation.governed or pool.engine is None:
         return
     models = [served.model for served in served_names(settings.models, pool.name)]

@@ -1,5 +1,5 @@
-"""An edit of the fleet by a command: made like the admin API's, printed in lines, and awaited until every running
-gateway serves by it or reports why it cannot."""
+"""Edits of the fleet by commands: each is made like the admin API's and printed in lines; then the command waits until
+every running gateway serves by it or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT_S = 15.0
 
 
 class How(msgspec.Struct, frozen=True):
-    """Options of every editing command."""
+    """The options of every command that edits the fleet."""
 
     deployment: Deployment
     dry_run: bool
@@ -40,7 +40,7 @@ class How(msgspec.Struct, frozen=True):
 
 
 def edit_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that edits the fleet, handed to it together as `how`."""
+    """Add the options of every command that edits the fleet, passed to it together as `how`."""
 
     @functools.wraps(function)
     def command(
@@ -52,9 +52,9 @@ def edit_options(function: Callable[..., None]) -> Callable[..., None]:
         if_version: int | None,
         wait_s: float,
         as_json: bool,
-        **given: Any,
+        **options: Any,
     ) -> None:
-        function(*arguments, how=How(deployment, dry_run, force, probe, if_version, wait_s, as_json), **given)
+        function(*arguments, how=How(deployment, dry_run, force, probe, if_version, wait_s, as_json), **options)
 
     for option in (
         click.option("--json", "as_json", is_flag=True, help="As one JSON object."),
@@ -75,7 +75,7 @@ def edit_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def edit(how: How, service: Service) -> None:
-    """Make the edit and tell what it did. Exit code 1 when a gateway cannot take it up."""
+    """Make the edit and print its effect. Exit with code 1 if a gateway cannot apply it."""
     from control.fleet.fleet_edit import EditQuery
     from slipstream.administration import administer
 
@@ -118,7 +118,7 @@ def told(reports: list[GatewayReport], version: int) -> list[str]:
 
 
 async def taken_up(deployment: Deployment, version: int, wait_s: float = WAIT_S) -> list[GatewayReport]:
-    """What the gateways that run say of a version once all have said something, or the wait is over."""
+    """The running gateways' reports, once all have reported on the version or the wait is over."""
     from control.fleet.reports import gateway_reports
     from slipstream.database import connected
 
@@ -132,8 +132,8 @@ async def taken_up(deployment: Deployment, version: int, wait_s: float = WAIT_S)
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-def fields_of(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """What a file says, TOML or JSON by its ending, under what options say. Raises InvalidField."""
+def fields_of(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a file (JSON if it ends in .json, else TOML), overridden by the options. Raises InvalidField."""
     found: dict[str, Any] = {}
     if file is not None:
         try:
@@ -142,4 +142,4 @@ def fields_of(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
             found = decode(text, type=dict[str, Any])
         except (OSError, msgspec.MsgspecError) as error:
             raise InvalidField(f"{file}: {error}", param="file") from None
-    return found | {name: value for name, value in given.items() if value not in (None, ())}
+    return found | {name: value for name, value in options.items() if value not in (None, ())}

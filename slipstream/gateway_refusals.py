@@ -8,7 +8,7 @@ from slipstream.settings import Settings
 
 
 async def gateway_refusals(settings: Settings) -> list[str]:
-    """A sentence for each running gateway that refuses a version. Raises SlipstreamError without the database."""
+    """A sentence for each running gateway that refuses a version. Raises SlipstreamError if the database is down."""
     async with connected(settings) as connection:
         return [
             f"{each.instance} stays at version {each.version} of the fleet: {each.refusal}"

@@ -1,4 +1,4 @@
-"""Settings of a gateway's process: the data plane's and the control plane's, and where the latter is served."""
+"""Settings of a gateway's process: those of the data plane and the control plane, and the control plane's address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.config import GatewayConfig
 
 
 class GatewaySettings(GatewayConfig, frozen=True, forbid_unknown_fields=True):
-    """One gateway instance with what administers the deployment. The same for all instances of a deployment."""
+    """The settings of all gateway instances of a deployment, including the admin API and the console."""
 
     admin: AdminConfig = AdminConfig()
     """The admin API and webhooks."""
@@ -22,7 +22,7 @@ class GatewaySettings(GatewayConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the admin API and the console are served. Their other settings: `gateway.admin`, `gateway.console`."""
+    """The address of the admin API and the console. Their other settings: `gateway.admin`, `gateway.console`."""
 
     mounted: bool = True
     """Serve them on the gateways' port. False: `slipstream control` serves them at an address of their own, so that an

@@ -1,4 +1,4 @@
-"""Commands that messages tell people to run next: each can be pasted, and concerns the same deployment."""
+"""Commands that messages suggest as the next step: each can be pasted and works on the same deployment."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 
 OPTIONS = {"data": "--data", "config_file": "--config"}
-"""What says which deployment a command is about, by the name of its parameter."""
+"""The options that select a command's deployment, by parameter name."""
 
 
 def program() -> str:
-    """The name under which a shell finds this program: `slipstream`, or the path by which it was called where that is
-    not on the PATH, as after `make up`."""
+    """The name under which a shell finds this program: `slipstream`, or the path by which it was called if that is not
+    on the PATH, as after `make up`."""
     called = sys.argv[0]
     if Path(called).name != "slipstream" or "/" not in called or shutil.which("slipstream") is not None:
         return "slipstream"
@@ -23,15 +23,15 @@ def program() -> str:
 
 
 def command(words: str) -> str:
-    """`slipstream keys list --data D`: `words` with the running command's options for its deployment.
+    """A command such as `slipstream keys list --data D`: `words` with the running command's deployment options.
 
-    Without a running command, the words alone.
+    Without a running command, it has only the words.
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     context = click.get_current_context(silent=True)
     while context is not None:
         for name, option in OPTIONS.items():
             if (value := context.params.get(name)) is not None:
-                given.setdefault(option, str(value))
+                values.setdefault(option, str(value))
         context = context.parent
-    return " ".join((program(), words, *(shlex.join(pair) for pair in given.items())))
+    return " ".join((program(), words, *(shlex.join(pair) for pair in values.items())))

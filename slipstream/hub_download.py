@@ -1,9 +1,9 @@
 """The process that downloads one model from the Hugging Face Hub: `python -m slipstream.hub_download NAME FOLDER`.
 
-A process of its own can be stopped at any time, and takes the Hub's library with it when it ends. It writes one JSON
-object per line: `{"bytes": …}` before the download, and `{"error": …}` instead of a success.
+A separate process can be stopped at any time, and unloads the Hub's library when it ends. It writes one JSON object per
+line: `{"bytes": …}` before the download, and `{"error": …}` after a failure.
 
-Environment: HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE, as the library reads them.
+Environment: HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE, which the library reads.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ WANTED = (
     "model.safetensors", "model.safetensors.index.json", "model-*.safetensors",
 )  # fmt: skip
 DONE = ".complete"
-"""The file in a folder whose download was checked; it holds the commit."""
+"""The file that marks a checked download; it holds the commit."""
 SPARE_BYTES = 100_000_000
-"""Disk space that a download leaves."""
+"""Disk space that a download leaves free."""
 
 UNREACHABLE = "the Hub cannot be reached; the downloaded part is kept, and the next start resumes it"
 
 
 class Refused(Exception):
-    """The message is one sentence, without a full stop."""
+    """Raised for a model that cannot be used; the message is one sentence, without a full stop."""
 
 
 def download(name: str, folder: Path) -> None:
-    """Download and check all files of a model, or what is missing of them. Raises Refused, OSError, and the library's
-    errors."""
+    """Download and check all missing files of a model. Raises Refused, OSError, and the library's errors."""
     from huggingface_hub import HfApi, hf_hub_download
 
     info = HfApi().model_info(name, files_metadata=True)
-    # `*` matches slashes too, and a name with `..` would be written outside of the folder
+    # `*` matches slashes too, and a name with `..` would be written outside the folder.
     top = [one for one in info.siblings or () if "/" not in one.rfilename]
     files = [one for one in top if any(fnmatch.fnmatch(one.rfilename, each) for each in WANTED)]
     if not any(one.rfilename.endswith(".safetensors") for one in files):
@@ -70,7 +69,7 @@ def _check(path: Path, expected: Any) -> None:
 
 
 def reason(error: Exception, name: str) -> str:
-    """One sentence for the user, without a full stop."""
+    """The error as one sentence for the user, without a full stop."""
     from huggingface_hub import errors
 
     if any(kind.__name__ == "TransportError" for kind in type(error).__mro__):  # of the library's HTTP client
@@ -96,7 +95,7 @@ def reason(error: Exception, name: str) -> str:
 
 
 def main() -> int:
-    """The exit status."""
+    """Download the model and return the exit status."""
     name, folder = sys.argv[1], Path(sys.argv[2])
     try:
         download(name, folder)

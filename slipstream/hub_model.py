@@ -1,4 +1,4 @@
-"""Replaces names of models on the Hugging Face Hub in the settings by folders, downloaded once into the data folder."""
+"""Replaces the settings' names of models on the Hugging Face Hub by folders, downloaded once into the data folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def is_hub_name(name: str | None) -> bool:
-    """Whether a setting names a model of the Hub, such as `Qwen/Qwen3-0.6B`: no such path exists."""
+    """Whether a setting names a model of the Hub, such as `Qwen/Qwen3-0.6B`, and not an existing path."""
     return name is not None and NAME.fullmatch(name) is not None and not Path(name).exists()
 
 
@@ -40,9 +40,9 @@ def names_hub_model(settings: Settings) -> bool:
 
 
 async def with_hub_models(settings: Settings, models: Path, say: Say) -> Settings:
-    """The settings with folders in place of names. models: the folder for them. say: prints progress.
+    """The settings with folders in place of names. models: the folder for downloads. say: prints progress.
 
-    Raises ConfigError with the reason, in one line, for a model that cannot be had.
+    Raises ConfigError with a one-line reason for a model that cannot be downloaded.
     """
     local = settings.local
     for field in LOCAL:
@@ -64,22 +64,22 @@ async def _fetched(name: str, models: Path, setting: str, say: Say) -> Path:
     folder = models / "hub" / name
     if (folder / DONE).is_file():
         return folder
-    was_there = folder.exists()
+    existed = folder.exists()
     claim_folder(folder)
     failure = await _download(name, folder, say)
     if failure is None:
         return folder
     arrived = any(path.is_file() for path in folder.rglob("*.incomplete"))
-    if not was_there and not (arrived and failure == UNREACHABLE):
+    if not existed and not (arrived and failure == UNREACHABLE):
         shutil.rmtree(folder, ignore_errors=True)
         for parent in (folder.parent, folder.parent.parent):
-            with contextlib.suppress(OSError):  # other models are in it
+            with contextlib.suppress(OSError):  # it contains other models
                 parent.rmdir()
     raise ConfigError(f"{setting}: {name} cannot be downloaded: {failure}", param=setting)
 
 
 async def _download(name: str, folder: Path, say: Say) -> str | None:
-    """Returns the reason why it failed."""
+    """Download the model; return the reason if it failed, else None."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "slipstream.hub_download", name, str(folder),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -89,12 +89,12 @@ async def _download(name: str, folder: Path, say: Say) -> str | None:
     failure: str | None = "the download process ended without a reason"
     try:
         async for line in process.stdout:
-            told = msgspec.json.decode(line, type=_Line)
-            if told.error is not None:
-                failure = told.error
+            report = msgspec.json.decode(line, type=_Line)
+            if report.error is not None:
+                failure = report.error
             elif progress is None:
-                say(f"fetching {name} ({told.bytes / 1e6:,.0f} MB, once) from the Hugging Face Hub")
-                progress = asyncio.create_task(_show(folder, told.bytes, say))
+                say(f"fetching {name} ({report.bytes / 1e6:,.0f} MB, once) from the Hugging Face Hub")
+                progress = asyncio.create_task(_show(folder, report.bytes, say))
         return None if await process.wait() == 0 else failure
     finally:
         if progress is not None:
@@ -111,8 +111,8 @@ async def _show(folder: Path, total: int, say: Say) -> None:
 
 
 def _size(folder: Path) -> int:
-    sizes = 0
+    total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # the library moves files
-            sizes += path.stat().st_size if path.is_file() else 0
-    return sizes
+            total += path.stat().st_size if path.is_file() else 0
+    return total

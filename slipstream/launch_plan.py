@@ -1,6 +1,6 @@
 """The engines of other projects that `up` starts: those of pools with a `launch` and without `replicas`, each by the
-command that `slipstream tools engines render` prints. Whether they are installed decides whether they start, not
-whether the rest does.
+command that `slipstream tools engines render` prints. An engine that is not installed does not start; everything else
+does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tools.launch.spec import LaunchSpec, Variable
 
 HOST = "127.0.0.1"
 EXAMPLE_PORT = 30_000
-"""Of an engine that no `up` has chosen one for."""
+"""The port of an engine for which no `up` has chosen one."""
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Program(NamedTuple):
-    """An engine's executable, and the way to install it."""
+    """An engine's executable, and how to install it."""
 
     title: str
     name: str
@@ -45,11 +45,11 @@ PROGRAMS = {
     "tensorrt_llm": Program("TensorRT-LLM", "trtllm-serve", "`pip install tensorrt-llm` in an environment of its own"),
     LLAMA_CPP: Program("llama.cpp", "llama-server", "`brew install llama.cpp`, or a build of its sources"),
 }
-"""By driver."""
+"""Programs by driver."""
 
 
 class LocalLaunch(msgspec.Struct, frozen=True):
-    """One engine to start. unavailable_reason: the reason why it cannot be started here; empty: it can."""
+    """One engine to start. unavailable_reason: why it cannot start here, or empty if it can."""
 
     replica: Replica
     spec: LaunchSpec
@@ -57,19 +57,19 @@ class LocalLaunch(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of its process, its log and its replica."""
+        """The name of the engine's process, log and replica."""
         return self.replica.id
 
 
 def local_pools(settings: Settings) -> tuple[str, ...]:
-    """The names of the pools whose engines `up` starts by their launch."""
+    """The names of the pools whose engines `up` starts by the pool's launch."""
     return tuple(pool.name for pool in settings.pools if pool.launch is not None and not pool.replicas)
 
 
 def with_replicas(settings: Settings, port_of: Callable[[str], int]) -> Settings:
-    """The settings with these engines as replicas like any others. port_of: the port for an engine's name.
+    """The settings with these engines as ordinary replicas. port_of: returns the port for an engine's name.
 
-    Raises ConfigError for a launch that no engine on this machine can have.
+    Raises ConfigError for a launch that is impossible on this machine.
     """
     local = local_pools(settings)
     pools = tuple(_with_replicas(settings, pool, port_of) if pool.name in local else pool for pool in settings.pools)
@@ -79,20 +79,20 @@ def with_replicas(settings: Settings, port_of: Callable[[str], int]) -> Settings
 
 
 def with_saved_ports(settings: Settings) -> Settings:
-    """The same with the ports that the last `up` chose, to look at. Raises ConfigError."""
+    """The settings with these engines at the ports that the last `up` chose, for display. Raises ConfigError."""
     ports = Ports(settings.data.ports_file)
     return with_replicas(settings, lambda name: ports.saved(name) or EXAMPLE_PORT)
 
 
 def unavailable_pools(settings: Settings, local: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The pools whose engines cannot be started here, each with the reason. Arguments: see `plan_launches`."""
+    """The pools whose engines cannot start here, each with the reason. Parameters: see `plan_launches`."""
     for pool in settings.pools:
         if pool.name in local and (reason := _unavailable_reason(pool)):
             yield pool.name, reason
 
 
 def plan_launches(settings: Settings, local: Sequence[str]) -> tuple[LocalLaunch, ...]:
-    """The engines to start, in order. settings: with them as replicas. local: of these pools. Raises ConfigError."""
+    """The engines to start, in order. settings: those of `with_replicas`. local: the pools. Raises ConfigError."""
     engines = [
         LocalLaunch(replica, spec, _unavailable_reason(pool))
         for pool in settings.pools
@@ -117,8 +117,8 @@ def _with_replicas(settings: Settings, pool: PoolSettings, port_of: Callable[[st
         )
         for name in names
     )
-    usual = LaunchConfig(model=launch.model)
-    folder = launch.folder if launch.folder != usual.folder else str(settings.data.engine_files)
+    default = LaunchConfig(model=launch.model)
+    folder = launch.folder if launch.folder != default.folder else str(settings.data.engine_files)
     launch = msgspec.structs.replace(
         launch, model=_located(pool, launch, trail), folder=folder, program=_found(pool, launch) or launch.program
     )
@@ -147,30 +147,30 @@ def _require_possible(pool: PoolSettings, launch: LaunchConfig, trail: str) -> N
 
 
 def _located(pool: PoolSettings, launch: LaunchConfig, trail: str) -> str:
-    """The model, by a path that holds in every folder, or by its name on the Hub."""
+    """The model's absolute path, or its name on the Hub."""
     path = model_folder.find(launch.model).expanduser()
     wants_file = pool.driver == LLAMA_CPP
     if path.exists() and (path.suffix == ".gguf") == wants_file:
         return str(path.resolve())
     if not path.exists() and is_hub_name(launch.model):
         return launch.model
-    wanted = "a GGUF file" if wants_file else "the folder of a model"
-    found = f"not {wanted}" if path.exists() else "not on this machine"
+    expected = "a GGUF file" if wants_file else "the folder of a model"
+    found = f"not {expected}" if path.exists() else "not on this machine"
     raise ConfigError(
-        f"{trail}.launch.model: {launch.model} is {found}; give {wanted}, or a name on the Hub such as "
+        f"{trail}.launch.model: {launch.model} is {found}; give {expected}, or a name on the Hub such as "
         f"{'ggml-org/Qwen3-0.6B-GGUF' if wants_file else 'Qwen/Qwen3-0.6B'}",
         param=f"{trail}.launch.model",
     )
 
 
 def _found(pool: PoolSettings, launch: LaunchConfig) -> str:
-    """The path of the executable; empty: there is none."""
+    """The path of the executable; empty if it is not installed."""
     path = shutil.which(launch.program or PROGRAMS[pool.driver].name)
     if path is None:
         return ""
     if pool.driver != "sglang" or launch.program:
         return path
-    # rendered commands name SGLang's Python, which lies next to the script
+    # Rendered commands name SGLang's Python, which is next to the script.
     python = Path(path).resolve().parent / "python3"
     return str(python) if python.exists() else ""
 
@@ -195,7 +195,7 @@ def _with_tokenizer(model: Model, folder: str | None) -> Model:
 
 
 def _with_gpus(pools: dict[str, PoolSettings], engines: Sequence[LocalLaunch]) -> Iterator[LocalLaunch]:
-    """Where several engines compute on this machine's GPUs, each with GPUs of its own. Raises ConfigError."""
+    """The engines, each with its own GPUs if several of them use this machine's. Raises ConfigError."""
     on_gpus = [engine for engine in engines if _uses_gpus(pools[engine.spec.pool])]
     first = 0
     for engine in engines:

@@ -1,6 +1,6 @@
-"""From settings to launch commands: which model a pool serves, on how many GPUs, and one notch under which knee.
+"""Derives launch commands from settings: a pool's model, its number of GPUs, and the batch one notch under the knee.
 
-The knee is the planner's; everything else is `tools.launch`, which knows no planner.
+The planner computes the knee; everything else is in `tools.launch`, which does not use the planner.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tools.planning.workload import Promise, PromiseOutOfReach, Workload
 
 VARIANTS = {"on": (True,), "off": (False,), "both": (False, True)}
 PROMISES = {"promise.ttft_s": "workload.ttft_ms", "promise.tpot_s": "workload.tpot_ms"}
-"""The planner's promises as settings of a launch."""
+"""The settings of a launch for the planner's promises."""
 
 
 def launches(
     settings: Settings, pool_name: str, replica_id: str, speculation: str, source: str = ""
 ) -> list[LaunchSpec]:
-    """The commands of a pool's replicas, or of one.
+    """The commands of a pool's replicas, or of one of them.
 
-    speculation: `on`, `off` or `both`; empty: of each replica as it says. source: the file that the settings are of,
-    for messages. Raises ConfigError.
+    speculation: `on`, `off` or `both`; empty for each replica's own setting. source: the file of the settings, for
+    messages. Raises ConfigError.
     """
     pool = _pool(settings, pool_name, source)
     pool.check_role()
@@ -54,24 +54,24 @@ def launches(
 
 
 def require_launches(settings: Settings) -> None:
-    """Refuse what `slipstream tools engines render` would refuse of any pool. Raises ConfigError."""
+    """Check every pool's launch like `slipstream tools engines render`. Raises ConfigError."""
     for pool in settings.pools:
         if pool.launch is not None:
             launches(settings, pool.name, "", "")
 
 
 def notes_of(settings: Settings) -> Iterator[str]:
-    """What `slipstream tools engines render` would note of every pool: allowed, good to know. Raises ConfigError."""
+    """The notes of `slipstream tools engines render` on the valid launches of every pool. Raises ConfigError."""
     for pool in settings.pools:
         if pool.launch is not None:
-            told = (note for spec in launches(settings, pool.name, "", "") for note in spec.notes)
-            yield from (f"pools.{pool.name}: {note}" for note in dict.fromkeys(told))
+            notes = (note for spec in launches(settings, pool.name, "", "") for note in spec.notes)
+            yield from (f"pools.{pool.name}: {note}" for note in dict.fromkeys(notes))
 
 
 def _of_replica(
     pool: PoolSettings, replica: Replica, launch: LaunchConfig, served: Served, speculation: bool
 ) -> list[LaunchSpec]:
-    """Its command; of a front those of its engines first."""
+    """The replica's command; for a front, after the commands of its engines."""
     if launch.disaggregated is None:
         return [render(pool, replica, launch, served, speculation)]
     front = front_of(pool, replica, launch, f"pools.{pool.name}.launch")
@@ -93,7 +93,7 @@ def _pool(settings: Settings, name: str, source: str) -> PoolSettings:
 
 
 def _require_pair(settings: Settings, pool: PoolSettings) -> None:
-    """Refuse a half whose other half is launched otherwise. Raises ConfigError."""
+    """Refuse a prefill/decode pair whose halves are launched differently. Raises ConfigError."""
     decode = next((each for each in settings.pools if pool.name in (each.name, each.prefill_pool)), pool)
     decode = pool if pool.role == "decode" else decode
     prefill = next((each for each in settings.pools if each.name == decode.prefill_pool), None)
@@ -145,30 +145,30 @@ def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Ser
 
 
 def _model(settings: Settings, pool: PoolSettings) -> tuple[Model, str]:
-    """The model that the pool serves, and under which name."""
+    """The model that the pool serves, and its name on the engines."""
     names: dict[str, Model] = {}
     for named in _named_by_models(settings, pool):
         for served in served_names(settings.models, named):
             names.setdefault(served.name, served.model)
     if len(names) != 1:
-        told = "by no model; name it in models[] (a candidate's, by a model of its own whose engine_model it serves)"
+        fault = "by no model; name it in models[] (a candidate's, by a model of its own whose engine_model it serves)"
         if names:
-            told = f"under the names {', '.join(names)}, and an engine has one; set their engine_model"
-        raise ConfigError(f"pools.{pool.name}: it is served {told}", param=f"pools.{pool.name}")
+            fault = f"under the names {', '.join(names)}, and an engine has one; set their engine_model"
+        raise ConfigError(f"pools.{pool.name}: it is served {fault}", param=f"pools.{pool.name}")
     ((name, model),) = names.items()
     return model, name
 
 
 def _named_by_models(settings: Settings, pool: PoolSettings) -> Iterator[str]:
-    """The pools that models name for what it serves: of a prefill pool its decode pool, which may still be missing; of
-    a decode pool also the one whose requests it takes a part of."""
+    """The pools by which models refer to this pool: for a prefill pool, its decode pool, which may still be missing;
+    for a decode pool, also the pool that sends it a share of its requests."""
     answering = next((each.name for each in settings.pools if each.prefill_pool == pool.name), pool.name)
     yield answering
     yield from (each.name for each in settings.pools if each.split_pool == answering)
 
 
 def _gpu_count(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:
-    """How many GPUs a replica has, and the knee there: as set, else the fewest that hold the model and the promise."""
+    """A replica's number of GPUs, as set or else the fewest that hold the model and the promise, and its knee."""
     refused: ConfigError | None = None
     tried: list[int] = []
     for gpu_count in (pool.tensor_parallel,) if pool.tensor_parallel else TENSOR_PARALLEL:
@@ -181,8 +181,8 @@ def _gpu_count(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) ->
         except ConfigError as error:
             refused = refused if refused and (tried or gpu_count > gpu_of(launch).per_node) else error
             continue
-        kept = "and the promise" if launch.workload else "and one request of this context"
-        why = f"the fewest GPUs that hold the model {kept}, in one NVLink node"
+        condition = "and the promise" if launch.workload else "and one request of this context"
+        why = f"the fewest GPUs that hold the model {condition}, in one NVLink node"
         return Reasoned(gpu_count, "as set" if pool.tensor_parallel else why), found
     assert refused is not None, "no number of GPUs was tried"
     if isinstance(refused, PromiseOutOfReach):
@@ -206,13 +206,13 @@ def _knee(launch: LaunchConfig, pool: PoolSettings, gpu_count: int, context_toke
 def _out_of_reach(
     launch: LaunchConfig, pool: PoolSettings, refused: PromiseOutOfReach, tried: Sequence[int]
 ) -> PromiseOutOfReach:
-    """The planner's refusal under the launch's own settings. tried: numbers of GPUs, the last of which it is of."""
+    """The planner's refusal in terms of the launch's settings. tried: numbers of GPUs; the refusal is of the last."""
     setting = PROMISES.get(refused.param or "", "workload")
     promised = getattr(launch.workload, setting.rpartition(".")[2], None)
     value = "" if promised is None else f"{promised:g}; "
     *fewer, last = tried
     counts = f"{', '.join(map(str, fewer))} and {last}" if fewer else str(last)
-    least = " and ".join(f"{PROMISES[what]} = {math.ceil(each * 1e3)}" for what, each in refused.least.items())
+    least = " and ".join(f"{PROMISES[name]} = {math.ceil(each * 1e3)}" for name, each in refused.least.items())
     would_do = f"; with {last}, {least} or more would be enough, if nothing else exceeds its limit" if least else ""
     field = f"pools.{pool.name}.launch.{setting}"
     return PromiseOutOfReach(
@@ -221,13 +221,13 @@ def _out_of_reach(
     )
 
 
-def _workload(asked: LaunchWorkload) -> Workload:
-    # a rate decides how many replicas there are, not how one is run
-    return Workload(1.0, asked.prompt_tokens, asked.output_tokens, asked.cached)
+def _workload(config: LaunchWorkload) -> Workload:
+    # The rate decides the number of replicas, not how one runs.
+    return Workload(1.0, config.prompt_tokens, config.output_tokens, config.cached)
 
 
-def _promise(asked: LaunchWorkload) -> Promise:
-    return Promise(asked.ttft_ms / 1e3, asked.tpot_ms / 1e3)
+def _promise(config: LaunchWorkload) -> Promise:
+    return Promise(config.ttft_ms / 1e3, config.tpot_ms / 1e3)
 
 
 def _running(launch: LaunchConfig, found: Knee | None) -> Reasoned[int] | None:

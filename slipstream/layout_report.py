@@ -1,4 +1,4 @@
-"""What `slipstream usage autocomplete fit` prints: the answer first, then the figures, then the settings. Pure."""
+"""The report of `slipstream usage autocomplete fit`: the answer first, then the figures, then the settings. Pure."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ COMPARED = (
     "difference at {sure}, for all layouts together."
 )
 FEW_FILES = 50
-"""Lines of one file resemble each other: below this, the intervals are wide whatever the number of lines."""
+"""With fewer files, the intervals are wide whatever the number of lines: lines of one file resemble each other."""
 
 
 class Healed(msgspec.Struct, frozen=True):
-    """Half-typed words in the requests. how: as the model's gateway heals them; None: it does not, or the server is no
-    gateway. lines: those whose word was healed, in every layout."""
+    """Healing of half-typed words. how: the gateway's method for the model; None if it does not heal them, or if the
+    server is no gateway. lines: the number of lines whose word was healed, in every layout."""
 
     how: Healing | None
     lines: int
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The answer as JSON. settings: the steps that make the layout the model's; empty: it is."""
+    """The answer as JSON. settings: the steps that give the model the layout; empty if it already has it."""
 
     model: str
     folder: str
@@ -47,12 +47,12 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def report_of(model: str, folder: Path, verdict: Verdict, healed: Healed, settings: Sequence[str]) -> Report:
-    """settings: see `Report`."""
+    """The report on a verdict. settings: see `Report`."""
     return Report(model, str(folder), verdict, healed, _answer(model, verdict), settings)
 
 
 def text_of(report: Report) -> str:
-    """For people."""
+    """The report as text."""
     verdict = report.verdict
     lines = [
         report.answer,

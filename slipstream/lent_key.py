@@ -1,4 +1,4 @@
-"""A key of this deployment for one command: created with limits of its own, and revoked when the command ends."""
+"""A key of this deployment for one command: created with its own limits, and revoked when the command ends."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 LIFETIME_S, RENEWAL_S, LOOK_S = 3_600.0, 1_200.0, 60.0
-"""A key expires within an hour after its command was killed: the command renews it three times an hour, and looks at
-the clock each minute, since the machine may have slept."""
+"""A key expires within an hour after its command was killed: the command renews it three times an hour, and checks the
+clock each minute, because the machine may have slept."""
 LOAD_RATES = {"requests_per_minute": 1_000_000, "tokens_per_minute": 1_000_000_000}
-"""Limits of a key for a command that sends many requests: above all that it sends. The limits of the key's organization
-and project hold."""
+"""Limits of a key for a command that sends many requests: above the number that it sends. The limits of the key's
+organization and project still apply."""
 LOAD_HOURS = 24
 END_TIMEOUT_S = 10.0
 CHECK_TIMEOUT_S, CHECK_EVERY_S = 10.0, 0.2
@@ -73,12 +73,12 @@ def lent_key(
 ) -> Iterator[LentKey]:
     """A new key while the block runs. A signal that would end the process revokes the key first.
 
-    name: begins the key's name. model: name or alias; None: the first of these tiers that the project may use. hours:
-    the key's longest life. Raises InvalidField that names the usable models.
+    name: the start of the key's name. model: name or alias; None for the first of these tiers that the project may use.
+    hours: the key's longest life. Raises InvalidField, which names the usable models.
     """
     from slipstream.administration import account
 
-    for number in termination_signals():  # by default they would leave the key behind
+    for number in termination_signals():  # their default actions would leave the key behind
         signal.signal(number, _leave)
     until = datetime.now(UTC) + timedelta(hours=hours)
     lent = None
@@ -95,7 +95,7 @@ def lent_key(
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Let signals that would end the process wait for the end of the block, which would else leave a key behind."""
+    """Delay signals that would end the process until the end of the block: otherwise, it would leave a key behind."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -104,9 +104,9 @@ def _signals_wait() -> Iterator[None]:
 
 
 def require_key_accepted(base: str, path: str, program: str, secret: str) -> None:
-    """Return once the gateway takes the new key at the program's path. The check's empty body costs nothing.
+    """Return once the gateway accepts the new key at the program's path. The check's empty body costs nothing.
 
-    Raises NoEngine without a gateway, ConfigError for one that refuses the key or does not serve the path.
+    Raises NoEngine if no gateway answers, ConfigError if it refuses the key or does not serve the path.
     """
     until = time.monotonic() + CHECK_TIMEOUT_S
     status, reason = _status(base + path, secret)
@@ -130,7 +130,7 @@ def require_key_accepted(base: str, path: str, program: str, secret: str) -> Non
 
 
 def _status(url: str, secret: str) -> tuple[int, str]:
-    """Status and beginning of the body; 0 and the reason without an answer."""
+    """The status and, for an error, the start of the body; 0 and the reason if no server answers."""
     headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
     request = urllib.request.Request(url, b"{}", headers)  # noqa: S310  the operator's own URL
     try:
@@ -144,10 +144,10 @@ def _status(url: str, secret: str) -> tuple[int, str]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows nothing: the key would go along, to whichever address a server names."""
+    """Follows no redirect: it would send the key to any address that a server names."""
 
     def redirect_request(self, *_: object) -> None:
-        """No further request."""
+        """Make no further request."""
 
 
 def _leave(number: int, _frame: object) -> None:
@@ -181,7 +181,7 @@ def _made(
     return administer(deployment, work)
 
 
-def _model(models: Sequence[Model], project: Project, asked: str | None, tiers: Collection[Tier]) -> Model:
+def _model(models: Sequence[Model], project: Project, name: str | None, tiers: Collection[Tier]) -> Model:
     usable = [
         each
         for each in models
@@ -190,12 +190,12 @@ def _model(models: Sequence[Model], project: Project, asked: str | None, tiers: 
         and (project.tiers is None or each.tier in project.tiers)
         and (project.models is None or each.name in project.models)
     ]
-    found = [each for each in usable if asked is None or asked == each.name or asked in each.aliases]
+    found = [each for each in usable if name is None or name == each.name or name in each.aliases]
     if not found:
         kind = f"{next(iter(tiers))} model" if len(tiers) == 1 else "model"
-        what = f"no {kind}" if asked is None else f"no {kind} {asked!r}"
+        missing = f"no {kind}" if name is None else f"no {kind} {name!r}"
         names = ", ".join(each.name for each in usable) or "none"
-        raise InvalidField(f"project {project.name!r} may use {what}; it may use: {names}", param="model")
+        raise InvalidField(f"project {project.name!r} may use {missing}; it may use: {names}", param="model")
     return found[0]
 
 
@@ -205,7 +205,7 @@ def _next_end(until: datetime) -> datetime:
 
 @contextlib.contextmanager
 def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None]:
-    """Postpone the key's end while the block runs, to `until` at most: a killed command does not revoke its key."""
+    """Extend the key's life while the block runs, up to `until`: a killed command cannot revoke its key."""
     from control.tenants.keys import KeyChanges, update_key
     from slipstream.administration import administer
 
@@ -219,7 +219,7 @@ def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None
         while end is not None and end != until and not ended.wait(LOOK_S):
             if datetime.now(UTC) < end - due:
                 continue
-            # The client is on the terminal; a key that has expired says so there.
+            # The client has the terminal, and shows there that a key has expired.
             with contextlib.suppress(SlipstreamError, OSError), context.scope(cleanup=False):
                 end = administer(deployment, work).expires_at
 
@@ -233,7 +233,7 @@ def _renewed(deployment: Deployment, key: Key, until: datetime) -> Iterator[None
 
 
 def _revoke(deployment: Deployment, key: Key) -> None:
-    """Revoke the key, or print the command that does. The key expires in any case."""
+    """Revoke the key or, on failure, print the command that does. The key expires in any case."""
     from control.tenants.keys import revoke_key
     from slipstream.administration import administer
 
@@ -244,5 +244,5 @@ def _revoke(deployment: Deployment, key: Key) -> None:
     try:
         administer(deployment, work)
     except (SlipstreamError, OSError) as error:
-        again = command(f"keys revoke {key.id}")
-        print(f"the key was not revoked ({error or 'no answer'}); run `{again}`", file=sys.stderr)
+        to_revoke = command(f"keys revoke {key.id}")
+        print(f"the key was not revoked ({error or 'no answer'}); run `{to_revoke}`", file=sys.stderr)

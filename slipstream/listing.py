@@ -1,4 +1,4 @@
-"""Prints what a command lists: a table for people, or one JSON object per line."""
+"""Prints a command's list: a table for people, or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES = "disabled", "active"
 
 
 def json_option(function: Function) -> Function:
-    """`--json`, as `as_json`."""
+    """Add `--json`, passed as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")(function)
 
 
@@ -28,8 +28,8 @@ def show(
     empty: str = "",
     more: str = "",
 ) -> None:
-    """Print the items. columns: a cell of each item, by the column's head. empty: the line in place of an empty table.
-    more: the request for the rest, where there is one."""
+    """Print the items. columns: the cell of an item, by the column's head. empty: the line instead of an empty table.
+    more: the path of the request for the rest; empty if the list is complete."""
     if as_json:
         for each in items:
             print(msgspec.json.encode(each).decode())
@@ -46,5 +46,5 @@ def state_of(item: Any) -> str:
 
 
 def names(values: Iterable[object] | None) -> str:
-    """A list that restricts; `all` where there is none."""
+    """The names of a restriction; `all` without one."""
     return "all" if values is None else ", ".join(map(str, values)) or "none"

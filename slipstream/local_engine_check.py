@@ -1,7 +1,7 @@
-"""Whether the embedded engines that `up` is to start can run on this machine, each and all together; every no comes
-with its arithmetic.
+"""Checks whether the embedded engines that `up` starts fit on this machine, each and all together. A refusal shows its
+arithmetic.
 
-What is computed here is the least that they need: an engine looks closer at its own start, and says no by itself.
+The figures are the minimum: an engine checks more closely at its own start, and may still refuse.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ GIB = 1024**3
 
 
 class Footprint(msgspec.Struct, frozen=True):
-    """What an engine fills at least."""
+    """The minimum memory of an engine."""
 
     engine: Engine
     on_gpu: bool
     weights_bytes: int
     token_bytes: int
-    """Keys and values of one token."""
+    """Bytes of the keys and values of one token."""
 
     @property
     def kv_bytes(self) -> int:
-        """As set; otherwise one request of the longest kind, the least that the engine would choose."""
+        """The budget as set, or else the engine's smallest choice: room for one request of the longest context."""
         config = self.engine.config
         if config.kv.budget_bytes is not None:
             return config.kv.budget_bytes
@@ -46,9 +46,9 @@ class Footprint(msgspec.Struct, frozen=True):
 
 
 def check(engines: Sequence[Engine], machine: Machine | None = None) -> list[Footprint]:
-    """What each needs. machine: None: this one, looked at as far as the engines need it.
+    """The footprint of each engine. machine: None for this machine, inspected as far as the engines need it.
 
-    Raises ConfigError when one of them cannot run, or all cannot together.
+    Raises ConfigError if one of them cannot run, or if not all can run together.
     """
     if machine is None:
         machine = this_machine(with_gpu=any(engine.config.device != "cpu" for engine in engines))
@@ -65,8 +65,8 @@ def check(engines: Sequence[Engine], machine: Machine | None = None) -> list[Foo
 
 
 def crowded(engines: Sequence[Engine], machine: Machine | None = None) -> str | None:
-    """What to tell of engines that have more threads than there are cores; None when they have not. They run, slower
-    than with fewer."""
+    """The warning if the engines have more threads than the machine has cores, else None. They run, but more slowly
+    than with fewer threads."""
     cores = (machine or this_machine(with_gpu=False)).cores
     threads = sum(engine.config.threads for engine in engines if engine.config.threads != "auto")
     if threads <= cores:
@@ -79,7 +79,7 @@ def crowded(engines: Sequence[Engine], machine: Machine | None = None) -> str | 
 
 
 def footprint(engine: Engine, machine: Machine) -> Footprint:
-    """What the engine needs at least. Raises ConfigError for a model whose shape is not known."""
+    """The engine's minimum memory. Raises ConfigError for a model of unknown shape."""
     config = engine.config
     try:
         shape = read_shape(engine.folder.path)
@@ -98,7 +98,7 @@ def footprint(engine: Engine, machine: Machine) -> Footprint:
 
 
 def _number_bytes(config: EngineConfig, stored: str, *, native: bool) -> int:
-    """Of a weight that is not rounded, and of a cached number. native: bfloat16 is computed where the engine runs."""
+    """Bytes of an unrounded weight and of a cached number. native: the device computes bfloat16 natively."""
     dtype = "bfloat16" if config.quantization == "int8" else config.dtype
     if dtype == "auto":
         dtype = "bfloat16" if native and stored == "bfloat16" else "float32"
@@ -114,7 +114,7 @@ def _require_device(engine: Engine, machine: Machine) -> None:
 
 
 def _require_context(needed: Footprint) -> None:
-    """Its key and value memory, in whole pages, must hold one request of the longest kind."""
+    """Refuse an engine whose key and value memory, in whole pages, cannot hold one request of the longest context."""
     config, token_bytes = needed.engine.config, needed.token_bytes
     page_bytes = token_bytes * config.kv.page_tokens
     held = needed.kv_bytes // page_bytes * config.kv.page_tokens
@@ -158,7 +158,7 @@ def _require_endpoints_apart(engines: Sequence[Engine]) -> None:
 
 
 def _endpoints(engine: Engine) -> Iterator[tuple[str, str]]:
-    """Those that say where exactly."""
+    """The endpoints with a fixed port."""
     events = engine.config.kv_events
     for field, endpoint in (("endpoint", events.endpoint), ("replay_endpoint", events.replay_endpoint)):
         if endpoint and not endpoint.endswith(f":{ANY_PORT}"):

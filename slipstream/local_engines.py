@@ -1,4 +1,4 @@
-"""The embedded engines that `up` starts: which of which pool, with which settings, at which ports."""
+"""The embedded engines that `up` starts: their pools, settings and ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from slipstream.settings import Settings, reachable
 
 _TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\*|\d+)")
 ANY_PORT = "*"
-"""In an endpoint, as ZeroMQ writes it: `up` chooses one for each engine."""
+"""ZeroMQ's wildcard port in an endpoint: `up` chooses a port for each engine."""
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -31,23 +31,23 @@ class Engine(msgspec.Struct, frozen=True):
     name: str
     pool: str
     trail: str
-    """Where its settings stand, for messages: `pools.code.engine`."""
+    """The path of its settings, for messages: `pools.code.engine`."""
     folder: ModelFolder
     config: EngineConfig
-    """All of its settings; the ports are chosen by `placed`."""
+    """All of its settings; `placed` chooses the ports."""
     promised: bool = True
-    """A model that the settings name is served there, so that its context is what the model promises or more. Otherwise
-    its replica reports its own: a release that would try it on a model is refused where it is too short."""
+    """Whether it serves a model of the settings, so that its context is at least the promised one. Otherwise, its
+    replica states its own context: a release is refused if its model has a longer one."""
 
     @property
     def url(self) -> str:
-        """Where gateways and router reach it."""
+        """The URL by which gateways and router reach it."""
         host = reachable(self.config.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.config.port}"
 
     @property
     def replica(self) -> Replica:
-        """As its pool has it."""
+        """The replica of its pool."""
         events = self.config.kv_events
         return Replica(
             id=self.name,
@@ -59,10 +59,10 @@ class Engine(msgspec.Struct, frozen=True):
 
 
 def planned(settings: Settings) -> tuple[Settings, tuple[Engine, ...]]:
-    """The settings with the models that are served, each with a tokenizer where an engine of ours has it; and the
-    engines to start, of all pools in order, without ports.
+    """The settings with the served models, each with the tokenizer of its embedded engine; and the engines to start, in
+    the order of the pools, without ports.
 
-    Raises ConfigError for a pool whose engines cannot be started as it says, and for a folder that will not do.
+    Raises ConfigError for a pool whose engines cannot be started, and for an unusable folder.
     """
     served = fleet.with_models(settings)
     engines = tuple(
@@ -79,9 +79,9 @@ def planned(settings: Settings) -> tuple[Settings, tuple[Engine, ...]]:
 
 
 def _with_threads(engines: tuple[Engine, ...]) -> tuple[Engine, ...]:
-    """The same ones; those with `threads = "auto"` share the cores that the others leave."""
-    given = [engine.config.threads for engine in engines if engine.config.threads != "auto"]
-    threads = shared_threads(physical_cores(), sum(given), len(engines) - len(given))
+    """The same engines; those with `threads = "auto"` share the cores that the others leave."""
+    fixed = [engine.config.threads for engine in engines if engine.config.threads != "auto"]
+    threads = shared_threads(physical_cores(), sum(fixed), len(engines) - len(fixed))
     return tuple(
         msgspec.structs.replace(engine, config=msgspec.structs.replace(engine.config, threads=threads))
         if engine.config.threads == "auto"
@@ -91,12 +91,12 @@ def _with_threads(engines: tuple[Engine, ...]) -> tuple[Engine, ...]:
 
 
 def placed(engines: Sequence[Engine], ports: Ports) -> tuple[Engine, ...]:
-    """The same ones, each with ports of its own: for requests, and for cache events if it publishes them."""
+    """The same engines, each with its own ports: for requests, and for cache events if it publishes them."""
     return tuple(_placed(engine, ports) for engine in engines)
 
 
 def with_replicas(settings: Settings, engines: Sequence[Engine]) -> Settings:
-    """The settings as every other process needs them: these engines are replicas like any others."""
+    """The settings for every other process, with these engines as ordinary replicas."""
     pools = tuple(
         msgspec.structs.replace(
             pool,
@@ -146,7 +146,7 @@ def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Eng
 
 
 def _require_ours(pool: PoolSettings, trail: str) -> None:
-    """Raise ConfigError unless the pool's engines are embedded ones that `up` starts."""
+    """Raises ConfigError unless the pool's engines are embedded ones that `up` starts."""
     if pool.driver != DRIVER:
         raise ConfigError(
             f"{trail}: it is for engines of the driver {DRIVER!r}, and pools.{pool.name}.driver is {pool.driver!r}; "
@@ -168,13 +168,13 @@ def _require_ours(pool: PoolSettings, trail: str) -> None:
 
 
 def _require_unchosen(config: EngineConfig, of_all: EngineConfig, trail: str) -> None:
-    """Raise ConfigError for what `up` chooses itself."""
-    for field, given, usual in (
+    """Raises ConfigError for a setting that `up` chooses itself."""
+    for field, value, default in (
         ("name", config.name, of_all.name),
         ("port", config.port, of_all.port),
         ("metrics", config.metrics, of_all.metrics),
     ):
-        if given != usual:
+        if value != default:
             raise ConfigError(
                 f"{trail}.{field}: `up` chooses it for every engine that it starts, and `slipstream status` and the "
                 "list of metrics targets show it; leave it out",
@@ -183,24 +183,24 @@ def _require_unchosen(config: EngineConfig, of_all: EngineConfig, trail: str) ->
 
 
 def _name(models: Sequence[Model], pool_name: str, folder: ModelFolder) -> str:
-    """What its engines serve the model as. Raises ConfigError when they are asked for two names."""
-    asked = list(served_names(models, pool_name))
-    for one in asked[1:]:
-        if one.name != asked[0].name:
+    """The name under which the pool's engines serve the model. Raises ConfigError if models request two names."""
+    served = list(served_names(models, pool_name))
+    for one in served[1:]:
+        if one.name != served[0].name:
             raise ConfigError(
                 f"{one.setting}: an embedded engine serves one model under one name, and of pools.{pool_name} "
-                f"{asked[0].model.name} requests {asked[0].name!r} and {one.model.name} requests {one.name!r}; set "
-                f"both to {asked[0].name!r}, or make a pool for each",
+                f"{served[0].model.name} requests {served[0].name!r} and {one.model.name} requests {one.name!r}; set "
+                f"both to {served[0].name!r}, or make a pool for each",
                 param=one.setting,
             )
-    return asked[0].name if asked else folder.name
+    return served[0].name if served else folder.name
 
 
 def _context(
     config: EngineConfig, of_all: EngineConfig, folder: ModelFolder, models: Sequence[Model], trail: str
 ) -> int:
-    """The longest prompt and output that its engines take: what `[engine]` says for all is cut to what the model was
-    made for. Raises ConfigError when more is promised."""
+    """The longest prompt and output that the pool's engines take: the limit of `[engine]`, cut to the model's context.
+    Raises ConfigError if more is promised."""
     made = folder.context_tokens
     if config.context_tokens > made and config.context_tokens != of_all.context_tokens:
         raise ConfigError(
@@ -237,7 +237,7 @@ def _with_port(endpoint: str, name: str, ports: Ports) -> str:
 
 
 def _reachable_endpoint(endpoint: str) -> str:
-    """What a subscriber on this machine connects to."""
+    """The endpoint to which a subscriber on this machine connects."""
     found = _TCP.fullmatch(endpoint)
     if found is None:
         return endpoint

@@ -1,4 +1,4 @@
-"""What this machine has for engines: cores, memory, a GPU's memory."""
+"""The resources of this machine for engines: cores, memory and a GPU's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """gpu_memory_bytes: of the first CUDA device, 0: there is none. native_bfloat16: the CPU computes in it."""
+    """gpu_memory_bytes: memory of the first CUDA device, 0 without one. native_bfloat16: the CPU computes in it."""
 
     cores: int
     memory_bytes: int
@@ -27,7 +27,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def this_machine(*, with_gpu: bool) -> Machine:
-    """As this process may use it. with_gpu: look for a GPU too, which takes seconds."""
+    """The resources that this process may use. with_gpu: also look for a GPU, which takes seconds."""
     return Machine(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_bytes=memory_bytes(),
@@ -37,9 +37,9 @@ def this_machine(*, with_gpu: bool) -> Machine:
 
 
 def _gpu_memory_bytes() -> int:
-    """As torch finds it, in a process of its own: it would keep some of that memory for as long as it lives."""
-    asked = subprocess.run([sys.executable, "-c", GPU_PROGRAM], capture_output=True, text=True, check=False)
-    return int(asked.stdout) if asked.returncode == 0 else 0
+    """The GPU's memory by torch, in a separate process: torch would keep some of that memory until its process ends."""
+    result = subprocess.run([sys.executable, "-c", GPU_PROGRAM], capture_output=True, text=True, check=False)
+    return int(result.stdout) if result.returncode == 0 else 0
 
 
 def _native_bfloat16() -> bool:

@@ -1,4 +1,4 @@
-"""Where each process of `up` shows its metrics, as a list for Prometheus (`file_sd_configs`)."""
+"""The metrics addresses of `up`'s processes, as a list for Prometheus (`file_sd_configs`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slipstream.settings import Settings, reachable
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One process. kind: its section of the settings; name: as `slipstream status` shows it."""
+    """One process. kind: its section of the settings. name: the name that `slipstream status` shows."""
 
     kind: str
     name: str
@@ -24,7 +24,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def targets_of(settings: Settings, names: Mapping[str, Sequence[str]], ports: Ports) -> tuple[Target, ...]:
-    """A port for each process, the same as long as `up` runs, restarts included. names: of the processes, by kind."""
+    """A port for each process, which stays the same while `up` runs, even over restarts. names: processes by kind."""
     targets = []
     for kind, members in names.items():
         config: MetricsConfig = getattr(settings, kind).metrics
@@ -35,7 +35,7 @@ def targets_of(settings: Settings, names: Mapping[str, Sequence[str]], ports: Po
 
 
 def addresses(file: Path) -> dict[str, str]:
-    """`host:port` by process, of the list in this file; empty where there is none."""
+    """`host:port` by process, from the list in this file; empty if there is none."""
     try:
         listed = msgspec.json.decode(file.read_bytes(), type=list[_Listed])
     except (OSError, msgspec.DecodeError):
@@ -50,25 +50,25 @@ class _Listed(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def listed(targets: Sequence[Target], file: Path) -> Iterator[None]:
-    """While entered, `file` holds the list; written aside and renamed, as Prometheus may read at any time.
+    """Keep the list in `file` while entered. It is renamed into place: Prometheus may read it at any time.
 
-    Raises ConfigError when it cannot be written.
+    Raises ConfigError if it cannot be written.
     """
-    told = [
+    entries = [
         {
             "targets": [f"[{target.host}]:{target.port}" if ":" in target.host else f"{target.host}:{target.port}"],
             "labels": {"job": f"slipstream-{target.kind}", "instance": target.name},
         }
         for target in targets
     ]
-    draft = file.with_suffix(".draft")
+    temporary = file.with_suffix(".draft")
     try:
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(told)))
-        draft.replace(file)
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(entries)))
+        temporary.replace(file)
     except OSError as error:
         raise folder_error(file, error) from None
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # gone, or a disk that became read-only: the next start writes it again
+        with contextlib.suppress(OSError):  # absent, or on a disk that became read-only: the next start writes it again
             file.unlink()

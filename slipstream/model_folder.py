@@ -20,7 +20,7 @@ class _Config(msgspec.Struct, frozen=True):
     max_position_embeddings: int = 0
     dtype: str | None = None
     torch_dtype: str | None = None
-    """What `dtype` was called before."""
+    """The former name of `dtype`."""
 
 
 class ModelFolder(msgspec.Struct, frozen=True):
@@ -39,13 +39,13 @@ def read(folder: str | None, shipped: str, setting: str, *, needs_chat_template:
 
 
 def find(name: str) -> Path:
-    """The folder of this path or, where there is none, the model of this name that comes with Slipstream."""
-    given, shipped = Path(name), SHIPPED / name
-    return shipped if given.name == name and not given.exists() and shipped.is_dir() else given
+    """The folder at this path or, if it does not exist, the model of this name that comes with Slipstream."""
+    path, shipped = Path(name), SHIPPED / name
+    return shipped if path.name == name and not path.exists() and shipped.is_dir() else path
 
 
 def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFolder:
-    """The folder, which the setting named. Raises ConfigError."""
+    """The folder or file at this path. setting: its name, for messages. Raises ConfigError."""
     path = folder.expanduser().resolve()
     if path.is_file() and is_gguf(path):
         return _read_file(path, setting, needs_chat_template)
@@ -90,7 +90,7 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
 
 
 def _read_file(path: Path, setting: str, needs_chat_template: bool) -> ModelFolder:
-    # imported here: other processes that check settings read no model file
+    # Imported here: other processes that check settings read no model file.
     from engines.gguf.text_files import chat_template_of
 
     try:

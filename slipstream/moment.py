@@ -1,4 +1,4 @@
-"""Time as a shell gives it: spans (90s, 30m, 2h, 1d), and moments: so long ago, or a time in UTC. Types of options."""
+"""Types of options for time: spans (90s, 30m, 2h, 1d), and moments, which are a span ago or a time in UTC."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SPAN = "90s, 30m, 2h or 1d"
 MOMENT = f"{SPAN} ago, or a time as 2026-11-22T10:31 (UTC)"
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 LONGEST = timedelta(days=3_650)
-"""Nothing is kept as long; and far beyond it there are no dates."""
+"""Longer than any retention; a much longer span has no date."""
 _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 
 
 def span(text: str, longest: timedelta = LONGEST) -> timedelta:
-    """Raises BadParameter for what is none, is nothing or is longer than that."""
+    """The span. Raises BadParameter if the text is no span, or if it is 0 or longer than `longest`."""
     found = _span(text, longest)
     if not found:
         raise click.BadParameter(f"{text!r} is not a duration; write one such as {SPAN}")
@@ -24,24 +24,24 @@ def span(text: str, longest: timedelta = LONGEST) -> timedelta:
 
 
 def moment(text: str, longest: timedelta = LONGEST) -> datetime:
-    """In UTC, unless an offset is given. Raises BadParameter for what is none, or is further away than `longest`."""
+    """The moment in UTC. Raises BadParameter if the text is no moment, or if it is further away than `longest`."""
     now = datetime.now(UTC)
     ago = _span(text, longest)
     if ago is not None:
         return now - ago
     try:
-        given = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a time; write {MOMENT}") from None
-    if given.tzinfo is None:
-        given = given.replace(tzinfo=UTC)
-    if abs(given - now) > longest:
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    if abs(found - now) > longest:
         raise click.BadParameter(f"{text!r} is more than {longest.days:,} days away; write {MOMENT}")
-    return given.astimezone(UTC)
+    return found.astimezone(UTC)
 
 
 def _span(text: str, longest: timedelta) -> timedelta | None:
-    """None: it is no span."""
+    """The span, or None if the text is no span."""
     found = _SPAN.fullmatch(text)
     if found is None:
         return None

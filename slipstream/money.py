@@ -1,4 +1,4 @@
-"""Money as people write it, `12.50`, and as everything counts it: whole millionths of the deployment's currency."""
+"""Converts money between text, `12.50`, and the internal unit: whole millionths of the deployment's currency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CENTS = Decimal("0.01")
 
 
 class Money(click.ParamType[int]):
-    """An option in units of the currency; its value is in micro-units."""
+    """An option in units of the currency; its value is in millionths."""
 
     name = "amount"
 
@@ -31,12 +31,12 @@ class Money(click.ParamType[int]):
 
 
 def told(micro: int, currency: str) -> str:
-    """`12.50 EUR`."""
+    """An amount as text such as `12.50 EUR`."""
     return f"{amount(micro)} {currency}"
 
 
 def amount(micro: int) -> str:
-    """`12.50`: at least two decimal places, and as many more as there are."""
+    """An amount as text such as `12.50`, with at least two decimal places and all significant ones."""
     whole = (Decimal(micro) / MICRO).normalize()
     exact = whole if whole.as_tuple().exponent < -2 else whole.quantize(CENTS)  # type: ignore[operator]
     return f"{exact:,f}"

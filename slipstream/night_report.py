@@ -1,4 +1,4 @@
-"""Nights of evals as `slipstream evals nights` prints them."""
+"""The report of `slipstream evals nights` on the nightly evals."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SLICES = ("slice", "verdict", "right", "difference", "items", "why")
 
 
 def status_lines(found: NightStatus) -> Iterator[str]:
-    """When nights were and will be asked, and what is missing."""
+    """Lines on the last and the next night, and on missing evidence."""
     for one in found.last:
-        told = one.status.value if one.decision is None else one.decision.value
-        how_far = f", {one.answered:,} of {one.items:,} items answered" if one.decision is None else f", {one.reason}"
-        yield f"last night: {one.model}: {one.night}: {told}{how_far}"
+        state = one.status.value if one.decision is None else one.decision.value
+        detail = f", {one.answered:,} of {one.items:,} items answered" if one.decision is None else f", {one.reason}"
+        yield f"last night: {one.model}: {one.night}: {state}{detail}"
     if not found.last:
         yield "last night: none yet"
     plan = found.plan
     if plan is not None and plan.next_at is not None:
         items = sum(len(slices) for slices in plan.slices.values()) * plan.items
-        asked = ", ".join(f"{model} ({len(slices)} slices)" for model, slices in plan.slices.items()) or "no model"
-        yield f"next:       {plan.next_at:%Y-%m-%d %H:%M} UTC: {asked}, {items:,} items"
+        models = ", ".join(f"{model} ({len(slices)} slices)" for model, slices in plan.slices.items()) or "no model"
+        yield f"next:       {plan.next_at:%Y-%m-%d %H:%M} UTC: {models}, {items:,} items"
     else:
         yield "next:       none"
     yield f"missing:    {found.missing[0] if found.missing else 'nothing'}"
@@ -35,7 +35,7 @@ def status_lines(found: NightStatus) -> Iterator[str]:
 
 
 def night_lines(found: Sequence[EvalNight], every_slice: bool) -> Iterator[str]:
-    """A table of nights, the newest first; of the newest of each model the slices that failed, or all."""
+    """A table of nights, newest first, and the failed slices of each model's newest night, or all its slices."""
     if not found:
         return
     yield from table(HEAD, map(_row, found))
@@ -49,9 +49,9 @@ def night_lines(found: Sequence[EvalNight], every_slice: bool) -> Iterator[str]:
         if one.changed:
             yield f"changed since the previous version: {'; '.join(one.changed)}"
         if one.rollback_release_id is not None:
-            undone = command(f'releases rollback {one.rollback_release_id} --reason "the night of {one.night}"')
+            to_undo = command(f'releases rollback {one.rollback_release_id} --reason "the night of {one.night}"')
             yield f"release {one.rollback_release_id} was promoted before it; this restores the previous version:"
-            yield f"  {undone}"
+            yield f"  {to_undo}"
 
 
 def _row(one: EvalNight) -> tuple[str, ...]:

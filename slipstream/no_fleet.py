@@ -1,4 +1,4 @@
-"""What `slipstream tools plan` says where no fleet does what is asked: which option is too much, and what would do."""
+"""The error of `slipstream tools plan` if no fleet can serve a workload: the option and its smallest possible value."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ OPTIONS = MappingProxyType(
         "context_tokens": "--context-tokens",
     }
 )
-"""By the field that a refusal is about."""
+"""Options by the field that the planner refuses."""
 
 
 class NoFleetFits(ConfigError):
-    """None of the kinds of replica that may be used can serve the workload as promised, however many there are."""
+    """Raised if no number of replicas of any allowed kind can serve the workload as promised."""
 
 
 def no_fleet(refused: Mapping[str, ConfigError], given: Mapping[str, str]) -> NoFleetFits:
-    """refused: by kind of replica. given: the value of each option, as it was given or is by default."""
+    """The error. refused: the refusals by kind of replica. given: the value of each option, including defaults."""
     kind, nearest = min(refused.items(), key=lambda each: _distance(each[1]))
     option = OPTIONS.get(nearest.param or "", "--gpu")
     would_do = ""
     if isinstance(nearest, PromiseOutOfReach) and nearest.least:
-        least = " and ".join(f"{OPTIONS[what]} {math.ceil(each_s * 1e3):,}" for what, each_s in nearest.least.items())
+        least = " and ".join(f"{OPTIONS[name]} {math.ceil(each_s * 1e3):,}" for name, each_s in nearest.least.items())
         would_do = f" There {least} or more would be enough, if nothing else exceeds its limit."
     others = f" (tried: {', '.join(refused)})" if len(refused) > 1 else ""
     more = "other GPUs with --gpu" if option == "--precision" else "other GPUs with --gpu and --precision"
@@ -44,5 +44,5 @@ def no_fleet(refused: Mapping[str, ConfigError], given: Mapping[str, str]) -> No
 
 
 def _distance(refused: ConfigError) -> float:
-    """A promise that is nearly kept comes before one that is not, and both before what cannot be launched."""
+    """The sort key of refusals: the promise that is nearest to being kept first, and impossible launches last."""
     return refused.least_s or math.inf if isinstance(refused, PromiseOutOfReach) else math.inf

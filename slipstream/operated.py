@@ -1,7 +1,7 @@
 """Commands that run an operation of the admin API. A command declares its options and the text of its answer.
 
-The operation's own types decode the options, as they decode a request. With `--json` a command prints the API's answer.
-Modules of the control plane are imported when a command runs.
+The operation's own types decode the options, like a request. With `--json`, a command prints the API's answer. Modules
+of the control plane are imported when a command runs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from control.api.call import AdminCall
 
 Work = Callable[["AdminCall", dict[str, Any]], Awaitable[Any]]
-"""Does a command's work. It takes the options and arguments by name, and returns the answer, or it with notes."""
+"""Does a command's work. It takes the options and arguments by name, and returns the answer, or a Noted."""
 MAX_LISTED = 100
 
 
 class Noted(NamedTuple):
-    """An answer, and sentences for stderr."""
+    """An answer with sentences for stderr."""
 
     answer: Any
     notes: Iterable[str]
@@ -38,12 +38,12 @@ class PathValue(msgspec.Struct, frozen=True):
     """A value of an operation's path, from options."""
 
     found_by: str | None
-    """A function of slipstream.tenants that takes a connection and the options. None: the one option is the value."""
+    """A function of slipstream.tenants that takes a connection and the options; None if the one option is the value."""
     options: tuple[str, ...]
 
-    async def find(self, call: AdminCall, given: dict[str, Any]) -> Any:
-        """The value. Removes its options from `given`. Raises like the function."""
-        values = [given.pop(each) for each in self.options]
+    async def find(self, call: AdminCall, options: dict[str, Any]) -> Any:
+        """The value; removes its own options from `options`. Raises the function's errors."""
+        values = [options.pop(each) for each in self.options]
         if self.found_by is None:
             return values[0]
         from slipstream import tenants
@@ -53,37 +53,37 @@ class PathValue(msgspec.Struct, frozen=True):
 
 ORGANIZATION = PathValue("organization_named", ("organization",))
 ADMINISTERED = PathValue("administered_organization", ("organization",))
-"""The operating organization unless another is named."""
+"""The operating organization, unless the option names another."""
 
 
 class AdminOperation:
-    """One operation: its path's values are found, and the other options become its body or query."""
+    """One operation. It resolves the path's values; the other options become the body or query."""
 
     def __init__(self, service: str, *path: PathValue, **fixed: object) -> None:
-        """service: below `control`. fixed: fields of the body or query that the command decides."""
+        """service: a function's path below `control`. fixed: fields of the body or query that the command sets."""
         self._module, _, self._name = service.rpartition(".")
         self._path = path
         self._fixed = fixed
 
-    async def __call__(self, call: AdminCall, given: dict[str, Any]) -> Any:
-        """The answer. An option that is not given is left out of the body; `all` alone lifts a restriction."""
+    async def __call__(self, call: AdminCall, options: dict[str, Any]) -> Any:
+        """The answer. An omitted option is not in the body; the single value `all` removes a restriction."""
         from control.api.operation import operation
         from slipstream.administration import converted
 
         service = self._service()
-        found = [await each.find(call, given) for each in self._path]
+        found = [await each.find(call, options) for each in self._path]
         values = {
             name: (None if value == ("all",) else list(value)) if isinstance(value, tuple) else value
-            for name, value in {**given, **self._fixed}.items()
+            for name, value in {**options, **self._fixed}.items()
             if value not in (None, ())
         }
         described = operation("", service, None)
         kinds: dict[str, Any] = {"body": described.body, "query": described.query}
-        taken = {name: converted(values, kind) for name, kind in kinds.items() if kind is not None}
-        return await service(call, *found, **taken)
+        decoded = {name: converted(values, kind) for name, kind in kinds.items() if kind is not None}
+        return await service(call, *found, **decoded)
 
     def url(self) -> str:
-        """Its path below /admin/v1."""
+        """The operation's path below /admin/v1."""
         from control.operations import OPERATIONS
 
         return next(each.path for each in OPERATIONS if each.service is self._service())
@@ -98,15 +98,15 @@ def operated(
 ) -> Callable[[Callable[[Any], object]], click.Command]:
     """A command of the group that prints the work's answer. The decorated function returns the answer's text."""
 
-    def decorate(told: Callable[[Any], object]) -> click.Command:
-        @functools.wraps(told)
-        def run(*, as_json: bool, **given: Any) -> None:
-            answer, notes = _done(work, given)
+    def decorate(text_of: Callable[[Any], object]) -> click.Command:
+        @functools.wraps(text_of)
+        def run(*, as_json: bool, **options: Any) -> None:
+            answer, notes = _done(work, options)
             _note(notes)
             if as_json:
                 show(answer if isinstance(answer, list) else [answer], {}, as_json=True)
             else:
-                print(told(answer))
+                print(text_of(answer))
 
         return group.command(name)(deployment_options(json_option(run)))
 
@@ -123,19 +123,19 @@ def listed(
     more: str = "",
 ) -> Callable[[Callable[[], None]], click.Command]:
     """A command of the group that prints a list. The decorated function's docstring is its help. columns: an attribute
-    or a cell of each item, by the column's head. empty: the line for an empty list, of the option's organization. more:
-    the request for the rest of a list, where the work is not one operation."""
+    or a cell of each item, by the column's head. empty: the line for an empty list, or a function of the organization's
+    name. more: the path of the request for the rest of a list, if the work is not one operation."""
     cells = {head: attrgetter(cell) if isinstance(cell, str) else cell for head, cell in columns.items()}
 
     def decorate(described: Callable[[], None]) -> click.Command:
         @functools.wraps(described)
-        def run(*, as_json: bool, **given: Any) -> None:
-            nothing = empty(given["organization"]) if callable(empty) else empty
-            answer, notes = _done(work, given)
+        def run(*, as_json: bool, **options: Any) -> None:
+            empty_line = empty(options["organization"]) if callable(empty) else empty
+            answer, notes = _done(work, options)
             items, rest = answer if isinstance(answer, list) else answer.data, ""
             if getattr(answer, "has_more", False):
                 rest = work.url() if isinstance(work, AdminOperation) else more
-            show(items, cells, as_json=as_json, empty=nothing, more=rest)
+            show(items, cells, as_json=as_json, empty=empty_line, more=rest)
             _note(notes)
 
         return group.command(name)(deployment_options(json_option(run)))
@@ -143,14 +143,14 @@ def listed(
     return decorate
 
 
-def _done(work: Work, given: dict[str, Any]) -> Noted:
+def _done(work: Work, options: dict[str, Any]) -> Noted:
     from slipstream.administration import administer
 
-    answer = administer(given.pop("deployment"), lambda call: work(call, given))
+    answer = administer(options.pop("deployment"), lambda call: work(call, options))
     return answer if isinstance(answer, Noted) else Noted(answer, ())
 
 
 def _note(notes: Iterable[str]) -> None:
-    sys.stdout.flush()  # a list stays before its notes where both go to one file
+    sys.stdout.flush()  # a list stays before its notes if both go to one file
     for each in notes:
         click.echo(each, err=True)

@@ -1,4 +1,4 @@
-"""A plan as text of 80 columns for people, and whole for programs."""
+"""Formats a plan as text of 80 columns for people, and in full for programs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tools.planning.replicas import Side
 COLUMNS = 80
 NOT_MEASURED = "not measured"
 BY_ERROR = "- by its error"
-"""The line below a figure that has an error: between which numbers it is without it."""
+"""The label of the line below a figure with an error: the range of the figure without the error."""
 MIN = 0.0001
-"""Smallest value that is printed as a number: less is printed as below it."""
+"""Smallest value that is printed as a number; a smaller one is printed as below it."""
 BYTES = {"bf16": "BF16", "fp8": "FP8", "nvfp4": "NVFP4, a projection"}
 
 
 class ReportedSide(msgspec.Struct, frozen=True):
-    """How many replicas one side asks for."""
+    """The number of replicas that one side requires."""
 
     side: Side
     replicas: float
@@ -33,7 +33,7 @@ class ReportedSide(msgspec.Struct, frozen=True):
 
 
 class ReportedPlan(msgspec.Struct, frozen=True):
-    """What `--json` prints of each kind of replica."""
+    """The output of `--json` for each kind of replica."""
 
     plan: Plan
     sides: list[ReportedSide]
@@ -41,7 +41,7 @@ class ReportedPlan(msgspec.Struct, frozen=True):
     decided_by: Side
     replicas_needed: int
     replicas_by_error: tuple[int, int] | None
-    """By the error of the side that decides; None: it has none, or it is queueing, whose error is that of a time."""
+    """The range by the error of the side that decides; None without one, and for queueing, whose error is of a time."""
     cards: int
     kv_tokens_per_replica: int
     projected: bool
@@ -49,16 +49,16 @@ class ReportedPlan(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A kind of replica that cannot do it."""
+    """A kind of replica that cannot serve the workload."""
 
     kind: str
     reason: str
 
 
 def reported(plan: Plan) -> ReportedPlan:
-    """A plan with what follows from it and with its errors."""
+    """A plan with the figures derived from it and their errors."""
     errors = measured_errors(plan.node, plan.hardware.precision, plan.workload.output_tokens)
-    told = {
+    by_side = {
         Side.PREFILL: errors.prefill_time,
         Side.KV_MEMORY: errors.memory,
         Side.BANDWIDTH: errors.step_time,
@@ -67,11 +67,11 @@ def reported(plan: Plan) -> ReportedPlan:
     }
     return ReportedPlan(
         plan=plan,
-        sides=[ReportedSide(side, plan.replicas.of(side), told[side]) for side in Side],
+        sides=[ReportedSide(side, plan.replicas.of(side), by_side[side]) for side in Side],
         binding=plan.replicas.binding,
         decided_by=plan.replicas.decided_by,
         replicas_needed=plan.replicas.needed,
-        replicas_by_error=_replicas_by_error(plan, told[plan.replicas.decided_by]),
+        replicas_by_error=_replicas_by_error(plan, by_side[plan.replicas.decided_by]),
         cards=plan.cards,
         kv_tokens_per_replica=plan.node.kv_capacity_tokens,
         projected=plan.hardware.precision.projected,
@@ -80,18 +80,18 @@ def reported(plan: Plan) -> ReportedPlan:
 
 
 def inverse(bounds: Bounds | None) -> Bounds | None:
-    """The error of a number of replicas whose rate has this error."""
+    """The error of a number of replicas if their rate has this error."""
     return None if bounds is None else (1 / (1 + bounds[1]) - 1, 1 / (1 + bounds[0]) - 1)
 
 
 def without(planned: float, error: Bounds) -> Bounds:
-    """Between which numbers a figure is without this error."""
+    """The range of a figure without this error."""
     low, high = error
     return planned / (1 + high), planned / (1 + low)
 
 
 def _replicas_by_error(plan: Plan, error: Bounds | None) -> tuple[int, int] | None:
-    """Never fewer than the other sides ask for."""
+    """The range of replicas by this error, but never fewer than the other sides require."""
     decided_by = plan.replicas.decided_by
     if error is None or decided_by is Side.QUEUEING:
         return None
@@ -105,19 +105,19 @@ def text_of(plan: Plan, with_errors: bool = False) -> str:
     return "\n".join(_whole(reported(plan), with_errors))
 
 
-def _answer(told: ReportedPlan) -> str:
-    plan = told.plan
+def _answer(report: ReportedPlan) -> str:
+    plan = report.plan
     return (
-        f"{counted(told.replicas_needed, 'replica')} of {kind_of(plan)} ({counted(told.cards, 'GPU')}): "
+        f"{counted(report.replicas_needed, 'replica')} of {kind_of(plan)} ({counted(report.cards, 'GPU')}): "
         f"{plan.cost.per_month:,.0f} dollars a month, first token {_ms(plan.ttft_p99_s)} (p99), "
-        f"{_told(plan.knee.operated_at.tpot_s * 1e3)} ms a token. {told.binding.value.capitalize()} runs out first."
+        f"{_told(plan.knee.operated_at.tpot_s * 1e3)} ms a token. {report.binding.value.capitalize()} runs out first."
     )
 
 
-def _whole(told: ReportedPlan, with_errors: bool) -> Iterator[str]:
-    plan = told.plan
+def _whole(report: ReportedPlan, with_errors: bool) -> Iterator[str]:
+    plan = report.plan
     workload, promise = plan.workload, plan.promise
-    yield from textwrap.wrap(_answer(told), COLUMNS)
+    yield from textwrap.wrap(_answer(report), COLUMNS)
     yield ""
     yield f"{plan.node.model.name} in {BYTES[plan.hardware.precision.value]}, {kind_of(plan)} a replica"
     yield (
@@ -126,21 +126,21 @@ def _whole(told: ReportedPlan, with_errors: bool) -> Iterator[str]:
     )
     yield f"promised  first token {_ms(promise.ttft_s)} (p99), {_ms(promise.tpot_s)} a token"
     yield ""
-    yield from _figures(("replicas by", "needed", "", "error"), [*_sides(told), *_fleet(told)], with_errors)
+    yield from _figures(("replicas by", "needed", "", "error"), [*_sides(report), *_fleet(report)], with_errors)
     yield ""
-    yield from _figures(("one replica", "", "error"), _replica(told), with_errors)
+    yield from _figures(("one replica", "", "error"), _replica(report), with_errors)
     yield ""
     yield from table(("cost", "US dollars"), _cost(plan))
     yield ""
     yield from _split(plan)
     yield ""
     published = plan.hardware.card_per_hour == PUBLISHED.get(plan.node.gpu.name)
-    notes = _legend(told.errors) if with_errors else "The measured accuracy of each figure: --errors."
+    notes = _legend(report.errors) if with_errors else "The measured accuracy of each figure: --errors."
     yield from textwrap.wrap(notes + (f" Price: {SOURCE}." if published else ""), COLUMNS)
 
 
 def _figures(head: Sequence[str], rows: Iterable[Sequence[str]], with_errors: bool) -> Iterator[str]:
-    """The table, with or without its column of errors and the lines that hold only errors."""
+    """The table, with or without its error column and the lines that have only errors."""
     if not with_errors:
         head, rows = head[:-1], [row[:-1] for row in rows if not row[0].startswith("- by ")]
     yield from table(head, rows)
@@ -148,8 +148,8 @@ def _figures(head: Sequence[str], rows: Iterable[Sequence[str]], with_errors: bo
 
 def _legend(errors: MeasuredErrors) -> str:
     own = "; ".join(
-        f"{error_of(each.error)} {of}"
-        for each, of in (
+        f"{error_of(each.error)} {figure}"
+        for each, figure in (
             (errors.modelled_ttft_p50, "the median first token"),
             (errors.modelled_ttft_p99, "its p99"),
             (errors.modelled_time_per_token, "the time per token"),
@@ -166,21 +166,21 @@ def _legend(errors: MeasuredErrors) -> str:
     )
 
 
-def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:
-    for each in told.sides:
+def _sides(report: ReportedPlan) -> Iterator[Sequence[str]]:
+    for each in report.sides:
         marks = []
-        if each.side is told.binding:
+        if each.side is report.binding:
             marks.append("binds")
-        if each.side is told.decided_by:
+        if each.side is report.decided_by:
             marks.append("decides")
         number = f"{each.replicas:,.0f}" if each.side is Side.QUEUEING else _told(each.replicas)
         yield each.side.value, number.rjust(10), ", ".join(marks), error_of(each.error)
 
 
-def _fleet(told: ReportedPlan) -> Iterator[Sequence[str]]:
-    yield "fleet", f"{told.replicas_needed:,}".rjust(10), counted(told.cards, "GPU"), ""
-    if told.replicas_by_error is not None:
-        low, high = told.replicas_by_error
+def _fleet(report: ReportedPlan) -> Iterator[Sequence[str]]:
+    yield "fleet", f"{report.replicas_needed:,}".rjust(10), counted(report.cards, "GPU"), ""
+    if report.replicas_by_error is not None:
+        low, high = report.replicas_by_error
         yield (
             "- by the error that decides",
             (f"{low:,}" if low == high else f"{low:,} to {high:,}").rjust(10),
@@ -189,8 +189,8 @@ def _fleet(told: ReportedPlan) -> Iterator[Sequence[str]]:
         )
 
 
-def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
-    plan, errors = told.plan, told.errors
+def _replica(report: ReportedPlan) -> Iterator[Sequence[str]]:
+    plan, errors = report.plan, report.errors
     point, knee, memory, ideal = plan.knee.operated_at, plan.knee, plan.node.memory, plan.ideal
     yield "largest batch", f"{point.batch}; knee {knee.point.batch}, by {knee.broken_by or 'nothing tried'}", ""
     yield "rate", f"{_told(point.requests_per_s, 2)} requests/s with that batch", error_of(errors.saturated_rate)
@@ -246,23 +246,23 @@ def _cost(plan: Plan) -> Iterator[Sequence[str]]:
 def _split(plan: Plan) -> Iterator[str]:
     split = plan.split
     verb = "split" if plan.split_pays else "keep together"
-    told = (
+    text = (
         f"prefill and decoding: {verb}. Moving a prompt's keys and values takes {_ms(split.transfer_s)}, its prefill "
         f"delays running streams for {_ms(split.interference_s)} ({NOT_MEASURED}). "
     )
     if split.replicas is None:
-        told += "Split, the promise would be out of reach."
+        text += "Split, the promise would be out of reach."
     else:
         needed = plan.replicas.needed
-        told += (
+        text += (
             f"Split, {counted(split.prefill_replicas or 0, 'replica')} for prefill and {split.decode_replicas:,} for "
             f"decoding would do, {split.replicas:,} where {needed:,} {'does' if needed == 1 else 'do'} both"
         )
         more = split.replicas - needed
         if split.worthwhile and more >= 0:
-            told += f": streams would be smoother, for {f'{more:,} more' if more else 'as many replicas'}"
-        told += "."
-    yield from textwrap.wrap(told, COLUMNS)
+            text += f": streams would be smoother, for {f'{more:,} more' if more else 'as many replicas'}"
+        text += "."
+    yield from textwrap.wrap(text, COLUMNS)
 
 
 HEAD = ("replica", "replicas", "GPUs", "binds", "$/month", "$/M", "error")
@@ -275,18 +275,18 @@ COLUMNS_MEAN = (
 
 
 def comparison(plans: Sequence[Plan], refusals: Iterable[Refusal]) -> str:
-    """Several kinds of replica, a line each, the cheapest first."""
+    """The report on several kinds of replica, one line each, cheapest first."""
     rows = []
     for plan in sorted(plans, key=lambda plan: plan.cost.per_hour):
-        told = reported(plan)
+        report = reported(plan)
         rows.append((
-            f"{kind_of(plan)} {plan.hardware.precision.value}{'*' * told.projected}",
-            f"{told.replicas_needed:,}",
-            f"{told.cards:,}",
-            told.binding.value,
+            f"{kind_of(plan)} {plan.hardware.precision.value}{'*' * report.projected}",
+            f"{report.replicas_needed:,}",
+            f"{report.cards:,}",
+            report.binding.value,
             f"{plan.cost.per_month:,.0f}",
             _told(plan.cost.per_million_tokens, 3),
-            error_of(told.errors.saturated_rate),
+            error_of(report.errors.saturated_rate),
         ))  # fmt: skip
     lines = [*table(HEAD, rows), "", *textwrap.wrap(COLUMNS_MEAN, COLUMNS)]
     if any(plan.hardware.precision.projected for plan in plans):
@@ -297,17 +297,17 @@ def comparison(plans: Sequence[Plan], refusals: Iterable[Refusal]) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 GPU`, `6,400 GPUs`."""
+    """A count such as `1 GPU` or `6,400 GPUs`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def kind_of(plan: Plan) -> str:
-    """`4 x H100`."""
+    """The GPUs of a replica, such as `4 x H100`."""
     return f"{plan.node.gpus} x {plan.node.gpu.name}"
 
 
 def error_of(bounds: Bounds | None) -> str:
-    """`-9 to +7 %`."""
+    """An error as text such as `-9 to +7 %`."""
     if bounds is None:
         return NOT_MEASURED
     low, high = (f"{part * 100:+.0f}" for part in bounds)
@@ -315,7 +315,7 @@ def error_of(bounds: Bounds | None) -> str:
 
 
 def _told(value: float, digits: int = 1) -> str:
-    """With so many digits behind the point. Little is not nothing: where those would be zeros, two that count."""
+    """The value with so many decimal places; two significant digits if those would be zeros."""
     if value >= 10**-digits or value == 0:
         return f"{value:,.{digits}f}"
     return f"{value:.2g}" if value >= MIN else f"<{MIN}"

@@ -1,4 +1,4 @@
-"""A pool as the settings file has it: what gateways and router need of it, and how its engines are started."""
+"""A pool of the settings file: its desired state for gateways and router, and how its engines are started."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engines.embedded.config import EngineConfig
 from tools.launch.config import LaunchConfig
 
 DRIVER = "embedded"
-"""Of the pools whose engines `up` can start."""
+"""The driver of pools with embedded engines, which `up` can start."""
 
 
 class PoolSettings(Pool, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An entry of `[[pools]]`. What is added here never enters the desired state."""
+    """An entry of `[[pools]]`. The fields below are never part of the desired state."""
 
     engine: EngineConfig | None = None
     """Driver `embedded` only. `up` starts this pool's engines itself: `model` is their folder, or the name of a model
@@ -34,5 +34,5 @@ class PoolSettings(Pool, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def desired(self) -> Pool:
-        """What of it is desired state."""
+        """The pool's desired state."""
         return Pool(**{name: getattr(self, name) for name in Pool.__struct_fields__})

@@ -1,7 +1,7 @@
-"""Writes what commands print under them on a page: every ```sh block of a command below with a ```text block behind it.
+"""Writes the output of commands into a page: the ```text block after each ```sh block of one of the commands below.
 
-`python -m slipstream.printed_page docs/guides/plan.md`, in the repository's root. Tests fail while a committed page
-differs from it.
+Run `python -m slipstream.printed_page docs/guides/plan.md` in the repository's root. A test fails if a committed page
+is out of date.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from slipstream.__main__ import cli
 
 COMMANDS = ("tools plan", "tools engines render")
-"""Those that print the same wherever they run: arithmetic of their options and of files of the repository."""
+"""Commands with the same output everywhere: they compute it from their options and the repository's files."""
 SHOWN = re.compile(
     rf"(?P<head>^```sh\nslipstream (?P<words>(?:{'|'.join(COMMANDS)}) (?:(?!```).)*?)\n```\n\n```text\n).*?(?=^```$)",
     re.M | re.S,
@@ -24,7 +24,7 @@ SHOWN = re.compile(
 
 
 def with_output(page: str) -> str:
-    """The page with every command's output as it is now. Raises what a command raises."""
+    """The page with every command's present output. Raises ValueError if a command fails, and its own errors."""
 
     def printed(found: re.Match[str]) -> str:
         words = shlex.split(found["words"].replace("\\\n", " "))

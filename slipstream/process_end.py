@@ -1,4 +1,4 @@
-"""How a process of ours ends: the signals that ask for it, and an end without Python's own."""
+"""The end of our processes: the signals that request it, and an exit that skips Python's own cleanup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 
 def termination_signals() -> tuple[signal.Signals, ...]:
-    """SIGTERM, and SIGHUP of a terminal that is closed, which `nohup` has the process ignore."""
+    """SIGTERM, and SIGHUP, which a closed terminal sends, unless `nohup` made the process ignore it."""
     return (signal.SIGTERM,) if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -22,12 +22,12 @@ def interruptible(first: Callable[[], object] = lambda: None) -> Iterator[asynci
     """An event that Ctrl-C sets while the block runs, in the running loop. first: called at the first Ctrl-C."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def ask() -> None:
+    def interrupt() -> None:
         if not stop.is_set():
             first()
         stop.set()
 
-    loop.add_signal_handler(signal.SIGINT, ask)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
         yield stop
     finally:
@@ -35,13 +35,12 @@ def interruptible(first: Callable[[], object] = lambda: None) -> Iterator[asynci
 
 
 def leave() -> NoReturn:
-    """End with exit code 0. To be called when everything was given back; what registered itself for the end still runs.
+    """Exit with code 0, after the registered exit functions. Call it when all resources are released.
 
-    Python would now take every module apart, one object after the other. Where torch is loaded that is a second of a
-    processor, of a busy one several, for memory that the kernel takes back at once; and who stops a machine waits for
-    it.
+    Python would free every object of every module one by one. With torch loaded, that takes a second of a CPU, and
+    several on a busy machine, for memory that the kernel frees at once; a shutdown of the machine would wait for it.
     """
-    atexit._run_exitfuncs()  # there is no public way to run them before the modules go
+    atexit._run_exitfuncs()  # no public function runs them before the modules are freed
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)

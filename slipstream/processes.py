@@ -1,7 +1,7 @@
-"""Slipstream's own processes as children: the command line of each, how it shows that it serves, how it is stopped.
+"""Slipstream's processes as children: the command line of each, its readiness probe, and how it is stopped.
 
-Every one is `python -m slipstream <command> --config FILE`, with the settings that `up` decided once; an embedded
-engine has a file of its own, whose `[engine]` is its alone.
+Each runs `python -m slipstream <command> --config FILE` with the settings that `up` wrote once; an embedded engine has
+its own file with its own `[engine]`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from slipstream.launch_plan import LocalLaunch
 
 STOP_STAGES = (("gateway", "control"), ("worker", "engine", "router"), ("valkey", "postgres"))
-"""Gateways first: their last requests still need everything else. Behind them the others need the databases, and not
-one another: a worker's task that finds no engine does as with one that is down."""
+"""Gateways stop first: their last requests still need everything else. The next ones need the databases, but not one
+another: a worker's task treats a stopped engine like one that is down."""
 LAUNCH_READY_TIMEOUT_S = 3_600.0
-"""Weights of hundreds of gigabytes are downloaded and read, and kernels compiled."""
+"""Time to download and read weights of hundreds of gigabytes, and to compile kernels."""
 LAUNCH_PROBE_S = 0.5
-"""Its log has a line for each request that asks whether it is ready."""
-# Whatever the user's shell says about databases is not about ours.
+"""Pause between readiness probes: the engine logs a line for each."""
+# The database variables of the user's shell are not for our databases.
 ENVIRONMENT = {"PGPORT": "5432", "PGOPTIONS": "", "PYTHONUNBUFFERED": "1"}
 
 
 class Processes:
-    """Builds the specs for one deployment on this machine."""
+    """Builds the specifications of the children for one deployment on this machine."""
 
     def __init__(self, settings: Settings, targets: Sequence[Target]) -> None:
-        """targets: where each of them shows its metrics."""
+        """targets: the metrics addresses of the processes."""
         self._settings = settings
         self._metrics_port = {target.name: target.port for target in targets}
         self._data = settings.data
@@ -54,7 +54,7 @@ class Processes:
         environment: dict[str, str] | None = None,
         settings_file: Path | None = None,
     ) -> Launch:
-        """How to run a command of our own. settings_file: with other settings than the deployment's."""
+        """The launch of one of our commands. settings_file: settings other than the deployment's."""
         argv = (
             sys.executable,
             "-m",
@@ -67,11 +67,11 @@ class Processes:
         return Launch(argv=argv, environment={**ENVIRONMENT, **(environment or {})}, nice=nice)
 
     def _serving(self, name: str, command: str, *arguments: str, **more: Any) -> Launch:
-        """Of the process with this name: with its metrics port."""
+        """The launch of the process with this name, with its metrics port."""
         return self.launch(command, *arguments, "--metrics-port", str(self._metrics_port[name]), **more)
 
     def router(self) -> ChildSpec:
-        """The router; it serves once its port accepts."""
+        """The router; it is ready once its port accepts connections."""
         config = self._settings.router
         return ChildSpec(
             name="router",
@@ -83,7 +83,7 @@ class Processes:
         )
 
     def engine(self, engine: Engine) -> ChildSpec:
-        """An embedded engine, niced below the gateways and kept to its threads; it serves once /health says so."""
+        """An embedded engine, niced below the gateways and limited to its threads; ready once /health returns 200."""
         from slipstream.progress import is_compiling
 
         threads = str(engine.config.threads)
@@ -93,7 +93,7 @@ class Processes:
                 engine.name,
                 "engine",
                 nice=self._settings.local.engine_nice,
-                # Read when torch loads; a thread pool per core would fight the gateways and the other engines.
+                # torch reads them when it loads; a thread per core would compete with gateways and other engines.
                 environment={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
                 settings_file=self._data.engine_settings_file(engine.name),
             ),
@@ -104,13 +104,13 @@ class Processes:
         )
 
     def launched(self, engine: LocalLaunch) -> ChildSpec:
-        """An engine of another project, by its script; it serves once /health says so."""
+        """An engine of another project, started by its script; ready once /health returns 200."""
         from engines.http.port_owner import listening_uids, stranger, taken_by
         from slipstream.engine_log import failure_line
 
         url = urlsplit(engine.replica.url)
         host, port = url.hostname or "", url.port or 0
-        ask = answers(host, port, "/health")
+        probe = answers(host, port, "/health")
 
         async def require_own_port() -> None:
             uids = await asyncio.to_thread(listening_uids, host, port)
@@ -119,9 +119,9 @@ class Processes:
 
         async def is_ready() -> bool:
             await require_own_port()
-            if await ask():
+            if await probe():
                 return True
-            await asyncio.sleep(LAUNCH_PROBE_S)  # another process's state
+            await asyncio.sleep(LAUNCH_PROBE_S)  # waits for another process
             return False
 
         async def require_startable() -> None:
@@ -131,7 +131,7 @@ class Processes:
 
         return ChildSpec(
             name=engine.name,
-            # in a folder that has no package of an engine's name in it
+            # in a folder without a package that has an engine's name
             launch=Launch(argv=("/bin/sh", str(self._data.engine_script(engine.name))), folder=str(self._data.run)),
             url=engine.replica.url,
             probe=is_ready,
@@ -141,7 +141,7 @@ class Processes:
         )
 
     def gateway(self, number: int) -> ChildSpec:
-        """A gateway instance. All share one port, so the probe proves that one of them serves."""
+        """A gateway instance. All share one port, so the probe shows only that one of them serves."""
         config = self._settings.gateway
         name = gateway_name(number)
         return ChildSpec(
@@ -154,7 +154,7 @@ class Processes:
         )
 
     def control(self) -> ChildSpec:
-        """The control plane at an address of its own; it serves once /healthz answers."""
+        """The control plane at its own address; ready once /healthz returns 200."""
         address = self._settings.control
         return ChildSpec(
             name="control",
@@ -166,7 +166,7 @@ class Processes:
         )
 
     def worker(self, queues: Sequence[Queue]) -> ChildSpec:
-        """The background worker of these queues; it has no port, and says with a file that it takes tasks."""
+        """The background worker of these queues. It has no port; a file shows that it accepts tasks."""
         ready, name = ready_file(self._data, queues), worker_name(queues)
         served = [part for queue in queues for part in ("--queue", queue.value)]
 
@@ -186,17 +186,17 @@ class Processes:
 
 
 def gateway_name(number: int) -> str:
-    """Of a process, and of its journal."""
+    """The name of a gateway's process and of its journal."""
     return f"gateway-{number}"
 
 
 def worker_name(queues: Sequence[Queue]) -> str:
-    """The name of the process that serves them: `worker` where it serves all, else by its first queue."""
+    """The name of the process that serves the queues: `worker` for all of them, else with its first queue."""
     return "worker" if set(queues) == set(Queue) else f"worker-{queues[0].value}"
 
 
 def names_of(settings: Settings, engines: Sequence[Engine]) -> dict[str, list[str]]:
-    """The names of all processes of ours, by the section of the settings that is theirs."""
+    """The names of all our processes, by their section of the settings."""
     return {
         "gateway": [gateway_name(number) for number in range(1, settings.local.gateways + 1)],
         "router": ["router"],
@@ -206,7 +206,7 @@ def names_of(settings: Settings, engines: Sequence[Engine]) -> dict[str, list[st
 
 
 def public_url(settings: Settings) -> str:
-    """The API's base URL, as a person on this machine would type it."""
+    """The API's base URL for a user on this machine."""
     return _url(settings, settings.gateway.host, settings.gateway.port)
 
 

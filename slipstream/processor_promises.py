@@ -1,7 +1,7 @@
-"""Sets promises that a processor keeps, for tiers that `up` serves with its own engines on processors.
+"""Sets promises that a CPU can keep, for tiers that `up` serves with its own engines on CPUs.
 
-The defaults are promises for GPUs. With them a laptop misses every objective, and its router refuses a second file that
-comes at once.
+The defaults are promises for GPUs. With them, a laptop misses every objective, and its router refuses the second of two
+files that arrive together.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from router.config import SLOS, SloClass
 from slipstream.settings import Settings
 
 SHORT_S, LONGER_S, TOKEN_S, TARGET = 5.0, 30.0, 0.25, 0.95
-"""Time to the first token of a short and of a longer prompt, time per token, and the part of requests that keep them.
-They leave room, for a processor computes a file of some thousand tokens in seconds."""
+"""Time to the first token of a short and of a longer prompt, time per token, and the share of requests that keep them.
+They leave room: a CPU takes seconds for a file of some thousand tokens."""
 PROCESSOR_OBJECTIVES = tuple(
     Objective(tier, length, ttft_s * 1e3, TOKEN_S * 1e3, target=TARGET)
     for tier in (Tier.CHAT, Tier.AUTOCOMPLETE)
@@ -40,7 +40,7 @@ PromiseT = TypeVar("PromiseT", bound=_OfTier)
 
 
 def with_promises_of_this_machine(settings: Settings) -> Settings:
-    """Replace each default promise of a tier on processors; an operator's promises stay.
+    """The settings with new promises for each tier on CPUs that has the defaults; an operator's promises stay.
 
     settings: with models, and with the engines that their pools will start.
     """
@@ -55,7 +55,7 @@ def with_promises_of_this_machine(settings: Settings) -> Settings:
 
 
 def _of(tiers: set[Tier], on_processors: tuple[PromiseT, ...], else_: tuple[PromiseT, ...]) -> tuple[PromiseT, ...]:
-    """The promises for processors of the given tiers, and the others of all other tiers."""
+    """The promises for CPUs of these tiers, and the default ones of all other tiers."""
     return (
         *(each for each in on_processors if each.tier in tiers),
         *(each for each in else_ if each.tier not in tiers),

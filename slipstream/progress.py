@@ -1,4 +1,4 @@
-"""Says what `up` is doing, one line per step, with the time each took."""
+"""Prints the progress of `up`, one line per step with its duration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class Progress:
-    """Prints to standard error, so that standard output holds the final block alone."""
+    """Prints to standard error, so that standard output has only the final block."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -28,8 +28,8 @@ class Progress:
     async def step(
         self, name: str, done: str, work: Awaitable[Result], cpu_s: Callable[[], float | None] = lambda: None
     ) -> Result:
-        """Await `work`, then say that `name` is `done`, how long it took, and how much CPU time of its own: steps run
-        side by side, and each waits for the others' work."""
+        """Await `work`, then print that `name` is `done`, with the elapsed time and the step's own CPU time: steps run
+        concurrently, so the elapsed time includes other steps' work."""
         started_at = time.monotonic()
         result = await work
         own = cpu_s()
@@ -44,6 +44,6 @@ def is_compiling(log: Path) -> bool:
 
 
 async def compiles(log: Path) -> None:
-    """Return once it does."""
-    while not is_compiling(log):  # noqa: ASYNC110  another process's state
+    """Return once the engine that writes this log compiles its kernels."""
+    while not is_compiling(log):  # noqa: ASYNC110  another process has no event to wait for
         await asyncio.sleep(0.5)

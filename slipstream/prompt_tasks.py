@@ -1,7 +1,7 @@
-"""Tasks that run every few seconds whatever else their worker does: in a thread of their own, without the broker.
+"""Tasks that run every few seconds in their own thread, without the broker, whatever else their worker does.
 
-Celery's worker has one slot. A task that takes minutes, such as a verification of the ledger, must hold up no step of a
-release, no delivery and no eval.
+Celery's worker has one slot. A task that takes minutes, such as a verification of the ledger, must not delay a step of
+a release, a delivery or an eval.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Callable, Mapping
 from celery import Celery
 
 JOIN_S = 5.0
-"""The time that a task under way has when the worker is to end. A task bears being cut off."""
+"""The time that a running task has to finish when the worker stops. A task tolerates an interruption."""
 
 logger = logging.getLogger(__name__)
 
 
 class PromptTasks:
-    """Runs each as a task of Celery's, so that it counts and logs like the others. A task that takes longer than its
-    period runs again at once, and never twice at a time."""
+    """Runs each as a Celery task, so that it counts and logs like the others. A task that takes longer than its period
+    runs again at once, but never twice at a time."""
 
     def __init__(
         self, app: Celery, periods_s: Mapping[str, float], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """periods_s: how often each runs, by the task's name."""
+        """periods_s: seconds between two runs, by the task's name."""
         self._app = app
         self._periods_s = periods_s
         self._clock = clock
@@ -34,11 +34,11 @@ class PromptTasks:
         self._thread = threading.Thread(target=self._run, name="prompt tasks", daemon=True)
 
     def start(self) -> None:
-        """Run each now, and then every period."""
+        """Run each task now, and then once every period."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Start nothing more and end. Idempotent."""
+        """Start no more tasks and end the thread. Idempotent."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(JOIN_S)
@@ -50,7 +50,7 @@ class PromptTasks:
             if self._stopped.wait(max(0.0, due_s[name] - self._clock())):
                 return
             try:
-                self._app.tasks[name].apply()  # keeps what the task raises
+                self._app.tasks[name].apply()  # stores the task's own exceptions
             except BaseException:  # SystemExit too: the other tasks depend on this thread
                 logger.exception("%s failed; it runs again in %g s", name, self._periods_s[name])
             due_s[name] = max(due_s[name] + self._periods_s[name], self._clock())

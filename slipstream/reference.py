@@ -1,6 +1,6 @@
 """Writes docs/reference: settings, metrics, error codes and the admin API, from the code that defines them.
 
-`python -m slipstream.reference docs/reference`. A test fails while the committed pages differ from what this gives.
+Run `python -m slipstream.reference docs/reference`. A test fails if the committed pages are out of date.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD = "<!-- Written by `python -m slipstream.reference docs/reference`; changes
 
 
 def pages() -> dict[str, str]:
-    """File name to content of every generated page."""
+    """The content of every generated page by file name."""
     from slipstream.admin_reference import api_page, roles_page
 
     return {
@@ -153,8 +153,8 @@ def errors_page() -> str:
 def _settings(
     annotation: Any, trail: str, *, constants: bool = False, inside: bool = False
 ) -> Iterator[tuple[str, Any, Any, str]]:
-    """(dotted name, type, default, meaning) of every setting below a section. constants: of its constants instead.
-    inside: the section itself is one."""
+    """(dotted name, type, default, meaning) of every setting below a section. constants: the section's constants
+    instead. inside: whether the section itself is a constant."""
     kind, collection = _struct_in(annotation)
     if kind is None:
         return
@@ -185,7 +185,7 @@ def _setting_row(name: str, annotation: Any, default: Any, meaning: str) -> str:
 
 
 def _default(default: Any) -> str:
-    """As a settings file would have it; TOML has no null."""
+    """The default as in a settings file; TOML has no null."""
     if default is msgspec.NODEFAULT:
         return "required"
     if default in ("", None, ()):
@@ -223,7 +223,7 @@ def _plain(kind: msgspec.inspect.Type) -> str:
 
 
 def _number(value: float) -> float:
-    """Without a needless `.0`: typing keeps one of two equal annotations, whichever was imported first."""
+    """The number without a superfluous `.0`: typing caches equal annotations, so import order decides between them."""
     return int(value) if float(value).is_integer() else value
 
 
@@ -239,7 +239,7 @@ def _struct_in(annotation: Any) -> tuple[type[msgspec.Struct] | None, bool]:
 
 
 def _docs(kind: type) -> dict[str, str]:
-    """Field name to the docstring under it, of a class and its bases."""
+    """The docstrings under the fields of a class and its bases, by field name."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         if base is msgspec.Struct:
@@ -266,7 +266,7 @@ def _metric_rows(registry: CollectorRegistry) -> list[str]:
 
 
 def _engine_rows() -> Iterator[str]:
-    """Read from the source: the collector shows nothing before a model is loaded."""
+    """The engine's rows, read from its source: the collector shows nothing before a model is loaded."""
     source = (Path(__file__).parents[1] / "engines" / "embedded" / "metrics.py").read_text()
     for kind, name, meaning in re.findall(r'self\._(gauge|counter|histogram)\(\s*"(\w+)",\s*"([^"]+)"', source):
         shown = f"sglang:{name}{'_total' if kind == 'counter' else ''}"
@@ -281,13 +281,13 @@ def _metric_row(metric: Metric, registry: CollectorRegistry) -> str:
 
 
 def _labels_of(metric: Metric, registry: CollectorRegistry) -> Iterable[str]:
-    collectors = registry._names_to_collectors  # the only place where unlabelled-yet metrics keep their label names
+    collectors = registry._names_to_collectors  # only here are the label names of metrics without samples
     collector = collectors.get(metric.name) or collectors.get(f"{metric.name}_total")
     return getattr(collector, "_labelnames", ())
 
 
 def _tree(kind: type[SlipstreamError], depth: int = 0) -> Iterator[type[SlipstreamError]]:
-    """The kinds that clients meet: all but the root and the groups below it, also one that has a kind of its own."""
+    """The kinds of error that clients get: all but the root and the groups below it."""
     children = [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
     if depth > 1 or not children:
         yield kind

@@ -1,4 +1,4 @@
-"""A release as `slipstream releases` prints it: shares in percent, stages counted from 1, times in UTC."""
+"""The report of `slipstream releases` on a release: shares in percent, stages counted from 1, times in UTC."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ LEGEND = (
     "is compared). evidence: it decides at the power of ten next to it; at 10^0 and below there is none."
 )
 COPIES = re.compile(r"(\d+) more copies of requests")
-"""What the controller says in the shadow stage."""
+"""The reason for which the controller waits in the shadow stage."""
 LABEL_COLUMNS = 11
 MAX_COLUMNS = 120
 
 
 def percent(share: float) -> str:
-    """A share of sessions; 0.125 is 12.5 %."""
+    """A share of sessions in percent; 0.125 is 12.5 %."""
     return f"{100 * share:.4g} %"
 
 
 def stage_name(stages: list[float], stage: int) -> str:
-    """`stage 2 of 5 (1 %)`."""
+    """The name of a stage, such as `stage 2 of 5 (1 %)`."""
     name = "shadow" if stages[stage] == 0 else percent(stages[stage])
     return f"stage {stage + 1} of {len(stages)} ({name})"
 
 
 def lines_of(found: ReleaseDetail, now: datetime) -> Iterator[str]:
-    """All that is known of one. now: with a time zone."""
+    """The full report on a release. now: with a time zone."""
     yield f"release    {found.id}"
     pools = f"from the pool {found.baseline_pool} (baseline) to {found.candidate_pool} (candidate)"
     yield f"model      {found.model}: {pools}"
@@ -52,11 +52,11 @@ def lines_of(found: ReleaseDetail, now: datetime) -> Iterator[str]:
     if found.slices:
         rule = found.slice_rule
         own = ", ".join(f"{name} {100 * margin:g}" for name, margin in rule.margins.items())
-        asked = (
+        allowance = (
             f"the candidate's share of right answers may be {100 * rule.margin:g} points lower"
             f"{f' ({own})' if own else ''}; at most {rule.budget_items:,} items of each are asked"
         )
-        yield from _wrapped("slices", f"{', '.join(found.slices)}: {asked}")
+        yield from _wrapped("slices", f"{', '.join(found.slices)}: {allowance}")
     for warning in found.warnings:
         yield from _wrapped("warning", warning)
     yield f"state      {_state(found)}"
@@ -80,7 +80,7 @@ def lines_of(found: ReleaseDetail, now: datetime) -> Iterator[str]:
 
 
 def row_of(each: ReleaseSummary) -> tuple[str, ...]:
-    """In a list, by HEAD."""
+    """The row of a release in a list, by HEAD."""
     at = each.ended_at or each.stage_began_at
     return (
         str(each.id),
@@ -125,7 +125,7 @@ class _Judged:
         self._elapsed_s = (now - found.stage_began_at).total_seconds()
 
     def tests(self) -> Iterator[str]:
-        """A line for each test, under what the columns mean."""
+        """A table with a line for each test, and the meanings of its columns."""
         from control.releases.judge.evidence import METRIC_NAMES
         from control.releases.rollout.outlook import needed_log10, towards
 
@@ -150,7 +150,7 @@ class _Judged:
             yield ""
 
     def nearest(self) -> Iterator[str]:
-        """Which test is nearest to rolling it back, or did."""
+        """The test that is nearest to a rollback, or that caused it."""
         from control.releases.judge.evidence import METRIC_NAMES
         from control.releases.rollout.outlook import towards
 
@@ -167,7 +167,7 @@ class _Judged:
         yield from _wrapped("nearest", text)
 
     def missing(self) -> Iterator[str]:
-        """What its stage still needs, with the time that takes; of one that has ended nothing."""
+        """The evidence that the stage still needs, with the time for it; nothing for a release that has ended."""
         from control.releases.rollout.outlook import copies_outlook, outlook
 
         found = self._found
@@ -180,7 +180,7 @@ class _Judged:
             yield from outlook(self.verdict, self._policy, self._elapsed_s)
 
     def _counted(self, one: Evidence) -> str:
-        """With the milliseconds that a quantile of the baseline is."""
+        """The name of a test, with the baseline's quantile in milliseconds."""
         thresholds: dict[str, Any] = self._found.thresholds or {}
         for quantile, ms in zip(self._policy.quantiles, thresholds.get(f"{one.metric}_ms", ()), strict=False):
             if one.test == f"sessions beyond p{100 * quantile:g}":
@@ -202,13 +202,13 @@ def _next(found: ReleaseDetail) -> Iterator[str]:
 
 
 def _place(found: ReleaseDetail, stage: int) -> str:
-    """`stage 2 of 5 (1 %)`; the last is the end."""
+    """The name of a stage; for the last one, also that the candidate then serves the model."""
     name = stage_name(found.stages, stage)
     return f"{name}: {found.candidate_pool} serves {found.model}" if found.stages[stage] == 1 else name
 
 
 def _condition(found: ReleaseDetail) -> str:
-    """What takes it on from the stage where it is."""
+    """The conditions for the next stage."""
     policy, shadow = found.policy or {}, found.stages[0] == 0
     needs = []
     if found.stages[found.stage] == 0:
@@ -238,7 +238,7 @@ def _columns() -> int:
 
 
 def _wrapped(label: str, text: str) -> Iterator[str]:
-    """Behind its label, as wide as the terminal; names and reasons are others'."""
+    """The text after its label, wrapped to the terminal. Control characters are replaced: names come from users."""
     lines = textwrap.wrap(printable(text), max(_columns() - LABEL_COLUMNS, 40), break_long_words=False) or [""]
     for at, line in enumerate(lines):
         yield f"{label if at == 0 else '':<{LABEL_COLUMNS}}{line}"

@@ -1,4 +1,4 @@
-"""Every engine as the router of the deployment sees it, in words: for commands, and for `up` once it has started."""
+"""The state of every engine as the deployment's router sees it, in words, for commands and for `up` after its start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_EVERY_S = 0.2
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """state: `word`, with `reason` where it is not usable. known: it has been asked."""
+    """state: `word`, with `reason` if it is not usable. known: whether the router has probed it."""
 
     id: str
     pool: str
@@ -30,18 +30,18 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
 
     @property
     def drained(self) -> bool:
-        """An operator took it out of service: it is drained, or about to be."""
+        """Whether an operator took it out of service: it is drained, or will be soon."""
         return self.word.startswith("drain")
 
 
 def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaStatus] | None:
-    """Every engine, those elsewhere too; None when no router of this deployment answers.
+    """Every engine, including those on other machines; None if no router of this deployment answers.
 
-    address: `host:port` of its control service; None: by the settings.
+    address: `host:port` of its control service; None for the settings' address.
     """
     from router.control.client import ControlClient
 
-    if not settings.data.reader_token_file.exists():  # nothing has ever run here, and asking makes nothing
+    if not settings.data.reader_token_file.exists():  # nothing ever ran here, and a query must not create the token
         return None
     try:
         with ControlClient(address or settings.control_address, settings.reader_token) as control:
@@ -63,7 +63,7 @@ def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaS
 
 
 def known_replica(settings: Settings, replica_id: str, wait_s: float) -> ReplicaStatus | None:
-    """The replica once the router has asked it; None when it has not in time, or no router answers."""
+    """The replica once the router has probed it; None if it has not in time, or if no router answers."""
     until = time.monotonic() + wait_s
     while True:
         found = next((each for each in replicas_of(settings) or () if each.id == replica_id), None)
@@ -71,17 +71,17 @@ def known_replica(settings: Settings, replica_id: str, wait_s: float) -> Replica
             return found
         if time.monotonic() >= until:
             return None
-        time.sleep(LOOK_EVERY_S)  # another process's state
+        time.sleep(LOOK_EVERY_S)  # another process probes it
 
 
 def state(replica: pb.Replica) -> str:
-    """In a few words, with the reason where it is not usable."""
+    """The state in a few words, with the reason if it is not usable."""
     word, reason = state_and_reason(replica)
     return f"{word}{', but ' if word == 'healthy' else ': '}{reason}" if reason else word
 
 
 def state_and_reason(replica: pb.Replica) -> tuple[str, str]:
-    """A word or two, and the reason; empty: the word says it."""
+    """The state in a word or two, and its reason; empty if the word is enough."""
     if replica.draining:
         return (f"draining, {replica.leases} left" if replica.leases else "drained"), ""
     if replica.breaker != "closed":

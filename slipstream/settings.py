@@ -30,14 +30,14 @@ from tools.lsp.key import API_KEY_VARIABLE
 
 DEFAULT_FILE = "slipstream.toml"
 AUDIT_FOLDER = "audit"
-"""In the data folder, unless heads of the audit log are noted elsewhere."""
+"""The default folder of the audit log's heads, in the data folder."""
 RENAMED = {
     "router.promises": "router.slos",
     "router.metrics_port": "router.metrics.port",
     "router.concurrency.most": "router.concurrency.max_limit",
     "pools[].running_usage": "pools[].continuous_usage_stats",
 }
-"""Settings of earlier releases, and what they are called now."""
+"""Names of settings in earlier releases, and their present names."""
 _KEY = (
     "settings hold no secrets: give api_key_file, the absolute path of a file that holds the key, or "
     "api_key_env, the NAME of an environment variable that does"
@@ -51,9 +51,9 @@ INSTEAD = {
     "pools[].launch.tensor_parallel": "it is the pool's own tensor_parallel",
     **{f"models[].fim_{name}": f"it is fim.{name} now" for name in FillInTheMiddle.__struct_fields__},
 }
-"""What people know from elsewhere, or from an earlier release, and look for here."""
+"""Hints for settings that users know from another program or an earlier release."""
 INHERITED = {"pools[].engine": "engine"}
-"""Sections of a pool, and where what they do not say is said for all."""
+"""Sections of a pool, and the sections with their defaults for all pools."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def desired_pools(self) -> tuple[Pool, ...]:
-        """The pools as desired state, without how their engines are started."""
+        """The pools as desired state, without the settings that start their engines."""
         return tuple(pool.desired for pool in self.pools)
 
     @property
@@ -103,28 +103,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def currency(self) -> str:
-        """What prices, budgets and invoices are in."""
+        """The currency of prices, budgets and invoices."""
         return self.gateway.admin.currency
 
     @property
     def database_url(self) -> str:
-        """The PostgreSQL to use: the one given, else the embedded one."""
+        """The URL of PostgreSQL: the one in the settings, else the embedded one's."""
         return self.local.database_url or self.data.database_url
 
     @property
     def migration_database_url(self) -> str:
-        """The same database as the role that owns its tables."""
+        """The URL of the same database for the role that owns its tables."""
         embedded = self.data.migration_database_url
         return self.local.migration_database_url or self.local.database_url or embedded
 
     @property
     def audit_heads(self) -> Path:
-        """The folder in which heads of the audit log are noted."""
+        """The folder in which the worker records heads of the audit log."""
         return Path(self.worker.audit.heads_folder or self.data.path / AUDIT_FOLDER)
 
     @property
     def valkey_url(self) -> str:
-        """The Valkey to use: the one given, else the embedded one."""
+        """The URL of Valkey: the one in the settings, else the embedded one's."""
         return self.local.valkey_url or self.data.valkey_url
 
     @property
@@ -135,28 +135,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def token(self) -> str:
-        """The deployment's token, which engines demand. Made on first use, as all secrets."""
+        """The deployment's token, which engines require. Created on first use, like all secrets."""
         return secret_text(self.data.token_file)
 
     @property
     def router_token(self) -> str:
-        """What the router knows gateways by."""
+        """The token by which the router authenticates gateways."""
         return secret_text(self.data.router_token_file)
 
     @property
     def reader_token(self) -> str:
-        """What lets commands ask the router, and nothing more."""
+        """The token that allows commands to query the router, and nothing more."""
         return secret_text(self.data.reader_token_file)
 
     @property
     def metrics_token(self) -> str:
-        """What lets router and worker read an embedded engine's load and counters and ask it for one token, no more."""
+        """The token by which router and worker read an embedded engine's load and counters and generate one token."""
         return secret_text(self.data.metrics_token_file)
 
     def observer_keys(self) -> EngineKeys:
         """The engine keys of router and worker, which generate nothing for tenants.
 
-        Raises ConfigError when that of a pool cannot be had.
+        Raises ConfigError if a pool's key cannot be read.
         """
         keys = EngineKeys(lambda: self.token, os.environ, lambda: self.metrics_token)
         keys.require(self.pools)
@@ -164,28 +164,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def pepper(self) -> bytes:
-        """What API keys are hashed with. Made on first use."""
+        """The secret with which API keys are hashed. Created on first use."""
         return secret_text(self.data.pepper_file).encode()
 
 
 def reachable(host: str) -> str:
-    """An address that reaches a listener on `host` from this machine."""
+    """The address by which this machine reaches a listener on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
 def settings_file(path: Path | None) -> Path | None:
-    """The file that `load` reads; None: there is none."""
+    """The file that `load` reads; None if there is none."""
     default = Path(DEFAULT_FILE)
     return default if path is None and default.is_file() else path
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Read settings from `path` (None: `slipstream.toml` here, if there is one), the environment and the command line.
+    """Read settings from `path` (None for `slipstream.toml` here, if it exists), the environment and the command line.
 
     Raises ConfigError.
     """
     path = settings_file(path)
-    environ = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}  # a client's, no setting
+    environ = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}  # for clients, no setting
     loaded = settings.load(Settings, path, environ, overrides, RENAMED, instead=INSTEAD, inherited=INHERITED)
     if loaded.local.migration_database_url and not loaded.local.database_url:
         raise ConfigError(

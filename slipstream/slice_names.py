@@ -1,4 +1,4 @@
-"""Names of slices as the settings know them: a folder's too."""
+"""Names of slices in this deployment, including those of the settings' folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def slice_names(deployment: Deployment, given: Iterable[str], option: str) -> list[str]:
-    """Each of those given once, in their order. Raises ConfigError for one that there is not, naming the option."""
+    """Each given name once, in order. Raises ConfigError, which names the option, for an unknown slice."""
     names = list(dict.fromkeys(name.strip() for name in given if name.strip()))
     known = all_slice_names(deployment) if names else []
     for name in names:
@@ -24,12 +24,12 @@ def slice_names(deployment: Deployment, given: Iterable[str], option: str) -> li
 
 
 def all_slice_names(deployment: Deployment) -> list[str]:
-    """All of them."""
+    """The names of all slices."""
     return list(running_settings(*deployment).evals.catalogue().names)
 
 
 def slice_names_for(deployment: Deployment, model: str) -> list[str]:
-    """All that a model can be asked, by its tier; those of chat models where the fleet has no such model."""
+    """All slices that fit the model's tier; those of chat models if the fleet does not have the model."""
     from control.fleet.fleet_edit import newest_fleet
     from slipstream.administration import administer
 
@@ -41,7 +41,7 @@ def slice_names_for(deployment: Deployment, model: str) -> list[str]:
 
 
 def slice_margins(given: Sequence[str], option: str) -> dict[str, object]:
-    """A rule's `margin` and `margins`, of values like `0.02`, for all, and `json=0.022`. Raises ConfigError."""
+    """A rule's `margin` and `margins`, from values like `0.02` (for all) and `json=0.022`. Raises ConfigError."""
     own: dict[str, float] = {}
     found: dict[str, object] = {}
     for text in given:

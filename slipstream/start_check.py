@@ -1,6 +1,6 @@
-"""What `up`, `slipstream config check` and `slipstream doctor` look at before anything is done.
+"""The checks of settings by `up` before a start, and by `slipstream config check` and `slipstream doctor`.
 
-Looking only: nothing is made, not even the token that a first start would make.
+They create nothing, not even the token that a first start creates.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ INSTEAD_OF_LOCAL = {
     "code_speculation": "pools[].engine.speculation",
     "price_per_replica_hour": "pools[].price_per_replica_hour",
 }
-"""Settings of the two models that `up` serves by itself, and those of models that are named."""
+"""Settings of the default models of `up`, and the ones to use instead for models that the settings name."""
 
 
 def check(settings: Settings) -> list[Footprint]:
-    """What gateways, router, workers and engines would refuse at their start, and what their settings name: tokenizers,
-    engines' keys, certificate, model folders, and launches of engines that somebody else starts. Whatever a process
-    checks of its settings, it checks by what is called here.
+    """Check everything that gateways, router, workers and engines would refuse at their start, and the files that the
+    settings name: tokenizers, engines' keys, certificate, model folders, and launches of engines that another program
+    starts. The processes check their settings by the same functions.
 
-    Returns what the engines that `up` starts need. Raises ConfigError.
+    Returns the footprints of the engines that `up` starts. Raises ConfigError.
     """
     check_fleet(settings)
     _check_local(settings)
@@ -69,23 +69,23 @@ def check(settings: Settings) -> list[Footprint]:
 
 
 def warnings(settings: Settings) -> Iterator[str]:
-    """What to tell of settings that a start takes."""
+    """The warnings about valid settings."""
     local, settings = launch_plan.local_pools(settings), launch_plan.with_saved_ports(settings)
     served, engines = local_engines.planned(settings)
-    for said in (estimated(served), local_engine_check.crowded(engines)):
-        if said is not None:
-            yield said
+    for warning in (estimated(served), local_engine_check.crowded(engines)):
+        if warning is not None:
+            yield warning
     for pool, reason in launch_plan.unavailable_pools(settings, local):
         yield f"pool {pool}: {reason}"
 
 
 def _check_local(settings: Settings) -> None:
-    """Nothing is said of the two models that `up` serves by itself where the settings name others."""
+    """Refuse settings of the default models of `up` if the settings name models."""
     if not settings.models:
         return
-    usual = type(settings.local)()
+    defaults = type(settings.local)()
     for name, instead in INSTEAD_OF_LOCAL.items():
-        if getattr(settings.local, name) != getattr(usual, name):
+        if getattr(settings.local, name) != getattr(defaults, name):
             raise ConfigError(
                 f"local.{name}: it applies only to the default models of `up`, and the settings name models; use "
                 f"{instead} and remove it",
@@ -94,7 +94,7 @@ def _check_local(settings: Settings) -> None:
 
 
 def _check_addresses(settings: Settings) -> None:
-    """What processes connect to, and whom they let carry many."""
+    """Check the addresses that processes connect to, the trusted proxies and the allowed origins."""
     checked(settings.database_url, "local.database_url")
     checked(settings.migration_database_url, "local.migration_database_url")
     valkey.Address(settings.valkey_url)

@@ -1,4 +1,4 @@
-"""`slipstream status` as text: whether all is well first, then processes and engines within 100 columns."""
+"""The report of `slipstream status`: overall health first, then processes and engines within 100 columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.table import table
 
 WIDTH = 100
 MAX_URL = 22
-"""Of an address and port; the sockets of databases have lines of their own."""
+"""Longest URL in the table: an address and port. Longer ones, such as the sockets of databases, get their own lines."""
 SHORT = {State.WAITING: "waiting"}
 MINUTES_FROM_S, HOURS_FROM_S = 600, 36_000
 PROCESSES = ("process", "state", "pid", "restarts", "up", "url", "/metrics at")
@@ -27,9 +27,8 @@ def text_of(
     metrics: Mapping[str, str],
     refusals: Sequence[str] = (),
 ) -> str:
-    """Several lines. url: of the API, empty without a supervisor. console: its address; None: there is none.
-    replicas: None where the router does not answer. metrics: `host:port` by process. refusals: see
-    `gateway_refusals`."""
+    """The report. url: the API's, empty without a supervisor. console: its address, or None. replicas: None if the
+    router does not answer. metrics: `host:port` by process. refusals: see `gateway_refusals`."""
     return "\n".join(_lines(url, console, processes, replicas, metrics, refusals))
 
 
@@ -61,7 +60,7 @@ def _lines(
 
 
 def _with_notes(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> Iterator[str]:
-    """The table, and on lines of its own below each row what would make the table wider than a terminal."""
+    """The table, with each row's note on its own lines below it: in a cell, it would make the table too wide."""
     first, *lines = table(head, rows)
     yield first
     for line, note in zip(lines, notes, strict=True):
@@ -81,10 +80,10 @@ def _right(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus]) 
 
 
 def _wrong(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus] | None) -> Iterator[str]:
-    away = [each.name for each in processes if each.state is not State.READY]
-    if away:
-        verb = "is" if len(away) == 1 else "are"
-        yield f"{len(away)} of {_counted(len(processes), 'process')} {verb} not ready ({', '.join(away)})"
+    waiting = [each.name for each in processes if each.state is not State.READY]
+    if waiting:
+        verb = "is" if len(waiting) == 1 else "are"
+        yield f"{len(waiting)} of {_counted(len(processes), 'process')} {verb} not ready ({', '.join(waiting)})"
     if replicas is None:
         yield "engines are unknown, the router does not answer"
     elif not replicas:

@@ -1,4 +1,4 @@
-"""Organizations, projects and keys as a shell names them: by id or name, and made when a command may make them."""
+"""Finds organizations, projects and keys by id or name for commands, and creates missing ones for some commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from storage.tables.core import api_keys
 from storage.tables.tenants import admin_keys
 
 OPERATOR = "operator"
-# An id is believed before a name: owners choose names, and one may be another's id.
+# An id takes precedence over a name: owners choose names, and a name may be another object's id.
 ORGANIZATIONS_NAMED = """
 SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1
  ORDER BY created_at, id
@@ -31,7 +31,7 @@ NEWEST_ORGANIZATIONS = "SELECT id::text, name FROM gateway.organizations ORDER B
 NEWEST_PROJECTS = """
 SELECT id::text, name FROM gateway.projects WHERE organization_id = $1 ORDER BY created_at DESC LIMIT 2000
 """
-"""Enough to guess what was meant."""
+"""Enough names to suggest a similar one."""
 PROJECTS = """
 SELECT id, id::text = lower($2) AS by_id FROM gateway.projects
  WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)
@@ -51,58 +51,58 @@ SELECT id FROM gateway.principals WHERE id::text = lower($1) OR lower(email) = l
 
 
 async def organization_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
-    """By id or name. Raises NotFound, and InvalidField when several have the name."""
+    """The organization by id or name. Raises NotFound, and InvalidField if several have the name."""
     found = await organizations_named(connection, which)
     if not found:
-        meant = _meant(which, await connection.fetch(NEWEST_ORGANIZATIONS))
+        hint = _meant(which, await connection.fetch(NEWEST_ORGANIZATIONS))
         raise NotFound(
-            f"organization {which!r}: none has this id or name; {meant}`"
+            f"organization {which!r}: none has this id or name; {hint}`"
             f"{command('customers organizations list')}` shows them"
         )
     return only("organization", which, found)
 
 
 async def organizations_named(connection: asyncpg.Connection[Any], which: str) -> list[UUID]:
-    """The one with this id, else all with this name, the oldest first."""
+    """The organization with this id, else all with this name, oldest first."""
     return _ids_first(await connection.fetch(ORGANIZATIONS_NAMED, which))
 
 
 async def project_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
-    """By id, or by name in the organization. Raises like `organization_named`."""
+    """The project by id, or by name in the organization. Raises like `organization_named`."""
     organization_id = await organization_named(connection, organization)
     found = await connection.fetch(PROJECTS, organization_id, which)
     if not found:
-        meant = _meant(which, await connection.fetch(NEWEST_PROJECTS, organization_id))
-        listed = command(f"customers projects list --organization {shlex.quote(organization)}")
-        raise NotFound(f"project {which!r}: {organization} has none with this id or name; {meant}`{listed}` shows them")
+        hint = _meant(which, await connection.fetch(NEWEST_PROJECTS, organization_id))
+        to_list = command(f"customers projects list --organization {shlex.quote(organization)}")
+        raise NotFound(f"project {which!r}: {organization} has none with this id or name; {hint}`{to_list}` shows them")
     return only("project", which, _ids_first(found))
 
 
 async def adapter_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
-    """By id, or as `model:adapter` in the organization. Raises like `organization_named`."""
+    """The adapter by id, or as `model:adapter` in the organization. Raises like `organization_named`."""
     organization_id = await organization_named(connection, organization)
     found = await connection.fetch(ADAPTERS, organization_id, which)
     if not found:
-        listed = command(f"customers adapters list --organization {shlex.quote(organization)}")
-        raise NotFound(f"adapter {which!r}: {organization} has none with this id or name; `{listed}` shows them")
+        to_list = command(f"customers adapters list --organization {shlex.quote(organization)}")
+        raise NotFound(f"adapter {which!r}: {organization} has none with this id or name; `{to_list}` shows them")
     return only("adapter", which, _ids_first(found))
 
 
 async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
-    """By id, display form or name, in this order of belief; of several with a name, those in force. Raises like
-    `organization_named`."""
+    """The key by id, display form or name, in this order of precedence; of several with a name, the valid one. Raises
+    like `organization_named`."""
     return await _key_named(connection, which, api_keys, "key")
 
 
 async def admin_key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
-    """The same of keys for the admin API."""
+    """The admin API's key, found like `key_named`."""
     return await _key_named(connection, which, admin_keys, "admin-key")
 
 
 async def _key_named(connection: asyncpg.Connection[Any], which: str, keys: Table, what: str) -> UUID:
     key = keys.c
     named = or_(cast(key.id, Text) == which.lower(), key.display == which, key.name == which)
-    # those in force first: the name of a revoked key may be given again
+    # Valid keys first: a new key may have the name of a revoked one.
     order = (key.revoked_at.is_not(None), key.created_at, key.id)
     facts = (key.id, key.display, key.revoked_at.is_(None).label("live"))
     found = await fetch(connection, select(*facts).where(named).order_by(*order))
@@ -120,12 +120,12 @@ async def _key_named(connection: asyncpg.Connection[Any], which: str, keys: Tabl
 
 
 def _ids_first(rows: Sequence[asyncpg.Record]) -> list[UUID]:
-    """Ids of the rows: the one that was named by its id, else all."""
+    """The ids of the rows: the one that was found by id, else all."""
     return [row["id"] for row in rows if row["by_id"]] or [row["id"] for row in rows]
 
 
 async def member_named(connection: asyncpg.Connection[Any], organization_id: UUID, which: str) -> UUID:
-    """By id, or by e-mail address in the organization. Raises NotFound."""
+    """The member by id, or by e-mail address in the organization. Raises NotFound."""
     found: UUID | None = await connection.fetchval(MEMBER, organization_id, which)
     if found is None:
         raise NotFound(f"member {which!r}: none has this id, and none of the organization this e-mail address")
@@ -133,16 +133,16 @@ async def member_named(connection: asyncpg.Connection[Any], organization_id: UUI
 
 
 async def account_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
-    """A member by id, or by e-mail address in whichever organization. Raises like `organization_named`."""
+    """The member by id, or by e-mail address in any organization. Raises like `organization_named`."""
     found = await connection.fetch(MEMBERS, which)
     if not found:
-        listed = command("console accounts list")
-        raise NotFound(f"account {which!r}: none has this member's id or e-mail address; `{listed}` shows them")
+        to_list = command("console accounts list")
+        raise NotFound(f"account {which!r}: none has this member's id or e-mail address; `{to_list}` shows them")
     return only("account", which, [row["id"] for row in found])
 
 
 async def ensure_project_named(call: AdminCall, organization: str, which: str) -> tuple[UUID, list[str]]:
-    """A project by the names of both, each created when missing; and a sentence for each that was created.
+    """The project by its and its organization's name, each created if missing; and a sentence for each created one.
 
     Raises NotFound for an unknown id: it does not become a name.
     """
@@ -157,8 +157,8 @@ async def ensure_project_named(call: AdminCall, organization: str, which: str) -
 
 
 async def ensure_organization(call: AdminCall, which: str) -> tuple[UUID, bool]:
-    """By id or name, made when there is none; and whether it was made now. Of several callers at once one makes it and
-    the others find it. Raises NotFound like `ensure_project_named`."""
+    """The organization by id or name, created if missing; and whether it was created now. Of several concurrent
+    callers, one creates it and the others find it. Raises NotFound like `ensure_project_named`."""
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1869768546))", which)
     found = await organizations_named(call.connection, which)
     if found:
@@ -168,7 +168,7 @@ async def ensure_organization(call: AdminCall, which: str) -> tuple[UUID, bool]:
 
 
 async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> tuple[UUID, bool]:
-    """Like `ensure_organization`, in one; and whether it was made now."""
+    """The project in an organization, like `ensure_organization`; and whether it was created now."""
     await call.connection.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546286))", f"{organization_id}:{which}"
     )
@@ -180,24 +180,24 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
 
 
 async def operating_organization(connection: asyncpg.Connection[Any]) -> UUID | None:
-    """The organization whose members run the deployment; None before the first start made it."""
+    """The organization whose members run the deployment; None until the first start creates it."""
     found: UUID | None = await connection.fetchval("SELECT id FROM gateway.organizations WHERE operator")
     return found
 
 
 async def administered_organization(connection: asyncpg.Connection[Any], which: str | None) -> UUID:
-    """By id or name; None: the operating one. Raises like `organization_named`."""
+    """The organization by id or name; the operating one for None. Raises like `organization_named`."""
     if which is not None:
         return await organization_named(connection, which)
     found = await operating_organization(connection)
     if found is None:
-        made_by = command("console admin-keys create")
-        raise NotFound(f"this deployment has no operator yet; `{made_by}` creates its first owner")
+        to_create = command("console admin-keys create")
+        raise NotFound(f"this deployment has no operator yet; `{to_create}` creates its first owner")
     return found
 
 
 async def ensure_operating_organization(call: AdminCall) -> UUID:
-    """The same, made when there is none."""
+    """The operating organization, created if missing."""
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtext('slipstream operator'))")
     found = await operating_organization(call.connection)
     if found is not None:
@@ -208,7 +208,7 @@ async def ensure_operating_organization(call: AdminCall) -> UUID:
 
 
 def only(what: str, which: str, ids: list[UUID]) -> UUID:
-    """Raises InvalidField, naming all, when a name is not one's alone."""
+    """The only id. Raises InvalidField, which names all ids, if several objects have the name."""
     if len(ids) > 1:
         raise InvalidField(
             f"{what} {which!r}: {len(ids)} have this name; give the id of one: {', '.join(map(str, ids))}", param=what
@@ -217,13 +217,13 @@ def only(what: str, which: str, ids: list[UUID]) -> UUID:
 
 
 def _meant(which: str, known: list[asyncpg.Record]) -> str:
-    """`did you mean 'acme'? `, or nothing. An id in the input gets an id in the hint."""
+    """The hint `did you mean 'acme'? `, or empty. For an id in the input, the hint has an id."""
     column = "id" if _is_id(which) else "name"
     return "".join(f"did you mean {near!r}? " for near in get_close_matches(which, [row[column] for row in known], 1))
 
 
 def _require_name(what: str, which: str) -> None:
-    """Nobody calls a tenant by what looks like an id: it is one with a wrong digit, or of another database."""
+    """Refuse a name that looks like an id: it is an id with a wrong digit, or from another database."""
     if _is_id(which):
         raise NotFound(f"{what} {which!r}: none has this id, and an id cannot be a name")
 

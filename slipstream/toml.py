@@ -1,4 +1,4 @@
-"""Writes settings as TOML, for `config show` and for the file that `up` hands to its processes."""
+"""Writes settings as TOML, for `config show` and for the file that `up` writes for its processes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from contracts.fixed import is_fixed
 
 
 def dump(struct: msgspec.Struct) -> str:
-    """The struct as TOML that reads back to the same values. Constants are left out, and fields that are None: TOML has
-    no null."""
+    """The struct as TOML that loads to the same values. It has no constants and no fields that are None: TOML has no
+    null."""
     return tomli_w.dumps(_without_none(_settable(struct, msgspec.to_builtins(struct))))
 
 
 def value(setting: Any) -> str:
-    """One value as it stands behind a setting's `=`, on one line."""
+    """One value as TOML on one line, as after a setting's `=`."""
     return _inline(_without_none(msgspec.to_builtins(setting)))
 
 
-def _settable(given: Any, plain: Any) -> Any:
+def _settable(typed: Any, plain: Any) -> Any:
     """A value without its constants. plain: the same value as builtins."""
-    if isinstance(given, msgspec.Struct):
+    if isinstance(typed, msgspec.Struct):
         return {
-            field.encode_name: _settable(getattr(given, field.name), plain[field.encode_name])
-            for field in msgspec.structs.fields(given)
+            field.encode_name: _settable(getattr(typed, field.name), plain[field.encode_name])
+            for field in msgspec.structs.fields(typed)
             if field.encode_name in plain and not is_fixed(field.type)
         }
-    return [_settable(*pair) for pair in zip(given, plain, strict=True)] if isinstance(given, list | tuple) else plain
+    return [_settable(*pair) for pair in zip(typed, plain, strict=True)] if isinstance(typed, list | tuple) else plain
 
 
 def _inline(plain: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a recorded trace asks of a fleet, as a plan takes it."""
+"""Derives a plan's workload from a recorded trace."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MINUTE_S = 60.0
 
 
 def trace_workload(arrivals: Sequence[Arrival]) -> Workload:
-    """The busiest minute is the peak; lengths are the means of all; every block is cached that was there before.
+    """The workload: the busiest minute is the peak, lengths are means, and every repeated block counts as cached.
 
-    arrivals: by time. The hit rate is that of caches that keep everything, placed so that every request meets its own.
+    arrivals: by time. The hit rate is that of unlimited caches, with every request placed where its blocks are.
     """
     prompts = [arrival.prompt_tokens for arrival in arrivals]
     arriving = burstiness([arrival.at_s for arrival in arrivals])

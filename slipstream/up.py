@@ -1,7 +1,7 @@
-"""`slipstream up`: everything on this machine, in the order that is quickest and safe, until Ctrl-C.
+"""`slipstream up`: runs everything on this machine, started in the fastest safe order, until Ctrl-C.
 
-Engines take longest, so they and the router start at once; the databases come up beside them, then migrations, then
-gateways and workers. Readiness of each is awaited, and the first one that cannot start stops the whole with one line.
+Engines take longest, so they and the router start at once. The databases start in parallel, then migrations run, then
+gateways and workers start. `up` waits for each; the first one that cannot start stops everything with one line.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ ENGINES_WAIT_S = 5.0
 
 
 async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, port_chosen: bool = True) -> None:
-    """Start all of it and run until a stop is asked for. Raises ConfigError when it cannot start.
+    """Start everything and run until a stop is requested. Raises ConfigError if it cannot start.
 
-    probe: also when an engine of the settings is not as they say. port_chosen: also when the gateway's port is taken;
-    without it, another one is picked.
+    probe: raise it also if an engine does not match the settings. port_chosen: raise it also if the gateway's port is
+    taken; otherwise, pick another port.
     """
     progress = Progress(quiet=quiet)
     fetches = names_hub_model(settings)
-    if not fetches:  # before anything is made, so that the usual mistakes cost no time and leave nothing behind
+    if not fetches:  # before anything is created, so that common mistakes cost no time and leave nothing behind
         start_check.check(settings)
     if probe and (faults := await engine_probe.probe(settings)):
         raise ConfigError("; ".join(faults))
@@ -76,21 +76,21 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
                 settings = await with_hub_models(settings, data.models, say)
                 start_check.check(settings)
             ports = Ports(data.ports_file)
-            with contextlib.ExitStack() as kept:
+            with contextlib.ExitStack() as stack:
                 chosen = port_chosen or bool(settings.gateway.console.public_url)  # which names the port
-                wanted = settings.gateway.port
-                settings = await _with_port(settings, ports, progress, chosen, kept)
-                taken_port = wanted if settings.gateway.port != wanted else None
+                usual_port = settings.gateway.port
+                settings = await _with_port(settings, ports, progress, chosen, stack)
+                taken_port = usual_port if settings.gateway.port != usual_port else None
                 if not settings.control.mounted:
-                    # let go at once: `slipstream control` does not share its port
+                    # Closed at once: `slipstream control` does not share its port.
                     (await _reserved(settings.control.host, settings.control.port)).close()
                 settings, model, lack = await _with_chat_model(settings, data, say)
                 if model is not None:
-                    kept.callback(model.close)
+                    stack.callback(model.close)
                 for warning in start_check.warnings(settings):
                     progress.say(f"warning: {warning}")
                 everything = Up(settings, data, ports, progress, control, model, lack, taken_port)
-                kept.enter_context(listed(everything.targets, data.prometheus_targets))
+                stack.enter_context(listed(everything.targets, data.prometheus_targets))
                 await everything.run()
     finally:
         lock.release()
@@ -98,8 +98,8 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False, po
 
 @contextlib.asynccontextmanager
 async def _controlled(data: DataFolder, progress: Progress) -> AsyncIterator[ControlServer]:
-    """The control socket, while this task runs. A client that stops the `up` before there is a supervisor cancels this
-    task, and this is left as if the task had ended."""
+    """The control socket while this task runs. A client that stops an `up` without a supervisor cancels this task; the
+    block then ends as if the task had ended."""
     task = asyncio.current_task()
     assert task is not None
     control = ControlServer(data.control_socket, task.cancel)
@@ -116,7 +116,7 @@ async def _controlled(data: DataFolder, progress: Progress) -> AsyncIterator[Con
 
 
 def _fetching(control: ControlServer, progress: Progress) -> Callable[[str], None]:
-    """Says the progress of a fetch here, and to clients of the control socket."""
+    """A function that reports the progress of a fetch here and to clients of the control socket."""
 
     def say(text: str) -> None:
         begins = text.startswith("fetching")
@@ -129,8 +129,8 @@ def _fetching(control: ControlServer, progress: Progress) -> Callable[[str], Non
 async def _with_chat_model(
     settings: Settings, data: DataFolder, say: Callable[[str], None]
 ) -> tuple[Settings, FetchedModel | None, str | None]:
-    """Returns the settings with a chat model, the fetched model, and the reason why there is none. They stay as they
-    are if they name a model."""
+    """The settings with a chat model, the fetched model, and the reason if there is none. Settings that name a model
+    stay unchanged."""
     local = settings.local
     if settings.models or local.chat_model is not None or not local.fetch_chat_model:
         return settings, None, None
@@ -162,7 +162,7 @@ class Up:
         lack: str | None = None,
         taken_port: int | None = None,
     ) -> None:
-        """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none.
+        """model: the fetched chat model, kept on the disk while this runs. lack: the reason if there is none.
         taken_port: the gateway's usual port, if another program has it."""
         self._control = control
         self._model = model
@@ -176,7 +176,7 @@ class Up:
         self._settings = _effective(local_engines.with_replicas(settings, self._engines), data, ports)
         self._launched = launch_plan.plan_launches(self._settings, launched)
         self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
-        """Where each of our processes shows its metrics."""
+        """The metrics addresses of our processes."""
         ports.save()
         self._data = data
         self._progress = progress
@@ -185,11 +185,11 @@ class Up:
         self._postgres = None if settings.local.database_url else Postgres(data, settings.local)
 
     async def run(self) -> None:
-        """Start, wait, stop. Whatever happens in between, every child is stopped in order."""
+        """Start, wait, stop. Every child is stopped in order, whatever happens."""
         _write_settings(self._data.settings_file, self._settings)
         for engine in self._engines:
-            own = msgspec.structs.replace(self._settings, engine=engine.config)
-            _write_settings(self._data.engine_settings_file(engine.name), own)
+            engine_settings = msgspec.structs.replace(self._settings, engine=engine.config)
+            _write_settings(self._data.engine_settings_file(engine.name), engine_settings)
         for each in self._launched:
             _write(self._data.engine_script(each.name), script_of(each.spec))
         self._listen_for_signals()
@@ -218,7 +218,7 @@ class Up:
         self._progress.say("stopped")
 
     async def _start(self) -> str:
-        """Bring everything up; returns the final block."""
+        """Start everything and return the final text."""
         started_at = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
@@ -255,16 +255,16 @@ class Up:
         self._warn(await ownership_warning(self._settings))
 
     async def _take_requests(self) -> None:
-        """Wait until a gateway says that a request would be served: keys, models and router are known to it."""
+        """Wait until a gateway is ready for requests: it knows keys, models and the router."""
         is_ready = public_probe(self._settings, "/readyz")
-        with contextlib.suppress(TimeoutError):  # it serves and says what it lacks; that is no reason to stop it
+        with contextlib.suppress(TimeoutError):  # it serves and reports what it lacks: no reason to stop it
             async with asyncio.timeout(READY_WAIT_S):
-                while not await is_ready():  # noqa: ASYNC110  another process's state
+                while not await is_ready():  # noqa: ASYNC110  another process has no event to wait for
                     await asyncio.sleep(0.05)
 
     async def _warn_of_engines(self) -> None:
-        """Say which engines could serve nothing now, and why, once each has been asked; ours, which have just started,
-        until the router has heard that they serve."""
+        """Print which engines are unusable and why, once the router has probed each. For our own engines, which have
+        just started, wait until the router knows that they serve."""
         ours = {engine.name for engine in self._engines}
         deadline = time.monotonic() + ENGINES_WAIT_S
         while (found := await asyncio.to_thread(replicas_of, self._settings)) is None or not all(
@@ -272,7 +272,7 @@ class Up:
         ):
             if time.monotonic() > deadline:
                 break
-            await asyncio.sleep(0.1)  # another process's state
+            await asyncio.sleep(0.1)  # waits for the router
         loading = {engine.name for engine in self._launched}
         for replica in found or ():
             if not replica.usable and replica.id not in loading:
@@ -286,7 +286,7 @@ class Up:
                 databases.create_task(self._start_postgres())
                 databases.create_task(self._start_valkey())
             serve.set()
-        # Before a gateway starts: afterwards what its settings undid is in its log only.
+        # Before a gateway starts: after it, only its log shows which edits its settings undid.
         self._warn(await fleet_warning(self._settings, gateway_name(1)))
         numbers = range(1, self._settings.local.gateways + 1)
         workers = (self._processes.worker(queues) for queues in PROCESSES)
@@ -297,10 +297,10 @@ class Up:
                 group.create_task(self._child(self._supervisor.add(spec)))
 
     async def _migrate(self, serve: asyncio.Event) -> None:
-        """Bring the database to the newest revision. serve: set once the databases serve."""
+        """Migrate the database to the newest revision. serve: set once the databases serve."""
         settings, log = self._settings, self._data.log("migrate")
         migrating: asyncio.Task[bytes] | None = None
-        # The process that makes a new cluster's tables loads while the cluster is made.
+        # The process that creates a new cluster's tables loads while the cluster is created.
         if self._postgres is not None and self._postgres.is_new:
             launch = self._processes.launch("config migrate up", "--wait")
             migrating = asyncio.create_task(run_once(launch, log, proceed=serve), name="migrations")
@@ -338,17 +338,17 @@ class Up:
             self._progress.say(f"warning: {warning}")
 
     def _kept(self, spec: ChildSpec) -> ChildSpec:
-        """The process with a start hook that writes a removed model file again."""
+        """The process with a start hook that restores a removed model file."""
         if self._model is None:
             return spec
         return msgspec.structs.replace(spec, before_start=self._model.restoring(spec.before_start))
 
     async def _engine(self, child: Child) -> None:
-        telling = asyncio.create_task(self._tell_of_kernels(child))
+        reporting = asyncio.create_task(self._tell_of_kernels(child))
         try:
             await self._child(child)
         finally:
-            telling.cancel()
+            reporting.cancel()
 
     async def _tell_of_kernels(self, child: Child) -> None:
         await compiles(child.log)
@@ -360,40 +360,40 @@ class Up:
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def ask() -> None:
+        def stop() -> None:
             if self._supervisor.stop_requested.is_set():
-                # Asked twice: leave now. The kernel ends our children with us, and nothing committed is lost.
+                # The second request: exit now. The kernel ends our children with us, and no commit is lost.
                 print("  cut off: running requests were ended early and are not billed", file=sys.stderr, flush=True)
                 os._exit(130)
             self._supervisor.stop_requested.set()
 
         for number in (signal.SIGINT, *termination_signals()):
-            loop.add_signal_handler(number, ask)
+            loop.add_signal_handler(number, stop)
 
 
 async def _with_port(
-    settings: Settings, ports: Ports, progress: Progress, chosen: bool, kept: contextlib.ExitStack
+    settings: Settings, ports: Ports, progress: Progress, chosen: bool, stack: contextlib.ExitStack
 ) -> Settings:
-    """Returns the settings with a port that only this deployment's gateways can listen on while `kept` is open.
+    """The settings with a port on which only this deployment's gateways can listen while `stack` is open.
 
-    Raises ConfigError if there is none or a chosen one is taken.
+    Raises ConfigError if no port is free, or if a chosen one is taken.
     """
     host, port = settings.gateway.host, settings.gateway.port
     try:
-        kept.enter_context(await _reserved(host, port))
+        stack.enter_context(await _reserved(host, port))
     except ConfigError:
         if chosen:
             raise
     else:
         return settings
     free = ports.pick("gateway")
-    kept.enter_context(await _reserved(host, free))
+    stack.enter_context(await _reserved(host, free))
     progress.say(f"port {port} is in use by another program: the gateway listens on {free}; choose one with --port")
     return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, port=free))
 
 
 async def _reserved(host: str, port: int) -> contextlib.ExitStack:
-    """Raise ConfigError when the port stays taken. Gateways of a killed predecessor may hold it a moment longer."""
+    """Reserve the port. Gateways of a killed predecessor may hold it a moment longer. Raises ConfigError after that."""
     deadline = time.monotonic() + PORT_WAIT_S
     while True:
         try:
@@ -405,7 +405,7 @@ async def _reserved(host: str, port: int) -> contextlib.ExitStack:
 
 
 def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
-    """The settings as every process shall see them: paths absolute, URLs and ports decided."""
+    """The settings for every process, with absolute paths and with all URLs and ports."""
     local = msgspec.structs.replace(
         settings.local,
         data=str(data.path),
@@ -414,7 +414,7 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
         valkey_url=settings.valkey_url,
     )
     router = settings.router
-    if router.port in (0, RouterConfig().port):  # not chosen by the user: two deployments on one machine must not meet
+    if router.port in (0, RouterConfig().port):  # the user did not choose it: deployments on one machine must not clash
         router = msgspec.structs.replace(router, port=ports.pick("router"))
     if router.control_port in (0, RouterConfig().control_port):
         router = msgspec.structs.replace(router, control_port=ports.pick("router control"))
@@ -426,7 +426,7 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
         files, certificate_file=_absolute(files.certificate_file), key_file=_absolute(files.key_file)
     )
     gateway = msgspec.structs.replace(settings.gateway, router=client, limits=limits, tls=tls)
-    if gateway.leave_after_s == GatewayConfig().leave_after_s:  # not chosen by the user: no load balancer is there
+    if gateway.leave_after_s == GatewayConfig().leave_after_s:  # the user did not choose it: there is no load balancer
         gateway = msgspec.structs.replace(gateway, leave_after_s=0.0)
     audit = msgspec.structs.replace(settings.worker.audit, heads_folder=str(settings.audit_heads.absolute()))
     worker = msgspec.structs.replace(settings.worker, audit=audit)
@@ -438,8 +438,8 @@ def _absolute(file: str) -> str:
 
 
 def _write_settings(path: Path, settings: Settings) -> None:
-    said = "# Written by `slipstream up` for its processes at every start; changes here are lost.\n"
-    _write(path, said + toml.dump(settings))
+    head = "# Written by `slipstream up` for its processes at every start; changes here are lost.\n"
+    _write(path, head + toml.dump(settings))
 
 
 def _write(path: Path, text: str) -> None:
@@ -451,7 +451,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _cause(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What to tell: the first ConfigError, for it is a sentence for the user; else the group as it is."""
+    """The error to show: the first ConfigError, which is a sentence for the user, else the whole group."""
     matching = errors.subgroup(ConfigError)
     if matching is None:
         return errors

@@ -1,10 +1,9 @@
-"""The background worker: Celery on Valkey, its schedule inside. Composes the tasks of the packages.
+"""The background worker: Celery on Valkey with an embedded schedule. Composes the tasks of the packages.
 
-Queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, `webhooks`, whose work
-is with other people's servers, `releases`, which must move within seconds, and `evals` and `batches`, whose work takes
-hours. One process may serve several: what must move within seconds does not wait for upkeep (`prompt_tasks.py`). Tasks
-must bear being run twice: they are acknowledged after the work, and every worker carries the schedule of the queues it
-serves.
+Each queue can have its own process: `upkeep` for the ledger and administration, `webhooks` for requests to customers'
+servers, `releases`, which must move within seconds, and `evals` and `batches`, whose work takes hours. One process may
+serve several queues: tasks that must run within seconds do not wait for upkeep (`prompt_tasks.py`). Tasks must tolerate
+a second run: they are acknowledged after the work, and every worker has the schedule of the queues that it serves.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ QUEUE_OF = {
     batch_tasks.WORK: Queue.BATCHES,
     batch_tasks.SWEEP: Queue.BATCHES,
 }
-"""Every other task is upkeep."""
+"""The queues of tasks; every other task is upkeep."""
 PROMPT = frozenset({admin_tasks.DELIVER, release_tasks.ADVANCE, evals_tasks.WORK, batch_tasks.WORK})
-"""Run in a thread of their own (`PromptTasks`)."""
+"""Tasks that run in their own thread (`PromptTasks`)."""
 BATCHES_JOIN_S = 5.0
 EVALS_JOIN_S = 5.0
-"""For giving back what a run has in hand; what is not goes to the next worker when its lease ends."""
+"""Time for a run to return its items; the next worker gets the others when their lease ends."""
 
 
 def create_app(
@@ -70,16 +69,16 @@ def create_app(
     wake_batches: Callable[[], None],
     registry: CollectorRegistry,
 ) -> Celery:
-    """The Celery application of this deployment, with the schedule of these queues. Connects to nothing.
+    """The Celery application of this deployment, with the schedule of these queues. Makes no connection.
 
-    registry: for what its tasks find that Prometheus shall know.
+    registry: for the metrics of its tasks.
     Raises ConfigError for settings that contradict each other.
     """
     app = Celery("slipstream", broker=broker_url(settings.valkey_url))
     app.conf.update(
         broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,  # Valkey may be away for long; the worker waits rather than dies
-        broker_channel_error_retry=True,  # so too while it answers, but refuses to write, its disk being full
+        broker_connection_max_retries=None,  # Valkey may be down for a long time; the worker waits instead of ending
+        broker_channel_error_retry=True,  # the same while Valkey answers but refuses writes because its disk is full
         broker_transport_options={
             "visibility_timeout": settings.worker.visibility_timeout_s,
             "global_keyprefix": "slipstream-worker:",
@@ -89,13 +88,13 @@ def create_app(
         task_ignore_result=True,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
-        worker_redirect_stdouts=False,  # the sentence of a failed start is a line of its own
+        worker_redirect_stdouts=False,  # the error of a failed start stays on its own line
         worker_cancel_long_running_tasks_on_connection_loss=False,
         enable_utc=True,
         task_default_queue=Queue.UPKEEP.value,
         task_routes={task: {"queue": queue.value} for task, queue in QUEUE_OF.items()},
         beat_max_loop_interval=5,
-        # A worker that was away finds one waiting run, not one for every missed period.
+        # A worker that was down finds one waiting run, not one for each missed period.
         beat_schedule={
             task: {"task": task, "schedule": period_s, "options": {"expires": period_s}}
             for task, period_s in scheduled_s(settings, queues).items()
@@ -129,7 +128,7 @@ def create_app(
 
 
 def scheduled_s(settings: Settings, queues: Sequence[Queue]) -> dict[str, float]:
-    """How often each task of these queues runs, by name."""
+    """The period in seconds of each task of these queues, by name."""
     periods_s = {
         **tasks.periods_s(settings.worker.ledger, settings.worker.roll_up_every_s),
         **slo_tasks.periods_s(settings.slo),
@@ -147,13 +146,13 @@ def scheduled_s(settings: Settings, queues: Sequence[Queue]) -> dict[str, float]
 
 
 def broker_url(valkey_url: str) -> str:
-    """Celery's spelling of a Valkey URL."""
+    """A Valkey URL in Celery's form."""
     return f"redis+socket://{valkey_url.removeprefix('unix://')}" if valkey_url.startswith("unix://") else valkey_url
 
 
 def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
-    """Serve these queues until SIGTERM or SIGINT. Raises ConfigError, also when an engine key that the settings name
-    cannot be had, and ServiceError when the work cannot begin."""
+    """Serve these queues until SIGTERM or SIGINT. Raises ConfigError, also if an engine key of the settings cannot be
+    read, and ServiceError if the work cannot begin."""
     claim_folder(settings.data.run)
     upkeep = Queue.UPKEEP in queues
     if upkeep:

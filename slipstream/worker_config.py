@@ -21,26 +21,26 @@ from infra.local.folders import DataFolder
 
 
 class Queue(StrEnum):
-    """What a worker serves."""
+    """The queues of a worker."""
 
     UPKEEP = "upkeep"
-    """The ledger, and what administration forgets."""
+    """Upkeep of the ledger, and deletion of expired rows."""
     WEBHOOKS = "webhooks"
     """Deliveries to the servers of customers."""
     RELEASES = "releases"
-    """Releases that run: judged and moved every few seconds."""
+    """Running releases, which are judged and advanced every few seconds."""
     EVALS = "evals"
     """Runs of evals, which take minutes to hours."""
     BATCHES = "batches"
-    """Batches of tenants, which take up to a day, and responses in the background."""
+    """Batches of tenants, which take up to a day, and background responses."""
 
 
 PROCESSES = (tuple(Queue),)
-"""The queues that each worker process of `up` serves: one process has them all, and none of them waits for another."""
+"""The queues of each worker process of `up`: one process serves all of them, and none waits for another."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When scheduled work runs."""
+    """The schedule of background work, and how long it keeps data."""
 
     metrics: MetricsConfig = MetricsConfig()
     """One worker's Prometheus metrics."""
@@ -66,5 +66,5 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def ready_file(data: DataFolder, queues: Iterable[Queue]) -> Path:
-    """Exists while a worker of these queues takes tasks; `up` waits for it."""
+    """The file that exists while a worker of these queues accepts tasks; `up` waits for it."""
     return data.run / f"worker-{'-'.join(sorted(queue.value for queue in queues))}.ready"

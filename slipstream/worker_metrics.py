@@ -1,4 +1,4 @@
-"""The worker's metrics: which tasks ended, how, and how long they took."""
+"""The worker's metrics: ended tasks with their states and durations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TASK_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
 
 
 class WorkerMetrics:
-    """Counts what Celery says of the tasks of this process, once `follow` was called."""
+    """Counts this process's tasks by Celery's signals, after a call of `follow`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._tasks = Counter(
@@ -30,12 +30,12 @@ class WorkerMetrics:
             registry=registry,
         )
         self._began_s: dict[str, float] = {}
-        """By task id."""
+        """Start times by task id."""
 
     def follow(self, scheduled: Iterable[str]) -> None:
-        """From now on. scheduled: names of the tasks that this process runs by itself."""
+        """Count from now on. scheduled: names of the tasks that this process schedules."""
         for task in scheduled:
-            self._tasks.labels(task, states.FAILURE)  # from 0 on, so that a first one is an increase
+            self._tasks.labels(task, states.FAILURE)  # starts at 0, so that the first failure is an increase
         signals.task_prerun.connect(self._began, weak=False)
         signals.task_postrun.connect(self._ended, weak=False)
 

@@ -1,4 +1,4 @@
-"""The life of a worker's process: Celery's worker, its schedule and its threads, from start to an end in time."""
+"""Runs a worker's process: Celery's worker, its schedule and its threads, from the start to an end in time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from slipstream.prompt_tasks import PromptTasks
 from telemetry.log import in_json
 
 STOP_SHARE = 0.9
-"""Of the time to stop: after it the process ends in the middle of its work, before a supervisor would kill it."""
+"""Share of the stop timeout after which the process interrupts its work, before a supervisor would kill it."""
 FAILED = 1
 
 logger = logging.getLogger(__name__)
 
 
 class WorkerProcess:
-    """Runs once. Celery logs what a signal's receiver raises and works on, so failures of a start are kept here."""
+    """Runs once. Celery only logs an exception of a signal's receiver, so this keeps the failure of a start."""
 
     def __init__(
         self,
@@ -43,33 +43,32 @@ class WorkerProcess:
         at_start: Sequence[str],
         stop_timeout_s: float,
     ) -> None:
-        """prompt: the tasks that wait for no other. threads: of work that tasks only wake. ready: a file that exists
-        while tasks are taken. at_start: the tasks every start begins with."""
+        """prompt: the tasks that wait for no other. threads: do work that tasks only wake. ready: a file that exists
+        while the worker accepts tasks. at_start: the tasks that run at every start."""
         self._app = app
         self._prompt = prompt
         self._threads = threads
         self._ready = ready
         self._at_start = at_start
         self._stop_timeout_s = stop_timeout_s
-        # A thread, not Celery's usual second process, which would outlive a killed worker.
-        # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.
+        # A thread, not Celery's default second process, which would outlive a killed worker.
+        # In memory, not in Celery's default file: an extra run is harmless, and every start begins with one.
         self._beat = EmbeddedService(app, thread=True, scheduler_cls=Scheduler)
         self._queues: tuple[str, ...] = ()
         self._failure: Exception | None = None
 
     def run(self, queues: Sequence[str]) -> None:
-        """Serve these queues until SIGTERM or SIGINT. Raises ConfigError or ServiceError when the start failed, and
-        SystemExit when Celery's worker did."""
+        """Serve these queues until SIGTERM or SIGINT. Raises ConfigError or ServiceError if the start fails, and
+        SystemExit if Celery's worker fails."""
         self._queues = tuple(queues)
         logger.setLevel(logging.INFO)  # Celery gives the root its own level, WARNING
-        if in_json():  # that it shuts down Celery prints
+        if in_json():  # Celery prints its shutdown message
             celery_worker.safe_say = lambda text, *_: logger.info(text.strip())
         signals.worker_ready.connect(self._begin, weak=False)
         signals.worker_shutting_down.connect(self._stop_in_time, weak=False)
-        # One process that works on one task of its queues at a time: about half the memory of a pool, and nothing to
-        # orphan.
+        # One process that runs one task at a time: about half the memory of a pool, and no process can be orphaned.
         with warnings.catch_warnings():
-            # to root it recommends an option of its own command; who runs us is for units and containers to say
+            # It recommends an option of Celery's command to root; units and containers choose our account.
             warnings.filterwarnings("ignore", "You're running the worker with superuser privileges", SecurityWarning)
             worker = self._app.Worker(
                 queues=list(queues),
@@ -78,7 +77,7 @@ class WorkerProcess:
                 without_gossip=True,
                 without_mingle=True,
                 without_heartbeat=True,
-                quiet=True,  # its banner is printed, not logged: where the log's disk is full, that ends the start
+                quiet=True,  # its banner is printed, not logged: if the log's disk is full, that ends the start
             )
         if os.geteuid() == 0:
             logger.warning("worker: running as root, which it does not need; run it under its own account")
@@ -104,22 +103,22 @@ class WorkerProcess:
             state.should_stop = FAILED  # an exit code, as Celery's own handlers set it
 
     def _stop_in_time(self, **_: Any) -> None:
-        """In a signal's handler: what is under way goes on, and has to end by itself or is ended."""
+        """Runs in a signal's handler: the current task continues, and is ended if it does not end in time."""
         guard = threading.Timer(self._stop_timeout_s * STOP_SHARE, self._end)
         guard.daemon = True
         guard.start()
         self._leave()
 
     def _leave(self) -> None:
-        with contextlib.suppress(OSError):  # gone, or a disk that became read-only
+        with contextlib.suppress(OSError):  # absent, or on a disk that became read-only
             self._ready.unlink()
-        self._beat.service.stop()  # not beat.stop, which waits, and for ever when it never began
+        self._beat.service.stop()  # not beat.stop, which waits, and forever if the beat never started
         self._prompt.stop()
         for thread in self._threads:
             thread.stop()
 
     def _end(self) -> None:
-        """Tasks bear being run twice: one that is cut off runs again, here after a restart or elsewhere."""
+        """End the process. Tasks tolerate a second run: an interrupted one runs again after a restart or elsewhere."""
         logger.error(
             "worker: killed in the middle of its work, %g s after the request to stop",
             self._stop_timeout_s * STOP_SHARE,

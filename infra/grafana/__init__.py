@@ -1,4 +1,4 @@
-"""Grafana's boards as code: a file for each in `boards/`, and the JSON made of them in `dashboards/`.
+"""Grafana's boards as code: `boards/` has a file for each, and `dashboards/` the JSON that is generated from them.
 
-`python -m infra.grafana` writes that JSON; a test fails while it differs.
+`python -m infra.grafana` writes that JSON; a test fails if it is out of date.
 """

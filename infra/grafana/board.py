@@ -1,7 +1,7 @@
-"""What a board is made of: panels of queries, and the variables that choose what they show.
+"""The parts of a board: panels with queries, and the variables that choose the data they show.
 
-Not Grafana's own SDK: it has no queries to PostgreSQL, and its versions (a time stamp as epoch) cannot be given as a
-range. `render.py` alone knows Grafana's JSON.
+Grafana's own SDK is not used: it has no queries to PostgreSQL, and its versions (timestamps) cannot be pinned to a
+range. Only `render.py` knows Grafana's JSON.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ Kind = Literal["timeseries", "stat", "table"]
 
 
 class Query(msgspec.Struct, frozen=True):
-    """PromQL, and how a line of it is called."""
+    """A PromQL query and the legend of its lines."""
 
     expression: str
     legend: str
     quiet: str = ""
-    """Why a deployment in which all is well has no such series; empty: it has."""
+    """Why a healthy deployment has no such series; empty if it has one."""
 
 
 class SqlQuery(msgspec.Struct, frozen=True):
-    """SQL for PostgreSQL with Grafana's macros. shape: `time_series` has a column `time`, one `metric`, and values."""
+    """SQL for PostgreSQL with Grafana's macros. shape: `time_series` has columns `time` and `metric`, and values."""
 
     statement: str
     shape: Literal["time_series", "table"] = "time_series"
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """One picture."""
+    """One chart or table."""
 
     title: str
     description: str
-    """What it shows, and what to make of it."""
+    """What the panel shows and how to interpret it."""
     unit: str
-    """Grafana's id of it: s, reqps, percentunit, short, …"""
+    """Grafana's id of the unit: s, reqps, percentunit, short, …"""
     queries: tuple[Query | SqlQuery, ...]
     kind: Kind = "timeseries"
     alerts: tuple[str, ...] = ()
-    """Alerts about what is seen here, as SUBJECT/NAME; docs/runbooks/SUBJECT.md is linked."""
+    """Alerts on the panel's data, as SUBJECT/NAME; the panel links to docs/runbooks/SUBJECT.md."""
     width: int = 12
-    """Of 24."""
+    """Columns out of 24."""
     stacked: bool = False
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """Something to choose by, several at once or all; queries name it with a dollar.
+    """A filter that accepts one value, several or all; queries refer to it with a dollar sign.
 
     query: PromQL's `label_values(metric, label)`, or SQL with columns `__text` and `__value`.
     """
@@ -62,7 +62,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     """A page of panels."""
 
     name: str
-    """Of its file; `slipstream-NAME` is its uid, by which boards link to each other."""
+    """The name of the board's file; its uid, by which boards link to each other, is `slipstream-NAME`."""
     title: str
     description: str
     panels: tuple[Panel, ...]

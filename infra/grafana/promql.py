@@ -1,4 +1,4 @@
-"""Queries that boards ask again and again."""
+"""PromQL queries that several boards use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WINDOW = "[$__rate_interval]"
 
 
 def rate(metric: str, *by: str, where: str = "", legend: str = "", quiet: str = "") -> Query:
-    """What is counted a second, by these labels."""
+    """A counter's increase per second, by these labels."""
     labels = f" by ({', '.join(by)})" if by else ""
     named = legend or " ".join(f"{{{{{label}}}}}" for label in by) or "all"
     return Query(f"sum{labels} (rate({metric}{_chosen(where)}{WINDOW}))", named, quiet)
@@ -22,7 +22,7 @@ def quantiles(
     name: str = "",
     quiet: str = "",
 ) -> tuple[Query, ...]:
-    """Quantiles of a histogram over all its processes, by these labels. name: of its lines; empty: by the labels."""
+    """Quantiles of a histogram over all its processes, by these labels. name: the legend; empty for the labels."""
     labels = ", ".join(("le", *by))
     named = name or " ".join(f"{{{{{label}}}}}" for label in by)
     return tuple(
@@ -36,7 +36,7 @@ def quantiles(
 
 
 def share(part: str, whole: str, *by: str, legend: str = "", quiet: str = "") -> Query:
-    """One counter's rate as a part of another's; both with their label filters. Nothing where the whole is 0."""
+    """One counter's rate divided by another's, both with their label filters. It has no value where the whole is 0."""
     labels = f" by ({', '.join(by)})" if by else ""
     named = legend or " ".join(f"{{{{{label}}}}}" for label in by)
     return Query(

@@ -1,4 +1,4 @@
-"""A board as Grafana's JSON. Data sources are variables of the board, so that it can be imported anywhere."""
+"""Renders a board as Grafana's JSON. Data sources are variables of the board, so any Grafana can import it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from infra.grafana.board import Board, Panel, Query, SqlQuery, Variable
 
 SCHEMA_VERSION = 39
-"""Of Grafana 10.4; later ones read it and bring it up to date."""
+"""The schema of Grafana 10.4; later versions read it and upgrade it."""
 COLUMNS = 24
 HEIGHT = 8
 TAG = "slipstream"
@@ -19,7 +19,7 @@ POSTGRES = {"type": "grafana-postgresql-datasource", "uid": "${database}"}
 
 
 def text(board: Board) -> str:
-    """The content of its file."""
+    """The content of the board's file."""
     return msgspec.json.format(msgspec.json.encode(dashboard(board))).decode() + "\n"
 
 
@@ -44,7 +44,7 @@ def dashboard(board: Board) -> dict[str, Any]:
 
 
 _RUNBOOKS = {
-    # Where links of panels lead: whoever keeps the runbooks elsewhere changes it here.
+    # The folder that panels link to; change it here if the runbooks are elsewhere.
     "name": "runbooks",
     "type": "constant",
     "label": "Runbooks",
@@ -77,12 +77,12 @@ def _variable(variable: Variable) -> dict[str, Any]:
         "includeAll": True,
         "current": chosen,
     }
-    # Of SQL, Grafana puts every value in for "all": an expression would have to be understood by each query.
+    # For "all" in SQL, Grafana inserts every value: an `allValue` would have to work in each query.
     return own if variable.sql else {**own, "allValue": ".*"}
 
 
 def _placed(panels: tuple[Panel, ...]) -> Iterator[dict[str, Any]]:
-    """From left to right, in lines of the same height."""
+    """Panels from left to right, in rows of the same height."""
     x = y = 0
     for number, panel in enumerate(panels, start=1):
         if x + panel.width > COLUMNS:

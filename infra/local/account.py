@@ -1,4 +1,4 @@
-"""The unprivileged account a child runs under when we are root, and whether it can reach a path."""
+"""The unprivileged account that a child runs under if we are root, and the check whether it can reach a path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARED = "nobody"
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A user of this machine, by number: children drop to it and lose every supplementary group."""
+    """A user of this machine. Children drop to its uid and gid and lose every supplementary group."""
 
     name: str
     uid: int
@@ -26,7 +26,7 @@ class Account(msgspec.Struct, frozen=True):
     def reaches(self, path: Path) -> bool:
         """Whether this account may pass every folder above `path` and read (for a folder: enter) `path` itself.
 
-        Judges by mode bits alone, which is what decides for an account without groups or capabilities.
+        It checks mode bits alone: they decide for an account without groups or capabilities.
         """
         resolved = path.resolve()
         return all(self._may(folder, stat.S_IXOTH) for folder in resolved.parents) and self._may(
@@ -34,26 +34,26 @@ class Account(msgspec.Struct, frozen=True):
         )
 
     def dropping(self) -> dict[str, Any]:
-        """What `subprocess` takes to run a child under it."""
+        """The arguments of `subprocess` that run a child under this account."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def _may(self, path: Path, bits_other: int) -> bool:
         status = path.stat()
         if status.st_uid == self.uid:
-            wanted = bits_other << 6
+            bits = bits_other << 6
         elif status.st_gid == self.gid:
-            wanted = bits_other << 3
+            bits = bits_other << 3
         else:
-            wanted = bits_other
-        return status.st_mode & wanted == wanted
+            bits = bits_other
+        return status.st_mode & bits == bits
 
 
 def account_for_postgres(name: str, cluster: Path) -> Account | None:
-    """The account PostgreSQL must drop to, or None when we are an ordinary user and simply stay who we are.
+    """The account that PostgreSQL must drop to, or None if we are an ordinary user and keep our own account.
 
-    name: empty for the owner of an existing cluster, else an account of our own where the machine has one: every other
-    process of the account can reach the cluster, through /proc if not by path. Raises ConfigError when we are root and
-    the account does not exist or is root itself.
+    name: if empty, the owner of an existing cluster, else `slipstream` if the machine has it, else `nobody`. Every
+    other process of the account can reach the cluster, through /proc if not by path. Raises ConfigError if we are root
+    and the account does not exist or is root itself.
     """
     if os.geteuid() != 0:
         return None
@@ -83,7 +83,7 @@ def _exists(name: str) -> bool:
 
 
 def _owner_of(cluster: Path) -> str | None:
-    """Who an existing cluster was given to; an account made since does not take it over."""
+    """The account that owns an existing cluster; an account created later does not take the cluster over."""
     try:
         owner = (cluster / "PG_VERSION").stat().st_uid
         return pwd.getpwuid(owner).pw_name if owner != 0 else None

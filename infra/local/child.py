@@ -1,4 +1,4 @@
-"""One watched process: started, probed until ready, restarted with growing waits when it dies, stopped in steps."""
+"""One watched process: started, probed until ready, restarted after growing waits if it dies, stopped in steps."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from infra.local.spawn import Launch, spawn
 from telemetry.json_lines import json_line
 
 CONFIG_EXIT_CODE = 2
-"""What our own processes exit with on ConfigError: starting them again would not help."""
+"""The exit code of our own processes on ConfigError: a restart would not help."""
 PROBE_INTERVAL_S = 0.05
 FIRST_STARTS = 3
-"""Attempts before the first readiness: after that a process that never worked is given up, not retried for ever."""
+"""Starts of a process that is never ready, before the supervisor gives it up instead of restarting it forever."""
 
 
 class State(enum.StrEnum):
-    """Where a child is in its life."""
+    """The state of a child."""
 
     STARTING = "starting"
     READY = "ready"
@@ -53,27 +53,27 @@ def _idle(log: Path) -> bool:
 
 
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run and how to know that it runs."""
+    """A command to run and the probe that shows that it serves."""
 
     name: str
     launch: Launch
     url: str = ""
-    """Where it listens, for people."""
+    """The address to show to people."""
     probe: Callable[[], Awaitable[bool]] = _always
-    """True once it serves. Asked again and again until then; raises nothing but ConfigError, which ends the process."""
+    """True once it serves; polled until then. It raises only ConfigError, which ends the process."""
     before_start: Callable[[], Awaitable[None]] = _nothing
-    """Runs before every start, restarts included: removes what a killed predecessor left."""
+    """Runs before every start and restart. It removes the leftovers of a killed predecessor."""
     stop_signal: int = signal.SIGTERM
     drain_s: float = 0.0
-    """How much longer than others it may take to stop."""
+    """Seconds that it may take to stop in addition to `local.stop_timeout_s`."""
     ready_timeout_s: float = 0.0
-    """How long it may take to be ready; 0: `local.ready_timeout_s`."""
+    """Seconds that it may take to be ready; 0 for `local.ready_timeout_s`."""
     at_work: Callable[[Path], bool] = _idle
-    """By its log, it does work that has a timeout of its own, and then has the time to be ready once more."""
+    """Whether its log shows work that has its own timeout; if so, its time to be ready starts again."""
     telling_line: Callable[[Path], str] = last_line
-    """The line of its log that says why it ended."""
+    """The line of its log with the reason why it ended."""
     json_log: bool = False
-    """Its log is JSON, one object a line; so are our notes in it."""
+    """Whether its log has one JSON object a line; our notes in it then do too."""
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class Child:
         config: LocalConfig | None = None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """config: None: the defaults. notice: told, in a sentence, what happens to the process unasked."""
+        """config: None for the defaults. notice: called with a sentence on each unplanned event of the process."""
         self.spec = spec
         self._config = config or LocalConfig()
         self.log = log
@@ -114,12 +114,12 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
+        """The process id, or None if it does not run."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     @property
     def cpu_s(self) -> float | None:
-        """Seconds of CPU time that the process has used, in all its threads; None: not known."""
+        """Seconds of CPU time that all threads of the process have used; None if unknown."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text()
             user, system = stat.rpartition(")")[2].split()[11:13]
@@ -128,22 +128,22 @@ class Child:
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def status(self) -> ChildStatus:
-        """What the child is doing now."""
+        """The child's current state."""
         uptime_s = time.monotonic() - self._started_at if self.pid is not None else 0.0
-        # The process ends a moment before its watcher hears of it.
+        # The process ends a moment before its watcher notices.
         state = State.WAITING if self.state is State.READY and self.pid is None else self.state
         return ChildStatus(self.spec.name, state, self.pid, self.restarts, round(uptime_s, 1), self.spec.url)
 
     def start(self) -> None:
-        """Begin to run and watch it; returns at once."""
+        """Begin to run and watch the process; return at once."""
         rotate(self.log, self._config.log_max_bytes, self._config.log_keep)
         self.state = State.STARTING
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {self.spec.name}")
-        self._watcher.add_done_callback(lambda _: self._settled.set())  # also if it raised: nobody else would
+        self._watcher.add_done_callback(lambda _: self._settled.set())  # if it raised, nothing else sets it
 
     async def ready(self) -> None:
-        """Return once it served for the first time. Raises ConfigError, naming the log, when it never does, and any
-        error that its watcher did not expect."""
+        """Return once the process serves for the first time. Raises ConfigError, which names the log, if it never does,
+        and any error that its watcher did not expect."""
         await self._settled.wait()
         if self._watcher is not None and self._watcher.done():
             self._watcher.result()
@@ -165,7 +165,7 @@ class Child:
         return f"{setting} (on a slow or busy machine set more in slipstream.toml; seconds, up to {MAX_SECONDS:,})"
 
     async def stop(self) -> None:
-        """Stop it: the stop signal, then SIGKILL after its timeout. Idempotent; never raises."""
+        """Send the stop signal, and SIGKILL after the timeout. Idempotent; never raises."""
         self._stopping.set()
         self._settled.set()
         if self._process is not None and self._process.returncode is None:
@@ -197,7 +197,7 @@ class Child:
                 self._note("is restarted")
 
     async def _run_once(self) -> int:
-        """One life of the process; returns its exit code (negative: the signal that killed it)."""
+        """Run the process once and return its exit code, or the negated number of the signal that killed it."""
         self.state = State.STARTING
         self._refusal = ""
         self._started_at = time.monotonic()
@@ -209,14 +209,14 @@ class Child:
             self._note(f"cannot be started: {error}", loud=self._settled.is_set())
             return CONFIG_EXIT_CODE
         self._process = process
-        if self._stopping.is_set():  # stop() ran while we were starting and saw no process
+        if self._stopping.is_set():  # stop() ran during the start and saw no process
             await self._end(process)
             return process.returncode or 0
         probing = asyncio.create_task(self._probe(process), name=f"probe {self.spec.name}")
         code = await process.wait()
         probing.cancel()
         await asyncio.wait([probing])
-        _kill_group(process.pid)  # helpers it left behind must not hold the port or the folder of the next one
+        _kill_group(process.pid)  # helpers that it left must not keep the port or the folder of its successor
         if not self._stopping.is_set():
             self._note(f"pid {process.pid} ended with {_spoken(code)}")
         return code
@@ -240,9 +240,9 @@ class Child:
             await asyncio.sleep(PROBE_INTERVAL_S)
         if not self._stopping.is_set():
             self.state = State.READY
-            again = self._settled.is_set()
+            restarted = self._settled.is_set()
             self._settled.set()
-            if again:
+            if restarted:
                 self._note(f"is ready again, {time.monotonic() - self._started_at:.1f} s after its restart")
 
     async def _serves(self) -> bool:
@@ -253,12 +253,12 @@ class Child:
             return False
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Its descendants end after it, also those that left its process group."""
-        below = await asyncio.to_thread(descendants, process.pid)
+        """End the process, then its descendants, including any that left its process group."""
+        children = await asyncio.to_thread(descendants, process.pid)
         try:
             await self._end_leader(process)
         finally:
-            kill(below)
+            kill(children)
 
     async def _end_leader(self, process: asyncio.subprocess.Process) -> None:
         timeout_s = self._config.stop_timeout_s + self.spec.drain_s
@@ -274,7 +274,7 @@ class Child:
         await process.wait()
 
     def _note(self, text: str, *, loud: bool = True) -> None:
-        """Write a line to the child's own log, where a person looks first. loud: pass it to `notice` too."""
+        """Write a line to the child's own log, where an operator looks first. loud: pass it to `notice` too."""
         if loud:
             self._notice(f"{self.spec.name} {text}")
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,4 +1,4 @@
-"""Settings of one machine's `up`: where data lives, what is started here and what is reached by URL."""
+"""Settings of `up` on one machine: the data folder, the processes to start, and the URLs of services to use instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)]
 
 
 class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `slipstream up` starts on this machine, and how it watches over it."""
+    """The processes that `slipstream up` starts on this machine, and how it supervises them."""
 
     data: str = ".slipstream"
     """Folder that holds everything that lasts: database, journals, logs, secrets. Made when absent."""

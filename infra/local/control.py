@@ -1,6 +1,6 @@
-"""The supervisor's control socket: one JSON line in, one JSON line out. `slipstream status` and `down` talk to it.
+"""The supervisor's control socket: one JSON line in, one JSON line out. `slipstream status` and `down` use it.
 
-Whoever may enter the run folder may ask; nothing listens on the network.
+Any account that may enter the run folder may use it; nothing listens on the network.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The supervisor's answer; `error` says why nothing was done."""
+    """The supervisor's answer; `error` is the reason why it did nothing."""
 
     url: str = ""
     processes: tuple[ChildStatus, ...] = ()
     preparing: str = ""
-    """What is done before the first process is started."""
+    """The work under way before the first process starts."""
     error: str = ""
 
 
 class ControlServer:
-    """Answers on a unix socket while `up` runs. cancel: ends an `up` that has no supervisor yet."""
+    """Answers on a Unix socket while `up` runs. cancel: ends an `up` that has no supervisor yet."""
 
     def __init__(self, socket: Path, cancel: Callable[[], object]) -> None:
         self._socket = socket
@@ -45,16 +45,16 @@ class ControlServer:
         self._url = ""
         self._server: asyncio.Server | None = None
         self.preparing = "settings are checked"
-        """What is done until there is a supervisor."""
+        """The work under way before `supervise` is called."""
         self.cancelled = False
-        """A client has stopped an `up` without a supervisor."""
+        """Whether a client has stopped an `up` that had no supervisor."""
 
     def supervise(self, supervisor: Supervisor, url: str) -> None:
-        """Answer for these processes from now on. url: of the API."""
+        """Answer for these processes from now on. url: the API's."""
         self._supervisor, self._url = supervisor, url
 
     async def start(self) -> None:
-        """Listen. The caller holds the data folder's lock, so a socket file that is there is a dead one."""
+        """Listen. The caller holds the data folder's lock, so an existing socket file is stale."""
         self._socket.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
         self._socket.chmod(0o600)
@@ -63,7 +63,7 @@ class ControlServer:
         """Close and remove the socket."""
         if self._server is not None:
             self._server.close()
-            with contextlib.suppress(OSError):  # gone, or a disk that became read-only: it is dead all the same
+            with contextlib.suppress(OSError):  # absent, or on a disk that became read-only: it is stale either way
                 self._socket.unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,27 +73,27 @@ class ControlServer:
             writer.write(msgspec.json.encode(self._answer(line)) + b"\n")
             await writer.drain()
         except (OSError, TimeoutError, ValueError):
-            pass  # the client left, or never said anything whole
+            pass  # the client disconnected, or never sent a whole line
         finally:
             writer.close()
 
     def _answer(self, line: bytes) -> Answer:
         try:
-            asked = msgspec.json.decode(line, type=Command)
+            request = msgspec.json.decode(line, type=Command)
         except msgspec.DecodeError as error:
             return Answer(error=str(error))
         if self._supervisor is None:
-            if asked.command == "stop":
+            if request.command == "stop":
                 self.cancelled = True
                 self._cancel()
             return Answer(preparing=self.preparing)
-        if asked.command == "stop":
+        if request.command == "stop":
             self._supervisor.stop_requested.set()
         return Answer(url=self._url, processes=self._supervisor.status())
 
 
 async def ask(socket: Path, command: Literal["status", "stop"]) -> Answer | None:
-    """The supervisor's answer, or None when none is running there."""
+    """The supervisor's answer, or None if no supervisor runs there."""
     try:
         async with asyncio.timeout(ASK_TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(str(socket))

@@ -1,4 +1,4 @@
-"""The data folder: where each thing lives, made with the right modes before anything starts."""
+"""The data folder: the path of each file, and its folders and secrets, made with the right modes before any start."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from contracts.errors import ConfigError
 from infra.local.private import claim_folder, folder_error, secret_text
 
 SOCKET_PATH_BYTES = 107
-"""Longest unix socket path Linux takes (macOS: 103, which the longest name below still leaves room for)."""
+"""Longest Unix socket path that Linux takes (macOS: 103, which still has room for the longest name below)."""
 LONGEST_SOCKET_NAME = "postgres/.s.PGSQL.5432.lock.x"
 APPLICATION_ROLE = "slipstream_app"
-"""As which gateways, workers and commands use the embedded PostgreSQL. It owns nothing."""
+"""The role of gateways, workers and commands in the embedded PostgreSQL. It owns nothing."""
 PATH_BYTES = 900
-"""PostgreSQL takes data paths below 1,024 bytes; room is left for the names below it."""
+"""PostgreSQL takes data paths below 1,024 bytes; the rest is for the names below it."""
 
 
 class DataFolder:
     """The paths below one data folder. Constructing it touches nothing; `prepare` makes what is missing."""
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links the user put there on purpose
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow the user's own links
         self.token_file = self.path / "token"
         self.router_token_file = self.path / "router.token"
         self.reader_token_file = self.path / "router.reader.token"
@@ -48,7 +48,7 @@ class DataFolder:
 
     @property
     def secret_files(self) -> tuple[Path, ...]:
-        """Every secret of the deployment, each in a file of its own."""
+        """The file of each secret of the deployment."""
         return (
             self.token_file,
             self.router_token_file,
@@ -81,18 +81,18 @@ class DataFolder:
         return self.run / f"{name}.toml"
 
     def engine_script(self, name: str) -> Path:
-        """The script that becomes the engine called `name`, of another project."""
+        """The script that starts the engine called `name`, which is another project's."""
         return self.run / f"{name}.sh"
 
     def make(self) -> None:
-        """Make the folder itself where it is absent. One that exists stays as it is: a deployment may mount its
-        secrets read-only. Raises ConfigError with one sentence when it cannot be made."""
+        """Make the folder itself if it is absent. An existing folder is not changed: a deployment may mount its
+        secrets read-only. Raises ConfigError with one sentence if it cannot be made."""
         self._require_usable_path()
         if not self.path.is_dir():
             claim_folder(self.path)
 
     def prepare(self) -> None:
-        """Make the folders and secrets. Raises ConfigError with one sentence when the place cannot be used."""
+        """Make the folders and secrets. Raises ConfigError with one sentence if the path cannot be used."""
         self._require_usable_path()
         claim_folder(self.path)
         self._require_writable()
@@ -115,9 +115,9 @@ class DataFolder:
             )
 
     def _run(self) -> Path:
-        beside = self.path / "run"
-        if len(os.fsencode(beside / LONGEST_SOCKET_NAME)) <= SOCKET_PATH_BYTES:
-            return beside
+        below = self.path / "run"
+        if len(os.fsencode(below / LONGEST_SOCKET_NAME)) <= SOCKET_PATH_BYTES:
+            return below
         key = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:10]
         return Path(tempfile.gettempdir()) / f"slipstream-{os.geteuid()}-{key}"
 

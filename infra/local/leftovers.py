@@ -1,8 +1,8 @@
-"""Finds what an ended child left behind: its descendants, and of a killed PostgreSQL the processes in its data folder
+"""Finds the leftovers of an ended child: its descendants and, for a killed PostgreSQL, the processes in its data folder
 and its lock files.
 
-A pid in a file proves nothing: pids are reused, in a container almost at once. What counts is a process that runs the
-program `postgres` and stands in our data folder, which every postmaster and backend does.
+A pid in a file proves nothing: pids are reused, in a container almost at once. A leftover is a process that runs the
+program `postgres` in our data folder, as every postmaster and backend does.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ LEAVE_TIMEOUT_S = 5.0
 
 
 def processes_in(folder: Path, program: str) -> list[int]:
-    """Pids that run `program` with `folder` as working directory. Empty where there is no /proc (macOS)."""
+    """Pids that run `program` with `folder` as working directory. Empty on a system without /proc (macOS)."""
     try:
-        wanted = folder.stat()
+        expected = folder.stat()
     except FileNotFoundError:
         return []
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            here = (entry / "cwd").stat()
+            current = (entry / "cwd").stat()
             name = (entry / "exe").readlink().name.removesuffix(" (deleted)")
-        except OSError:  # gone meanwhile, or not ours to look at
+        except OSError:  # ended meanwhile, or another account's
             continue
-        if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) and name == program:
+        if (current.st_dev, current.st_ino) == (expected.st_dev, expected.st_ino) and name == program:
             found.append(int(entry.name))
     return found
 
 
 def descendants(pid: int) -> list[int]:
-    """File descriptors of the processes below `pid` (pidfd), in any group and session. A process whose parent has ended
-    is not found. Empty where there is no /proc (macOS)."""
+    """File descriptors (pidfd) of the processes below `pid`, in any group and session. A process whose parent has ended
+    is not found. Empty on a system without /proc (macOS)."""
     children = dict[int, list[int]]()
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # ended meanwhile
             parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(entry.name))
     found, pending = list[int](), [pid]
@@ -54,7 +54,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill(processes: Iterable[int]) -> None:
-    """SIGKILL to processes by their file descriptors, which are closed: a reused pid is another process."""
+    """Send SIGKILL to processes by their file descriptors, and close these: a reused pid is another process."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -62,12 +62,12 @@ def kill(processes: Iterable[int]) -> None:
 
 
 async def clear_postgres(data: Path, sockets: Path) -> None:
-    """Make orphaned PostgreSQL processes of `data` leave, then remove its stale lock files.
+    """End orphaned PostgreSQL processes of `data`, then remove its stale lock files.
 
-    Must be called under the data folder's lock, with no postmaster of our own running.
+    The caller must hold the data folder's lock and must run no postmaster.
     """
     deadline = time.monotonic() + LEAVE_TIMEOUT_S
-    number = signal.SIGQUIT  # immediate shutdown: backends drop their work and leave, the write-ahead log is kept
+    number = signal.SIGQUIT  # immediate shutdown: backends drop their work and exit, the write-ahead log is kept
     while orphans := processes_in(data, "postgres"):
         if time.monotonic() > deadline:
             number = signal.SIGKILL

@@ -1,4 +1,4 @@
-"""One supervisor per data folder: a file lock that the kernel drops when its holder dies, however it dies."""
+"""One supervisor per data folder: a file lock that the kernel drops however its holder dies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FolderLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock or raise ConfigError naming the process that has it."""
+        """Take the lock. Raises ConfigError, which names the process that has it."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -36,12 +36,12 @@ class FolderLock:
                 "--data"
             ) from None
         self._descriptor = descriptor
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without our name in it
+        with contextlib.suppress(OSError):  # on a full disk, the lock holds without our pid in it
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        """Give it back. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""Log files of children: rotated by size when a process starts, read back for messages and `slipstream logs`."""
+"""Log files of children: rotated by size when a process starts, and read for messages and `slipstream logs`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 TAIL_BYTES = 64 * 1024
 SUPERVISOR = "supervisor"
-"""Who writes our own notes in a child's log, as a logger."""
+"""The logger name of our own notes in a child's log."""
 _POSTGRES_ROUTINE = re.compile(r"\[\d+\] (LOG|DETAIL|HINT|STATEMENT|FATAL:  the database system is)\b")
 
 
 def rotate(path: Path, max_bytes: int, keep: int) -> None:
-    """Move `path` to `path.1` (and `.1` to `.2`, up to `keep`) when it has more than `max_bytes`."""
+    """Move `path` to `path.1` (and `.1` to `.2`, up to `keep`) if it has more than `max_bytes`."""
     try:
         if path.stat().st_size <= max_bytes:
             return
@@ -30,7 +30,7 @@ def rotate(path: Path, max_bytes: int, keep: int) -> None:
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last `lines` lines; empty when there is no such file."""
+    """The last `lines` lines; empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -42,18 +42,18 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def last_line(path: Path) -> str:
-    """The last line the process itself wrote that says something, without our own notes.
+    """The last informative line that the process itself wrote, without our own notes.
 
-    PostgreSQL says why it ends and then, in many more lines, that it does: those are passed over. The name with which
-    our own commands begin a complaint is left out, as whoever repeats it begins with the name too.
+    PostgreSQL logs why it ends and then, in many more lines, that it ends: those are skipped. The prefix with which our
+    own commands begin an error is removed, because the caller adds it again.
     """
-    lines = [said for line in tail(path, 200) if (said := _said(line.strip()))]
-    telling = [line for line in lines if not _POSTGRES_ROUTINE.search(line)]
-    return (telling or lines or [""])[-1].removeprefix("slipstream: ")
+    lines = [message for line in tail(path, 200) if (message := _said(line.strip()))]
+    informative = [line for line in lines if not _POSTGRES_ROUTINE.search(line)]
+    return (informative or lines or [""])[-1].removeprefix("slipstream: ")
 
 
 def _said(line: str) -> str:
-    """A line of the process itself, of JSON its message; empty: it is ours."""
+    """The process's own line, or the message of a JSON line; empty if the line is ours."""
     if line.startswith('{"time":'):
         with contextlib.suppress(ValueError, KeyError):
             record = json.loads(line)

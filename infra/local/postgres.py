@@ -1,7 +1,7 @@
 """The embedded PostgreSQL: one cluster in the data folder, one socket in a private folder, nothing on the network.
 
-Started by root it drops to an ordinary account. That account may be barred from folders above ours, so data and socket
-folder are handed to it as open descriptors and named through /proc/self/fd: no parent folder is ever opened up.
+Started by root, it drops to an ordinary account. That account may lack access to the folders above ours, so it inherits
+open descriptors of the data and socket folders, named through /proc/self/fd: no parent folder's mode is changed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from infra.local.spawn import Launch
 
 NAME = "postgres"
 NICE = 3
-"""Lets gateways preempt a long report, and key lookups preempt engines (`local.engine_nice`)."""
+"""Gateways can preempt a long report, and key lookups can preempt engines (`local.engine_nice`)."""
 MAJOR = "18"
 ENSURE_ROLE = f"""
 do $$ begin create role {APPLICATION_ROLE} login; exception when duplicate_object then null; end $$
 """
 LOG_STAMP = re.compile(r"^\d{4}-\d\d-\d\d [\d:.]+ \w+ \[\d+\] ")
-# PostgreSQL reads these from the environment and would listen somewhere else than we look.
+# PostgreSQL reads these variables; with other values, it would listen where the probe does not connect.
 ENVIRONMENT = {"LC_ALL": "C", "PGPORT": "5432", "PGOPTIONS": "", "PGDATA": ""}
 
 
 class Postgres:
-    """Makes the cluster when there is none and describes the child that serves it."""
+    """Makes the cluster if it does not exist, and describes the child that serves it."""
 
     def __init__(self, data: DataFolder, config: LocalConfig, *, durable: bool = True) -> None:
-        """durable=False is for tests: a machine crash may lose the cluster, a process crash still may not."""
+        """durable=False is for tests: a crash of the machine may lose the cluster, a crash of a process does not."""
         self._data = data
         self._durable = durable
         self._account = account_for_postgres(config.postgres_account, data.postgres)
@@ -55,13 +55,13 @@ class Postgres:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is no cluster yet, so that `prepare` will make one."""
+        """Whether the cluster does not exist yet; `prepare` then makes it."""
         return not (self._data.postgres / "PG_VERSION").exists()
 
     def prepare(self) -> bool:
-        """Make folders and cluster; True when the cluster is new. Blocking, up to a few seconds.
+        """Make folders and cluster; return True if the cluster is new. Blocks for up to a few seconds.
 
-        Raises ConfigError when another major version made the cluster, or when it cannot be made.
+        Raises ConfigError if another major version made the cluster, or if it cannot be made.
         """
         owner = None if self._account is None else (self._account.uid, self._account.gid)
         claim_folder(self._data.postgres_socket, owner=owner)
@@ -81,7 +81,7 @@ class Postgres:
         return True
 
     def spec(self) -> ChildSpec:
-        """The child. Call `prepare` first."""
+        """The specification of the child. Call `prepare` first."""
         data, sockets = str(self._data.postgres), str(self._data.postgres_socket)
         if self._account is not None:
             self._descriptors = tuple(os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (data, sockets))
@@ -92,10 +92,10 @@ class Postgres:
             "port": "5432",
             "unix_socket_directories": sockets,
             "unix_socket_permissions": "0700",
-            "max_connections": "100" if self._durable else "300",  # one that need not be durable serves many tests
+            "max_connections": "100" if self._durable else "300",  # a cluster that is not durable serves many tests
             "shared_buffers": "32MB",
             "dynamic_shared_memory_type": "mmap",
-            # What is committed survives a crash of the machine. (Without them it still survives any kill of processes.)
+            # Commits survive a crash of the machine. (Without these settings, they still survive killed processes.)
             "fsync": durable,
             "full_page_writes": durable,
             "synchronous_commit": durable,
@@ -111,10 +111,10 @@ class Postgres:
                 environment=ENVIRONMENT,
                 account=self._account,
                 nice=NICE,
-                # SIGQUIT is PostgreSQL's immediate shutdown. SIGKILL would leave backends running without a postmaster.
+                # SIGQUIT is PostgreSQL's immediate shutdown. SIGKILL would leave backends without a postmaster.
                 death_signal=signal.SIGQUIT,
                 descriptors=self._descriptors,
-                folder="/",  # ours may be one its account cannot enter
+                folder="/",  # its account may lack access to our working directory
             ),
             url=self._data.database_url,
             probe=self._probe,
@@ -123,7 +123,7 @@ class Postgres:
         )
 
     def close(self) -> None:
-        """Close the descriptors `spec` opened; after the child has stopped."""
+        """Close the descriptors that `spec` opened. Call it after the child has stopped."""
         for number in self._descriptors:
             os.close(number)
         self._descriptors = ()
@@ -132,7 +132,7 @@ class Postgres:
         await clear_postgres(self._data.postgres, self._data.postgres_socket)
 
     async def _probe(self) -> bool:
-        """Ready means: our database and the application's role exist and answer."""
+        """Whether the server answers. Creates our database and the application's role if they are missing."""
         try:
             async with _administrator(self._data.postgres_socket) as connection:
                 if not await connection.fetchval("select 1 from pg_database where datname = 'slipstream'"):
@@ -143,13 +143,13 @@ class Postgres:
         return True
 
     def _initialise(self, owner: tuple[int, int] | None) -> None:
-        """Run initdb beside its final place and rename: a half-made cluster is never mistaken for a good one."""
+        """Run initdb in a temporary folder and rename that: a half-made cluster never passes for a complete one."""
         for abandoned in self._data.path.glob("postgres.new-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
-        draft = claim_folder(Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self._data.path)), owner=owner)
-        descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+        unfinished = claim_folder(Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self._data.path)), owner=owner)
+        descriptor = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            target = str(draft) if self._account is None else _by_descriptor(descriptor)
+            target = str(unfinished) if self._account is None else _by_descriptor(descriptor)
             command = [str(self._binaries / "initdb"), "-D", target, "--username=slipstream", "--auth=trust"]
             command += ["--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
             command += [] if self._durable else ["--no-sync"]
@@ -158,26 +158,26 @@ class Postgres:
             os.close(descriptor)
         if result.returncode != 0:
             raise ConfigError(
-                f"{self._data.postgres}: the database could not be made ({free_space(draft)} free); "
+                f"{self._data.postgres}: the database could not be made ({free_space(unfinished)} free); "
                 f"initdb said: {_told(result.stderr)}"
             )
         try:
             if self._data.postgres.exists():
                 self._data.postgres.rmdir()
-            draft.rename(self._data.postgres)
+            unfinished.rename(self._data.postgres)
         except OSError as error:
             raise folder_error(self._data.postgres, error) from None
 
 
 async def create_database(sockets: Path, name: str) -> None:
-    """Make a database on the server whose socket lies in this folder. Raises what asyncpg raises."""
+    """Make a database on the server whose socket is in this folder. Raises asyncpg's errors."""
     async with _administrator(sockets) as connection:
         await connection.execute(f"create database {name}")
 
 
 @asynccontextmanager
 async def _administrator(sockets: Path) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection as the cluster's owner. No password: only the owner may enter the folder of the socket."""
+    """A connection as the cluster's owner. It needs no password: only the owner may enter the socket's folder."""
     connection = await asyncpg.connect(
         host=str(sockets), port=5432, user="slipstream", database="postgres", timeout=5.0, command_timeout=60.0
     )
@@ -214,8 +214,8 @@ def _run(command: list[str], account: Account | None, descriptor: int) -> subpro
 
 
 def _told(stderr: str) -> str:
-    """What initdb and the server under it complained of, in one line: without stamps, and without initdb's tidying up,
-    which it always speaks of last."""
+    """The errors of initdb and its server in one line, without timestamps and without initdb's last lines, in which it
+    always reports what it removes."""
     lines = [LOG_STAMP.sub("", line).strip(" .") for line in stderr.splitlines() if "initdb: removing" not in line]
     return "; ".join(line for line in lines if line) or "nothing"
 

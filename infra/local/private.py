@@ -13,9 +13,9 @@ from contracts.errors import ConfigError
 
 
 def claim_folder(path: Path, *, mode: int = 0o700, owner: tuple[int, int] | None = None) -> Path:
-    """Make `path` (parents too), or take over one that already is ours, and give it `mode` and `owner` (uid, gid).
+    """Make `path` and its parents, or reuse a folder that is already ours; give it `mode` and `owner` (uid, gid).
 
-    Raises ConfigError with one sentence when it cannot be made, is not a folder, or belongs to somebody else.
+    Raises ConfigError with one sentence if it cannot be made, is not a folder, or belongs to another account.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,25 +42,25 @@ def claim_folder(path: Path, *, mode: int = 0o700, owner: tuple[int, int] | None
 
 
 def secret_text(path: Path) -> str:
-    """The secret kept in `path`, made (256 random bits, mode 0600) on first use.
+    """The secret in the file `path`, created (256 random bits, mode 0600) on first use.
 
-    Raises ConfigError when the file cannot be read or written, or is empty.
+    Raises ConfigError if the file cannot be read or written, or is empty.
     """
     try:
         if not path.exists():
-            # Written aside and linked: a second process, or a crash, never sees half a secret.
-            draft = path.with_name(f".{path.name}.{os.getpid()}")
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            # Written to a temporary file and linked: neither a second process nor a crash leaves half a secret.
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(secrets.token_hex(32))
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                path.hardlink_to(draft)
+                path.hardlink_to(temporary)
             except FileExistsError:
                 pass
             finally:
-                draft.unlink()
+                temporary.unlink()
         text = path.read_text().strip()
     except OSError as error:
         raise folder_error(path, error) from None
@@ -70,7 +70,7 @@ def secret_text(path: Path) -> str:
 
 
 def folder_error(path: Path, error: OSError) -> ConfigError:
-    """One sentence about a path that cannot be used, with what to do about it."""
+    """The error for a path that cannot be used: one sentence with the remedy."""
     reason, remedy = (error.strerror or str(error)).lower(), "choose another data folder with --data"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         reason, remedy = f"{reason} ({free_space(path)} free)", f"free some, or {remedy}"
@@ -78,7 +78,7 @@ def folder_error(path: Path, error: OSError) -> ConfigError:
 
 
 def free_space(path: Path) -> str:
-    """What an ordinary user may still write on the disk of `path`, or of the nearest folder above it that exists."""
+    """The space that an ordinary user has on the disk of `path`, or of the nearest folder above it that exists."""
     while not path.exists():
         path = path.parent
     return f"{shutil.disk_usage(path).free / 1e6:,.1f} MB"

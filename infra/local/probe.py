@@ -1,4 +1,4 @@
-"""Readiness checks: does a port accept, does an HTTP path answer 200. Never raise, so that a watcher can just ask."""
+"""Readiness checks: a port accepts connections, or an HTTP path answers 200. They never raise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def accepts(host: str, port: int) -> Callable[[], Awaitable[bool]]:
 
 
 def answers(host: str, port: int, path: str, *, secure: bool = False) -> Callable[[], Awaitable[bool]]:
-    """A check that GET `path` answers with status 200. secure: over TLS, whatever the certificate says."""
+    """A check that GET `path` answers with status 200. secure: over TLS, without a check of the certificate."""
     request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
 
     context = _any_certificate() if secure else None
@@ -32,7 +32,7 @@ def answers(host: str, port: int, path: str, *, secure: bool = False) -> Callabl
 
 
 def _any_certificate() -> ssl.SSLContext:
-    """It asks whether a process of ours on this machine serves, by an address that no certificate names."""
+    """Accepts any certificate: a probe connects to our own process, by an address that no certificate names."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -40,7 +40,7 @@ def _any_certificate() -> ssl.SSLContext:
 
 
 async def _ask(host: str, port: int, request: bytes, context: ssl.SSLContext | None = None) -> bytes | None:
-    """The first line of the answer (empty when nothing was asked), or None when nobody is there."""
+    """The first line of the response (empty if the request is empty), or None if no server answers."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -49,7 +49,7 @@ async def _ask(host: str, port: int, request: bytes, context: ssl.SSLContext | N
                     return b""
                 writer.write(request)
                 line = await reader.readline()
-                await reader.read()  # to the end, or closing would reset the connection under the server
+                await reader.read()  # to the end: otherwise, closing would reset the server's connection
                 return line
             finally:
                 writer.close()

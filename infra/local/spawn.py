@@ -1,4 +1,4 @@
-"""Starts one child so that it cannot outlive us: its own session, its own account, and a signal when we die."""
+"""Starts one child that cannot outlive us: it has its own session and account, and gets a signal when we die."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ PR_SET_PDEATHSIG = 1
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """How to execute a program."""
+    """A program and the environment in which it runs."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Added to our own environment."""
+    """Variables to add to our own environment."""
     account: Account | None = None
-    """Who it runs as; None: as we do."""
+    """The account that it runs as; None for ours."""
     nice: int = 0
     death_signal: int = signal.SIGKILL
-    """What the kernel sends it when we die, however we die."""
+    """The signal that the kernel sends it when we die, however we die."""
     descriptors: tuple[int, ...] = ()
-    """Open file descriptors it inherits under the same numbers."""
+    """Open file descriptors that it inherits under the same numbers."""
     folder: str | None = None
-    """Its working directory; None: ours."""
+    """Its working directory; None for ours."""
 
 
 async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
-    """Start the program with its output appended to `log`. Raises OSError when it cannot be executed.
+    """Start the program with its output appended to `log`. Raises OSError if it cannot be executed.
 
-    Must be called in the main thread: the kernel watches the *thread* that forked, so a child started from a worker
-    thread would be killed when that thread ends.
+    It must be called in the main thread: the kernel watches the *thread* that forked, so a child that a worker thread
+    started would be killed when that thread ends.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread only; see the docstring")
@@ -52,16 +52,16 @@ async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
 
 
 def environment(launch: Launch) -> dict[str, str]:
-    """Our environment without settings (children get theirs by file, decided once), plus the launch's own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    return {**kept, **launch.environment}
+    """Our environment without settings (children read theirs from a file), plus the launch's own."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**inherited, **launch.environment}
 
 
 async def run_once(launch: Launch, log: Path, *, proceed: asyncio.Event | None = None) -> bytes:
-    """Run a program to its end and return what it printed; its errors are appended to `log`.
+    """Run a program to its end and return its standard output; its errors are appended to `log`.
 
     proceed: the program waits for a line on standard input once it has loaded; this event sends it. Raises ConfigError
-    with the program's last line when it fails. Main thread only, like `spawn`.
+    with the program's last line if it fails. Like `spawn`, it must be called in the main thread.
     """
     with log.open("ab") as errors:
         stdin = asyncio.subprocess.DEVNULL if proceed is None else asyncio.subprocess.PIPE
@@ -84,7 +84,7 @@ async def _execute(
         stderr=stderr,
         env=environment(launch),
         cwd=launch.folder,
-        # A session of its own: Ctrl-C in the terminal reaches us alone, and we stop the others in order.
+        # It has its own session: Ctrl-C in the terminal reaches only us, and we stop the children in order.
         start_new_session=True,
         pass_fds=launch.descriptors,
         preexec_fn=_tie_to_parent(launch.death_signal, launch.nice),
@@ -95,7 +95,7 @@ async def _execute(
 def _tie_to_parent(death_signal: int, nice: int) -> Callable[[], None]:
     """What the child runs between fork and exec, after the change of account (which would erase the death signal)."""
     parent = os.getpid()
-    # Looked up before the fork: loading a library in the forked child could wait for a lock held by another thread.
+    # Loaded before the fork: in the forked child, it could wait for a lock that another thread holds.
     prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 
     def tie() -> None:
@@ -103,7 +103,7 @@ def _tie_to_parent(death_signal: int, nice: int) -> Callable[[], None]:
             os.nice(nice)
         if prctl is not None:
             prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
-        if os.getppid() != parent:  # we died between fork and prctl: nobody would send the signal any more
+        if os.getppid() != parent:  # we died between fork and prctl: the signal would never come
             os._exit(1)
 
     return tie

@@ -1,4 +1,4 @@
-"""Holds the children of one data folder: starts them, reports on them, stops them in the order that loses nothing."""
+"""Holds the children of one data folder: starts them, reports on them, stops them in an order that loses nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Supervisor:
     """Children by name, in start order."""
 
     def __init__(self, data: DataFolder, config: LocalConfig, notice: Callable[[str], None] = lambda _: None) -> None:
-        """notice: told what happens to children unasked."""
+        """notice: called with a sentence on each unplanned event of a child."""
         self._notice = notice
         self._data = data
         self._config = config
@@ -22,19 +22,19 @@ class Supervisor:
         self.stop_requested = asyncio.Event()
 
     def add(self, spec: ChildSpec) -> Child:
-        """Start a child and watch it from now on; does not wait for its readiness."""
+        """Start a child and watch it; do not wait until it is ready."""
         child = self._children[spec.name] = Child(spec, self._data.log(spec.name), self._config, self._notice)
         child.start()
         return child
 
     def status(self) -> tuple[ChildStatus, ...]:
-        """Every child, in start order."""
+        """The status of each child, in start order."""
         return tuple(child.status() for child in self._children.values())
 
     async def stop(self, stages: Sequence[tuple[str, ...]]) -> None:
-        """Stop all children: those whose name starts with one of the first stage's words together, then the next stage.
+        """Stop all children, stage by stage; a stage has the children whose names start with one of its words.
 
-        Children that no stage names go last. Never raises.
+        Children of no stage stop last. Never raises.
         """
         remaining = dict(self._children)
         for stage in (*stages, ("",)):

@@ -13,21 +13,21 @@ NAME = "valkey"
 
 
 class Valkey:
-    """Describes the child that serves it."""
+    """Describes the child that serves Valkey."""
 
     def __init__(self, data: DataFolder) -> None:
         self._data = data
         self._binary = valkey_binary()
 
     def spec(self) -> ChildSpec:
-        """Valkey's child process: where it listens, what it keeps on disk."""
+        """The specification of the child."""
         settings = {
             "port": "0",
             "unixsocket": str(self._data.valkey_socket),
             "unixsocketperm": "700",
             "dir": str(self._data.valkey),
             "appendonly": "yes",
-            # Written with every command, flushed each second: a killed process loses nothing, a machine one second.
+            # Written with every command and flushed each second: a killed process loses nothing, a machine one second.
             "appendfsync": "everysec",
             "save": "",
             "maxmemory-policy": "noeviction",
@@ -45,7 +45,7 @@ class Valkey:
         )
 
     async def _recover(self) -> None:
-        # A socket file without a server would let a probe wait for its timeout instead of failing at once.
+        # With a socket file but no server, a probe would wait for its timeout instead of failing at once.
         self._data.valkey_socket.unlink(missing_ok=True)
 
     async def _probe(self) -> bool:

@@ -43,13 +43,13 @@ def list_command() -> None:
     """List an organization's adapters, newest first."""
 
 
-async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
+async def _add(call: AdminCall, options: dict[str, Any]) -> Any:
     from slipstream.tenants import project_named
 
-    project = given.pop("project")
+    project = options.pop("project")
     if project is not None:
-        given["project_id"] = await project_named(call.connection, given["organization"], project)
-    return await AdminOperation("tenants.adapters.create_adapter", ORGANIZATION)(call, given)
+        options["project_id"] = await project_named(call.connection, options["organization"], project)
+    return await AdminOperation("tenants.adapters.create_adapter", ORGANIZATION)(call, options)
 
 
 @operated(adapters, _add)

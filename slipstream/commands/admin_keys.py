@@ -19,14 +19,14 @@ def admin_keys() -> None:
     """Create, list and revoke keys for the admin API."""
 
 
-async def _create(call: AdminCall, given: dict[str, Any]) -> AdminKeyWithSecret:
+async def _create(call: AdminCall, options: dict[str, Any]) -> AdminKeyWithSecret:
     from control.tenants.admin_keys import NewAdminKey, create_admin_key
     from control.tenants.members import NewMember, create_member
     from slipstream.administration import converted
     from slipstream.tenants import ensure_operating_organization, organization_named
 
-    organization, email = given["organization"], given["email"]
-    member = converted({"email": email, "name": email, "role": given["role"]}, NewMember)
+    organization, email = options["organization"], options["email"]
+    member = converted({"email": email, "name": email, "role": options["role"]}, NewMember)
     if organization is None:
         organization_id = await ensure_operating_organization(call)
     else:
@@ -38,7 +38,7 @@ async def _create(call: AdminCall, given: dict[str, Any]) -> AdminKeyWithSecret:
     )
     if principal_id is None:
         principal_id = (await create_member(call, organization_id, member)).id
-    body = converted({"principal_id": principal_id, "name": given["name"]}, NewAdminKey)
+    body = converted({"principal_id": principal_id, "name": options["name"]}, NewAdminKey)
     return await create_admin_key(call, organization_id, body)
 
 
@@ -55,13 +55,13 @@ def create(made: AdminKeyWithSecret) -> str:
 LIST = AdminOperation("tenants.admin_keys.list_admin_keys", ADMINISTERED, limit=MAX_LISTED)
 
 
-async def _list(call: AdminCall, given: dict[str, Any]) -> Any:
-    """An empty list where no organization operates the deployment yet."""
+async def _list(call: AdminCall, options: dict[str, Any]) -> Any:
+    """The admin keys; an empty list while no organization operates the deployment."""
     from slipstream.tenants import operating_organization
 
-    if given["organization"] is None and await operating_organization(call.connection) is None:
+    if options["organization"] is None and await operating_organization(call.connection) is None:
         return []
-    return await LIST(call, given)
+    return await LIST(call, options)
 
 
 @listed(

@@ -1,4 +1,4 @@
-"""`slipstream console audit`: who changed what, and the proof that the log is whole."""
+"""`slipstream console audit`: lists administrative changes with their actors, and verifies that the log is intact."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def audit() -> None:
 
 
 def _subject(entry: AuditEntry) -> str:
-    """Its name after the change, or before it; else its id."""
+    """The subject's name after the change, or before it; else its id."""
     for state in (entry.after, entry.before):
         if isinstance(state, dict) and (name := state.get("name")):
             return str(name)
@@ -67,14 +67,14 @@ def verify(deployment: Deployment, head: str | None, folder: Path | None) -> Non
     settings = running_settings(*deployment)
     heads_folder = folder or settings.audit_heads
     heads = [Head(each.id, each.hash) for each in noted(heads_folder)]
-    # A name is a promise that heads are there; without it the log may be younger than its first note.
+    # A folder that the user names must hold heads; the default one may be empty, if the log has just begun.
     if not heads and heads_folder.absolute() != settings.data.path / AUDIT_FOLDER:
         raise _no_heads(heads_folder, "--heads" if folder else "worker.audit.heads_folder")
-    given = [] if head is None else [_head(head)]
+    given_heads = [] if head is None else [_head(head)]
 
     async def run() -> tuple[Verdict, bool]:
         async with connected(settings) as connection:
-            return await verify_chain(connection, *heads, *given), await may_alter(connection)
+            return await verify_chain(connection, *heads, *given_heads), await may_alter(connection)
 
     verdict, owned = asyncio.run(run())
     if owned:
@@ -82,9 +82,9 @@ def verify(deployment: Deployment, head: str | None, folder: Path | None) -> Non
     if verdict.problem is not None:
         print(f"broken: {verdict.problem}; {verdict.rows:,} rows before it are intact", file=sys.stderr)
         sys.exit(1)
-    unseen = "" if given else " (a log cut off at the end, or recomputed as a whole, would go unnoticed)"
-    none_noted = f"no head is recorded yet in {heads_folder}{unseen}"
-    compared = f"{len(heads):,} recorded heads found again" if heads else none_noted
+    caveat = "" if given_heads else " (a log cut off at the end, or recomputed as a whole, would go unnoticed)"
+    no_heads = f"no head is recorded yet in {heads_folder}{caveat}"
+    compared = f"{len(heads):,} recorded heads found again" if heads else no_heads
     print(f"intact: {verdict.rows:,} rows, {compared}; head {verdict.head or 'none, the log is empty'}")
 
 

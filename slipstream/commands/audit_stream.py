@@ -1,4 +1,4 @@
-"""`slipstream tools audit-stream`: what lies between this machine and a gateway."""
+"""`slipstream tools audit-stream`: finds proxies between this machine and a gateway that delay or change streams."""
 
 from __future__ import annotations
 

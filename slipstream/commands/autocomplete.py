@@ -1,4 +1,4 @@
-"""`slipstream usage autocomplete`: what became of completions in editors, and the layout for a tenant's code."""
+"""`slipstream usage autocomplete`: the outcomes of completions in editors, and the best layout for a tenant's code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[
     settings = running_settings(*deployment)
     retention_days = settings.worker.ledger.trace_retention_days
     end = datetime.now(UTC)
-    asked = {"start": end - timedelta(days=days), "end": end, "group_by": list(group_by), "limit": 100}
+    query = {"start": end - timedelta(days=days), "end": end, "group_by": list(group_by), "limit": 100}
 
     async def work(call: AdminCall) -> list[AutocompleteTotals]:
         found: list[AutocompleteTotals] = []
@@ -61,7 +61,7 @@ def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[
         cursor = None
         while True:
             page = await get_autocomplete(
-                call, organization_id, converted({**asked, "cursor": cursor}, AutocompleteQuery)
+                call, organization_id, converted({**query, "cursor": cursor}, AutocompleteQuery)
             )
             found += page.data
             cursor = page.next_cursor

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from tools.layouts.measure import Measured
 
 MAX_AT_ONCE = 100
-"""Of the key's requests: above what the command sends."""
+"""The key's limit of concurrent requests: above the number that the command sends."""
 
 
 class Served(NamedTuple):
-    """A model and where it is served. url: without `/v1`. healing: as the server lists it."""
+    """A model and its server. url: without `/v1`. healing: as the server lists it."""
 
     url: str
     key: str
@@ -136,34 +136,34 @@ def fit(
     with _served(deployment, url, key_file, tokenizer, (organization, project), model) as served:
         loaded = Tokenizer.load(Path(served.model.tokenizer or ""))
         present = present_layout(served.model, loaded)
-        tried = _chosen(layouts, present, loaded)
+        tested = _chosen(layouts, present, loaded)
         server = Completions(served.url, served.key, served.model.name)
         with contextlib.closing(Prompts(served.model, loaded, served.healing)) as prompts:
             found = asyncio.run(
-                _until_stopped(lambda stop: measure(server, prompts, tried, edits, gaps, stop, _progress()))
+                _until_stopped(lambda stop: measure(server, prompts, tested, edits, gaps, stop, _progress()))
             )
     if not found.edits:
         raise click.Abort
     verdict = judge(present.name, found.answers, [edit.file for edit in found.edits], confidence)
-    chosen = next(each for each in tried if each.name == verdict.layout)
+    chosen = next(each for each in tested if each.name == verdict.layout)
     settings = settings_for(chosen, present, served.model)
     report = report_of(model, folder.resolve(), verdict, Healed(served.healing, found.healed), settings)
     click.echo(msgspec.json.encode(report).decode() if as_json else text_of(report))
 
 
 def _chosen(names: str | None, present: Layout, tokenizer: Tokenizer) -> Sequence[Layout]:
-    """The layouts to try, the present one first."""
+    """The layouts to compare, the present one first."""
     from tools.layouts.layout import layouts_of
 
     assert tokenizer.fill is not None
     known = {one.name: one for one in layouts_of(tokenizer.fill)}
-    asked = [name.strip() for name in names.split(",")] if names else list(known)
-    for name in asked:
+    requested = [name.strip() for name in names.split(",")] if names else list(known)
+    for name in requested:
         if name not in known:
             raise ConfigError(
                 f"--layouts: the model has no layout {name!r}; layouts: {', '.join(known)}", param="--layouts"
             )
-    return list(dict.fromkeys([present, *(known[name] for name in asked)]))
+    return list(dict.fromkeys([present, *(known[name] for name in requested)]))
 
 
 @contextlib.contextmanager
@@ -175,7 +175,7 @@ def _served(
     payer: tuple[str, str],
     name: str,
 ) -> Iterator[Served]:
-    """The model and a key: of a server at a URL, or of the deployment here for the time of the run."""
+    """The model and a key: those of the server at `url`, or of the deployment here, with a key for this run."""
     from contracts.desired_state import Model
 
     if url is not None:
@@ -208,7 +208,7 @@ def _served(
 
 
 def _listed(url: str, key: str, name: str) -> Listed:
-    """The model as the server lists it. Raises ConfigError, naming those there are."""
+    """The model as the server lists it. Raises ConfigError, which names the served models."""
     from tools.bench.measure import models
 
     listed = asyncio.run(models(url, key))
@@ -219,23 +219,23 @@ def _listed(url: str, key: str, name: str) -> Listed:
 
 
 async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[Measured]]) -> Measured:
-    """What the work found until Ctrl-C."""
+    """The result of the work until it ends or Ctrl-C stops it."""
     with interruptible() as stop:
         return await work(stop)
 
 
 def _progress() -> Callable[[str, int, int], None]:
-    """Prints one line that is written over on a terminal, else one for each tenth."""
+    """A function that prints progress: one line, overwritten, on a terminal, else a line for each tenth."""
     terminal = sys.stderr.isatty()
-    begun: dict[str, float] = {}
+    started_s: dict[str, float] = {}
 
-    def tell(what: str, done: int, total: int) -> None:
-        passed_s = time.monotonic() - begun.setdefault(what, time.monotonic())
+    def show(phase: str, done: int, total: int) -> None:
+        passed_s = time.monotonic() - started_s.setdefault(phase, time.monotonic())
         if not terminal and done % max(1, total // 10):
             return
         left = f", about {math.ceil(passed_s / done * (total - done) / 60)} min left" if passed_s and done else ""
-        line = f"  {what:<18} {done:,} of {total:,}{left if done < total else ''}"
+        line = f"  {phase:<18} {done:,} of {total:,}{left if done < total else ''}"
         end = "\n" if not terminal or done == total else ""
         print(f"\r\x1b[K{line}" if terminal else line, end=end, file=sys.stderr, flush=True)
 
-    return tell
+    return show

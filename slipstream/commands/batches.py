@@ -26,11 +26,11 @@ def batches() -> None:
     """
 
 
-async def _list(call: AdminCall, given: dict[str, Any]) -> list[OwnedBatch]:
+async def _list(call: AdminCall, options: dict[str, Any]) -> list[OwnedBatch]:
     from control.batches.overview import newest_batches
 
-    of = None if given["organization"] is None else await ORGANIZATION.find(call, given)
-    return await newest_batches(call.connection, of, given["limit"])
+    organization_id = None if options["organization"] is None else await ORGANIZATION.find(call, options)
+    return await newest_batches(call.connection, organization_id, options["limit"])
 
 
 @listed(
@@ -53,12 +53,12 @@ def list_command() -> None:
     """List batches, those that have not ended first; never what is in them."""
 
 
-async def _show(call: AdminCall, given: dict[str, Any]) -> dict[str, object]:
+async def _show(call: AdminCall, options: dict[str, Any]) -> dict[str, object]:
     from control.batches.overview import whole_batch
 
-    found: dict[str, object] | None = await whole_batch(call.connection, given["batch_id"])
+    found: dict[str, object] | None = await whole_batch(call.connection, options["batch_id"])
     if found is None:
-        print(f"no batch {given['batch_id']}", file=sys.stderr)
+        print(f"no batch {options['batch_id']}", file=sys.stderr)
         sys.exit(1)
     return found
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tools.bench.summary import Figure, Summary
 
 MAX_AT_ONCE = 10_000
-"""Of the key's requests: above every load."""
+"""The key's limit of concurrent requests: above every load."""
 LONGEST = 1 << 30
-"""Prompts of any length are below."""
+"""Longer than any prompt, in tokens."""
 MAX_LATE_S = 0.05
 HEAD = ("", "avg", "p50", "p90", "p99", "max")
 ROWS = (
@@ -143,7 +143,7 @@ def bench(
         raise ConfigError("give one of --rate and --trace")
     if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
         raise ConfigError(f"--plot {plot}: give a file ending in .svg in a folder that exists")
-    given = promises_of(objectives)
+    requested = promises_of(objectives)
     arrivals = read_trace(trace) if trace is not None else []
     if seconds is None:
         seconds = max(arrivals[-1].at_s + 1e-3 - warm_up_s, 1e-3) if arrivals else 30.0
@@ -154,7 +154,7 @@ def bench(
     with _target(deployment, url, key_file, (organization, project), model, endpoint) as target:
         course = asyncio.run(_measured(target, load))
     own = _own_promises(deployment, target) if url is None else ()
-    promises = given or own or PROMISES
+    promises = requested or own or PROMISES
     result = summary(course.answers, warm_up_s, promises)
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(target, course, result, promises))
     if course.late_s > MAX_LATE_S:
@@ -181,7 +181,7 @@ def _target(
     model: str | None,
     endpoint: str | None,
 ) -> Iterator[Target]:
-    """Where the load goes; here with a key for the time of the run."""
+    """The server under load; for the deployment here, with a key for this run."""
     from tools.bench.measure import PATHS, Target, models
     from tools.lsp.key import take_key
 
@@ -215,7 +215,7 @@ async def _measured(target: Target, load: Load) -> Course:
 
 
 def _progress(load: Load, course: Course, now_s: float) -> None:
-    """One line that is written over on a terminal, else one in ten seconds."""
+    """Print one line, overwritten, on a terminal, else a line every ten seconds."""
     from tools.bench.summary import tokens_per_s
 
     terminal = sys.stderr.isatty()

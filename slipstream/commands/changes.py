@@ -50,10 +50,10 @@ def changes() -> None:
     """
 
 
-async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
-    at, window = given.pop("at"), given.pop("window")
+async def _add(call: AdminCall, options: dict[str, Any]) -> Any:
+    at, window = options.pop("at"), options.pop("window")
     made_at = None if at is None else at.replace(tzinfo=UTC)
-    values = {**given, "made_at": made_at, "window_s": round(window.total_seconds())}
+    values = {**options, "made_at": made_at, "window_s": round(window.total_seconds())}
     return await AdminOperation("diagnosis.changes.create_change")(call, values)
 
 
@@ -122,7 +122,7 @@ def _table(found: Sequence[ExpectedChange]) -> str:
 
 
 def rows_of(found: Sequence[ExpectedChange]) -> Iterator[tuple[str, ...]]:
-    """The ledger's rows. found: the oldest first."""
+    """The ledger's rows. found: the changes, oldest first."""
     so_far: dict[tuple[object, ...], float] = {}
     for each in found:
         number = (each.metric, each.statistic, each.tier, each.model)
@@ -148,7 +148,7 @@ def _more(value_ms: float) -> str:
 
 
 def _effect(each: ExpectedChange) -> str:
-    """Marked where either side has too few requests for its statistic."""
+    """The effect, marked if either side has too few requests for its statistic."""
     from control.diagnosis.changes import MIN
 
     if each.effect_ms is None:

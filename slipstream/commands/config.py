@@ -1,4 +1,4 @@
-"""`slipstream config`: look at settings without starting anything."""
+"""`slipstream config`: checks and shows settings without starting anything."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
     if probe:
         from slipstream.database import live_fleet
         from slipstream.engine_probe import asked_of
-        from slipstream.engine_probe import probe as ask
+        from slipstream.engine_probe import probe as probe_engines
 
-        asked = asked_of(settings, asyncio.run(live_fleet(settings)))
-        faults = asyncio.run(ask(settings, asked))
+        plan = asked_of(settings, asyncio.run(live_fleet(settings)))
+        faults = asyncio.run(probe_engines(settings, plan))
         for fault in faults:
             print(f"slipstream: {fault}", file=sys.stderr)
         if faults:
             sys.exit(1)
-        print(probed(asked.engines))
+        print(probed(plan.engines))
     for warning in start_check.warnings(settings):
         print(f"warning: {warning}", file=sys.stderr)
     local, settings = local_pools(settings), with_saved_ports(settings)
@@ -63,7 +63,7 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
 
 
 def probed(engines: int) -> str:
-    """What a probe without a fault says. engines: those that `up` starts left out."""
+    """The result line of a probe without a fault. engines: their number, without those that `up` starts."""
     if not engines:
         return "no engine was probed: settings and running fleet name only engines that `up` starts"
     return "1 engine matches the settings" if engines == 1 else f"{engines} engines match the settings"

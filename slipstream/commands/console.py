@@ -1,4 +1,4 @@
-"""`slipstream console`: the way into the console for who has a shell on the deployment's machine."""
+"""`slipstream console`: opens the console and creates its accounts, from a shell on the deployment's machine."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ OF_OPERATOR = "Id or name. Default: the operating organization."
 
 
 def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
-    """Whether a browser could show something: without a screen `xdg-open` says of each browser that it is not there.
+    """Whether a browser can open: without a screen, `xdg-open` reports that each browser is missing.
 
-    platform: see `sys.platform`.
+    platform: like `sys.platform`.
     """
     return platform in ("darwin", "win32") or any(environment.get(name) for name in SCREENS)
 
@@ -118,8 +118,8 @@ def _ways(account: dict[str, Any]) -> str:
     return ", ".join(way for name, way in ways.items() if account[name])
 
 
-async def _accounts(call: AdminCall, given: dict[str, Any]) -> list[dict[str, Any]]:
-    found = None if given["organization"] is None else await ORGANIZATION.find(call, given)
+async def _accounts(call: AdminCall, options: dict[str, Any]) -> list[dict[str, Any]]:
+    found = None if options["organization"] is None else await ORGANIZATION.find(call, options)
     return [dict(each) for each in await call.connection.fetch(ACCOUNTS, found)]
 
 
@@ -166,7 +166,7 @@ def _show(deployment: Deployment, made: ConsoleLink) -> None:
 
 
 def _address(deployment: Deployment, url: str) -> str:
-    """url: with or without the deployment's own address before it."""
+    """The full URL. url: with or without the deployment's address."""
     from slipstream.processes import admin_url
 
     settings = running_settings(*deployment)

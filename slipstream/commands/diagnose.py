@@ -1,4 +1,4 @@
-"""`slipstream diagnose`: what makes requests slow, and what to change."""
+"""`slipstream diagnose`: the cause of slow requests, and the changes that help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _since(text: str) -> datetime:
-    """As `moment`, of as long ago as may be judged at once. Raises BadParameter."""
+    """Like `moment`, within the period that one diagnosis may cover. Raises BadParameter."""
     from control.diagnosis.diagnosis import MAX, MIN
 
     found = moment(text, MAX)
@@ -35,7 +35,7 @@ def _since(text: str) -> datetime:
 
 
 def _before(text: str) -> timedelta:
-    """As `span`, as long as may be compared with. Raises BadParameter."""
+    """Like `span`, up to the longest period of a comparison. Raises BadParameter."""
     from control.diagnosis.diagnosis import MAX
 
     return span(text, MAX)
@@ -117,8 +117,8 @@ def diagnose(
 
     audit = None if url is None else asyncio.run(_audited(url, key_file, ca_file))
     end = datetime.now(UTC)
-    since = max(since, end - MAX)  # what came between the two moments is a part of a second, or the audit's time
-    asked: dict[str, object] = {
+    since = max(since, end - MAX)  # `since` was checked a moment ago, or before the audit
+    query: dict[str, object] = {
         "start": since,
         "end": end,
         "tier": tier,
@@ -129,7 +129,7 @@ def diagnose(
 
     async def work(call: AdminCall) -> DiagnosisOf:
         organization_id = None if tenant is None else await organization_named(call.connection, tenant)
-        return await diagnosis_now(call, settings, converted(asked, DiagnosisQuery), organization_id, audit)
+        return await diagnosis_now(call, settings, converted(query, DiagnosisQuery), organization_id, audit)
 
     found = administer(deployment, work)
     print(msgspec.json.encode(found).decode() if as_json else text_of(found))
@@ -137,7 +137,7 @@ def diagnose(
 
 
 async def _audited(url: str, key_file: Path | None, ca_file: str | None) -> Audit:
-    """What lies between, or why that could not be judged."""
+    """The audit of the path to the gateway, or the reason why it was not possible."""
     from slipstream.diagnosis_audit import audited
     from tools.lsp.key import take_key
 

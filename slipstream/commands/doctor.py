@@ -33,14 +33,14 @@ def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
     from slipstream.commands.running import without_supervisor
     from slipstream.doctor import examined
 
-    given = load_settings(deployment.config_file, local__data=deployment.data)
-    health = asyncio.run(examined(running_settings(*deployment), given, address))
+    configured = load_settings(deployment.config_file, local__data=deployment.data)
+    health = asyncio.run(examined(running_settings(*deployment), configured, address))
     if as_json:
         print(msgspec.json.encode(health).decode())
     else:
         rows = [(each.name, each.outcome.value, each.told) for each in health.checks]
-        if DOCTOR_EXIT[health.worst] == 1 and not held(given.data.lock_file):
-            print(without_supervisor(given.data, deployment))
+        if DOCTOR_EXIT[health.worst] == 1 and not held(configured.data.lock_file):
+            print(without_supervisor(configured.data, deployment))
         print("\n".join(table(("check", "", "found"), rows)))
         for each in health.checks:
             if each.step:

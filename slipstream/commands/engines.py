@@ -1,4 +1,4 @@
-"""`slipstream tools engines`: how to start a pool's engines without `up`."""
+"""`slipstream tools engines`: the commands that start a pool's engines without `up`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _told(spec: LaunchSpec) -> dict[str, object]:
 
 
 def _write(folder: Path, specs: list[LaunchSpec]) -> None:
-    """A script for each, executable, and its files under their own names."""
+    """Write an executable script for each launch, and its files under their own names."""
     from tools.launch.text import script_of
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`slipstream evals`: ask a model's slices, compare two pools, and see how far that is."""
+"""`slipstream evals`: runs slices on a model, compares two pools, and shows the progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RUNS = ("queued (UTC)", "what", "model", "pools", "status", "items answered", "id")
 MADE_FOR_THEM = ("slipstream-chat", "slipstream-code")
-"""Models that were trained on tasks of the slices, which their goals are for."""
+"""Models that were trained on tasks of the slices; the goals are for them."""
 SLICES = ("slice", "what", "right", "95 % interval", "items answered", "goal")
 VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
 LOOK_S = 0.5
@@ -93,14 +93,14 @@ def run(
     from slipstream.administration import administer, converted
 
     model = model or _chat_model(deployment)
-    asked: dict[str, object] = {
+    values: dict[str, object] = {
         "model": model,
         "pool": pool,
         "slices": _slices(deployment, slices, model),
         "items": items,
         "first_seed": first_seed,
     }
-    body = converted(asked, NewRun)
+    body = converted(values, NewRun)
     made = administer(deployment, lambda call: create_eval_run(call, body))
     if not wait:
         _print_runs([made], as_json)
@@ -145,7 +145,7 @@ def compare(
     first_look: int | None,
     wait: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Ask two pools the same items of a model, until it is proven for each slice whether CANDIDATE_POOL is worse than
     BASELINE_POOL, or the budget is spent.
@@ -158,14 +158,14 @@ def compare(
     rule = {**slice_margins(margins, "--margin"), "alpha": alpha, "first_look": first_look}
     model = model or _chat_model(deployment)
     values = {
-        **given,
+        **options,
         "model": model,
         "slices": _slices(deployment, slices, model),
         "rule": {name: value for name, value in rule.items() if value is not None},
     }
     body = converted(values, NewComparison)
-    for said in _before(deployment, body):
-        print(f"  {said}", file=sys.stderr, flush=True)
+    for warning in _before(deployment, body):
+        print(f"  {warning}", file=sys.stderr, flush=True)
     made = administer(deployment, lambda call: create_eval_comparison(call, body))
     found = _follow(deployment, _comparison, made.id) if wait else made
     _print_comparison(found, as_json)
@@ -327,7 +327,7 @@ async def _comparison(call: AdminCall, which: UUID) -> Comparison:
 
 
 def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], which: UUID) -> Any:
-    """Look until it has ended, and say meanwhile how far it is. An interrupt ends the looking alone."""
+    """Poll the run or comparison until it ends, and print its progress. An interrupt ends only the polling."""
     from control.evals.evals import get_eval_run
     from slipstream.administration import administer
     from slipstream.processes import worker_name
@@ -348,26 +348,26 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
         print(f"  {plan_of(found, runs)}", file=sys.stderr, flush=True)
         while True:
             waited_s = time.monotonic() - began_s
-            if (told := telling.next(found, runs, waited_s)) is not None:
-                print(f"  {told}  ({waited_s:,.0f} s)", file=sys.stderr, flush=True)
+            if (line := telling.next(found, runs, waited_s)) is not None:
+                print(f"  {line}  ({waited_s:,.0f} s)", file=sys.stderr, flush=True)
             if getattr(found, "run", found).status in ENDED:
                 return found
             time.sleep(LOOK_S)
             found, runs = administer(deployment, look)
     except KeyboardInterrupt:
-        shown, ended = command(f"evals show {which}"), command(f"evals cancel {which}")
-        print(f"  it continues; `{shown}` shows it, `{ended}` ends it", file=sys.stderr)
+        to_show, to_end = command(f"evals show {which}"), command(f"evals cancel {which}")
+        print(f"  it continues; `{to_show}` shows it, `{to_end}` ends it", file=sys.stderr)
         sys.exit(130)
 
 
-def _before(deployment: Deployment, asked: NewComparison) -> Iterator[str]:
-    """What is known of a comparison before it is asked."""
+def _before(deployment: Deployment, request: NewComparison) -> Iterator[str]:
+    """Warnings about a comparison before it starts."""
     from control.eval_runs.startable import too_few
 
-    if asked.baseline_pool == asked.candidate_pool:
-        yield f"both sides are the pool {asked.baseline_pool}: this measures the gate, not a candidate"
+    if request.baseline_pool == request.candidate_pool:
+        yield f"both sides are the pool {request.baseline_pool}: this measures the gate, not a candidate"
     catalogue = running_settings(*deployment).evals.catalogue()
-    yield from too_few([catalogue.find(name) for name in asked.slices], asked.rule, asked.budget_items)
+    yield from too_few([catalogue.find(name) for name in request.slices], request.rule, request.budget_items)
 
 
 def _chat_model(deployment: Deployment) -> str:
@@ -375,12 +375,12 @@ def _chat_model(deployment: Deployment) -> str:
     return next((model.name for model in models if model.tier is Tier.CHAT), "slipstream-chat")
 
 
-def _slices(deployment: Deployment, given: str, model: str) -> list[str]:
-    """The slices to ask; by default all that fit the model's tier, except for a model that fails most of them
+def _slices(deployment: Deployment, names: str, model: str) -> list[str]:
+    """The slices to run. Default: all that fit the model's tier, but fewer for a model that fails most of them
     completely."""
-    if not given and model == fetched_model.NAME:
+    if not names and model == fetched_model.NAME:
         return list(fetched_model.SLICES)
-    return slice_names(deployment, given.split(","), "--slices") or slice_names_for(deployment, model)
+    return slice_names(deployment, names.split(","), "--slices") or slice_names_for(deployment, model)
 
 
 def _id(text: str) -> UUID:
@@ -432,9 +432,9 @@ def _print_run(found: RunInFull, as_json: bool) -> None:
     print(f"\n{run.model}, {where}: {run.status.value}, {run.answered:,} of {run.items:,} items answered, run {run.id}")
     for each in found.slices:
         if each.refused_items:
-            shown = command(f"evals show {run.id} --items --slice {each.slice} --wrong")
+            to_show = command(f"evals show {run.id} --items --slice {each.slice} --wrong")
             print(
-                f"{each.slice}: {each.refused_items:,} items were refused and count as wrong; `{shown}` shows the "
+                f"{each.slice}: {each.refused_items:,} items were refused and count as wrong; `{to_show}` shows the "
                 "reasons"
             )
     if run.error:

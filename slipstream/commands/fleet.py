@@ -1,4 +1,4 @@
-"""`slipstream fleet`: pools and replicas as the router sees them now, taking one out of use, and versions."""
+"""`slipstream fleet`: shows pools and replicas as the router sees them, drains replicas, and lists versions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ for subcommand in (versions, diff, rollback):
 
 
 def left_without(seen: pb.Fleet, replica_id: str) -> str | None:
-    """The pool of this replica, where none of its replicas is given requests; None: another one is."""
+    """The replica's pool if none of its replicas gets requests; None if another one does."""
     for pool in seen.pools:
         if any(replica.id == replica_id for replica in pool.replicas):
             return None if any(replica.usable and replica.weight for replica in pool.replicas) else str(pool.name)
@@ -128,7 +128,7 @@ def left_without(seen: pb.Fleet, replica_id: str) -> str | None:
 
 
 def told(fleet: pb.Fleet, explain: bool = False) -> Iterator[str]:
-    """The picture as lines of text, of 100 columns as a rule. explain: also each replica's address and the reason for
+    """The fleet as lines of text, usually of up to 100 columns. explain: also each replica's address and the reason for
     its limit."""
     gateways = f"{fleet.gateways} gateway{'' if fleet.gateways == 1 else 's'}"
     yield f"fleet version {fleet.desired_state_version}, {gateways} connected"
@@ -155,7 +155,7 @@ def _row(replica: pb.Replica) -> tuple[str, ...]:
 
 
 def _notes(replica: pb.Replica, explain: bool) -> Iterator[str]:
-    """What does not fit into a row: why it is not usable, and on demand its address and the reason for its limit."""
+    """Lines below a replica's row: why it is unusable and, if `explain`, its address and the reason for its limit."""
     notes = [reason] if (reason := state_and_reason(replica)[1]) else []
     if explain:
         notes += [f"at most {replica.max_concurrency} requests ({replica.limited_by})", replica.url]

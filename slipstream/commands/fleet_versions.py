@@ -1,4 +1,4 @@
-"""`slipstream fleet versions|diff|rollback`: who changed the fleet, what became different, and back."""
+"""`slipstream fleet versions|diff|rollback`: shows the authors of changes and the differences, and rolls back."""
 
 from __future__ import annotations
 

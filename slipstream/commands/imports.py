@@ -1,4 +1,4 @@
-"""`slipstream import`: take over what another gateway serves."""
+"""`slipstream import`: imports models, customers, keys and limits from another gateway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class _DryRun(Exception):
-    """Undoes the transaction of an import that was only tried."""
+    """Rolls back the transaction of a dry run."""
 
 
 @click.group("import")
@@ -97,7 +97,7 @@ def litellm(
 
 
 def _require_taken_up(deployment: Deployment, version: int | None, *, quiet: bool) -> None:
-    """Show which gateways serve the models. Exit code 1 where one cannot, such as for a key it does not have."""
+    """Show which gateways serve the models. Exit with code 1 if one cannot, such as one that lacks a key."""
     from slipstream.fleet_edit import taken_up, told
 
     assert version is not None
@@ -109,8 +109,8 @@ def _require_taken_up(deployment: Deployment, version: int | None, *, quiet: boo
 
 
 def _print(made: list[Made], notes: list[Note], dry_run: bool) -> None:
-    new, there = Counter(each.kind for each in made if each.new), Counter(each.kind for each in made if not each.new)
-    rows = [(kind, str(new[kind]), str(there[kind])) for kind in dict.fromkeys(each.kind for each in made)]
+    new, existing = Counter(each.kind for each in made if each.new), Counter(each.kind for each in made if not each.new)
+    rows = [(kind, str(new[kind]), str(existing[kind])) for kind in dict.fromkeys(each.kind for each in made)]
     print("\n".join(table(("kind", "would be made" if dry_run else "made", "there before"), rows)))
     for each in made:
         if each.new and each.kind not in ("key", "limits"):

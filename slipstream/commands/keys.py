@@ -1,4 +1,4 @@
-"""`slipstream keys`: make, list, rotate and revoke API keys. Gateways hear of a change within a second."""
+"""`slipstream keys`: creates, lists, rotates and revokes API keys. Gateways apply a change within a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from control.tenants.keys import Key, KeyWithSecret
 
 LIMIT_UNITS = {"requests_per_minute": "requests/min", "tokens_per_minute": "tokens/min", "max_concurrency": "at once"}
-"""Limits that a new key can be given, with their units."""
+"""Limits that a new key can have, with their units."""
 
 
 @click.group()
@@ -25,20 +25,20 @@ def keys() -> None:
     """Create, list, rotate and revoke API keys."""
 
 
-async def _create(call: AdminCall, given: dict[str, Any]) -> Noted:
+async def _create(call: AdminCall, options: dict[str, Any]) -> Noted:
     from control.tenants.keys import NewKey, create_key
     from control.tenants.limits import ALL_TIERS, NewLimits, put_limits
     from gateway.limits.levels import Level
     from slipstream.administration import converted
     from slipstream.tenants import ensure_project_named, project_named
 
-    organization, project, days = given["organization"], given["project"], given["expires_days"]
+    organization, project, days = options["organization"], options["project"], options["expires_days"]
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    scopes = list(given["scopes"]) or None
-    body = converted({"name": given["name"], "scopes": scopes, "expires_at": expires_at}, NewKey)
-    limits = converted({name: given[name] for name in LIMIT_UNITS}, NewLimits)
+    scopes = list(options["scopes"]) or None
+    body = converted({"name": options["name"], "scopes": scopes, "expires_at": expires_at}, NewKey)
+    limits = converted({name: options[name] for name in LIMIT_UNITS}, NewLimits)
     notes: list[str] = []
-    if given["create_missing"]:
+    if options["create_missing"]:
         project_id, notes = await ensure_project_named(call, organization, project)
     else:
         try:
@@ -66,10 +66,10 @@ def create(made: KeyWithSecret) -> str:
     return made.secret
 
 
-async def _overview(call: AdminCall, given: dict[str, Any]) -> list[dict[str, Any]]:
+async def _overview(call: AdminCall, options: dict[str, Any]) -> list[dict[str, Any]]:
     from control.tenants.keys import overview
 
-    only = None if given["organization"] is None else await ORGANIZATION.find(call, given)
+    only = None if options["organization"] is None else await ORGANIZATION.find(call, options)
     return [dict(each) for each in await overview(call.connection, only)]
 
 
@@ -103,13 +103,13 @@ def revoke(key: Key) -> str:
     return f"revoked {key.display} ({key.name})"
 
 
-async def _rotate(call: AdminCall, given: dict[str, Any]) -> Noted:
+async def _rotate(call: AdminCall, options: dict[str, Any]) -> Noted:
     from control.api.key_resource import Rotation
     from control.tenants.keys import KEYS, rotate_key
     from slipstream.tenants import key_named
 
-    body = Rotation(overlap_s=round(given["overlap_hours"] * 3_600), end_previous=given["end_previous"])
-    key = await KEYS.find(call, await key_named(call.connection, given["which"]))
+    body = Rotation(overlap_s=round(options["overlap_hours"] * 3_600), end_previous=options["end_previous"])
+    key = await KEYS.find(call, await key_named(call.connection, options["which"]))
     try:
         rotated = await rotate_key(call, key.id, body)
     except Conflict as error:

@@ -1,6 +1,6 @@
-"""`slipstream customers limits`: what an organization, a project or a key may use, and who goes first.
+"""`slipstream customers limits`: the limits and the priority of an organization, a project or a key.
 
-Gateways follow within a second.
+Gateways apply a change within a second.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LEVELS = ("organization", "project", "key")
 
 
 class Amount(click.ParamType[object]):
-    """A number from 0 on, or `none`, whose value is that word."""
+    """A number of at least 0, or the word `none`, which stays a word."""
 
     name = "N|none"
 
@@ -61,7 +61,7 @@ class Amount(click.ParamType[object]):
 
 
 def subject_options(function: Function) -> Function:
-    """`--organization`, `--project`, `--key`: whose limits."""
+    """Add `--organization`, `--project` and `--key`, which choose the subject of the limits."""
     for option in (
         click.option("--key", help="A key's own limits: its id, its sk-slip-… as `keys list` shows it, or its name."),
         click.option("--project", help="A project's limits: id or name."),
@@ -72,7 +72,7 @@ def subject_options(function: Function) -> Function:
 
 
 def tier_option(function: Function) -> Function:
-    """`--tier`."""
+    """Add `--tier`."""
     tiers = click.Choice(["all", "chat", "autocomplete"])
     help_text = "Tier that the limit covers. Default: all together."
     return click.option("--tier", type=tiers, default="all", show_default=True, help=help_text)(function)
@@ -125,21 +125,21 @@ def list_command(
                 return limited, prioritized, None
             return limited, prioritized, await priority_store.priorities_of_key(connection, within[1])
 
-    limited, prioritized, has = asyncio.run(run())
-    told_by: dict[tuple[int, str, str, str], list[str]] = {}
+    limited, prioritized, priorities = asyncio.run(run())
+    cells: dict[tuple[int, str, str, str], list[str]] = {}
     for name, rule in limited:
-        told_by.setdefault(_place(name, rule), []).append(spoken(rule.limits, settings.currency))
+        cells.setdefault(_place(name, rule), []).append(spoken(rule.limits, settings.currency))
     for name, rule in prioritized:
-        told_by.setdefault(_place(name, rule), []).append(spoken_priority(rule))
+        cells.setdefault(_place(name, rule), []).append(spoken_priority(rule))
     found = [
         {"level": LEVELS[level], "of": name, "tier": tier or "all", "limits": ", ".join(parts)}
-        for (level, name, _, tier), parts in sorted(told_by.items())
+        for (level, name, _, tier), parts in sorted(cells.items())
     ]
     whole = project is None and key is None
     empty = none_in(organization) if whole else f"none for {_whose(organization, project, key)}"
     show(found, {name: itemgetter(name) for name in ("level", "of", "tier", "limits")}, as_json=as_json, empty=empty)
-    if has is not None and not as_json:
-        print("\n".join(in_force(has)))
+    if priorities is not None and not as_json:
+        print("\n".join(in_force(priorities)))
 
 
 @limits.command(name="set")
@@ -166,14 +166,14 @@ def list_command(
 )
 @click.option("--share", type=Amount(click.IntRange(1, 10_000)), help="Weight relative to the others; 100 if not set.")
 def set_command(
-    deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **given: object
+    deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **options: object
 ) -> None:
     """Set limits, class or share of an organization, a project or a key. Omitted values stay; `none` removes a limit.
 
     An organization's class is the highest that its projects and keys can have; below it the lowest of the levels holds.
     `offline` gets the capacity that other classes leave, and is refused first.
     """
-    changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
+    changes = {name: None if value == NONE else value for name, value in options.items() if value is not None}
     if not changes:
         raise click.UsageError("no limit is given; `slipstream customers limits set --help` names them")
     from control.tenants.limits import NewLimits, get_limits, put_limits
@@ -181,9 +181,9 @@ def set_command(
     from slipstream.administration import administer, converted
 
     def body_of(rules: list[Any], names: dict[str, str], kind: type[Any]) -> Any:
-        """What the rule of the tier says, with the changes that are its own."""
-        kept = {name: getattr(rules[0], name) if rules else None for name in names}
-        return converted({**kept, **{name: value for name, value in changes.items() if name in names}}, kind)
+        """The tier's rule with the changes of its fields."""
+        present = {name: getattr(rules[0], name) if rules else None for name in names}
+        return converted({**present, **{name: value for name, value in changes.items() if name in names}}, kind)
 
     async def work(call: AdminCall) -> tuple[LimitRule | None, Priority | None]:
         level, subject_id = await _subject(call.connection, organization, project, key)
@@ -212,7 +212,7 @@ def set_command(
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def preview(
     deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, as_json: bool,
-    **given: object,
+    **options: object,
 ) -> None:  # fmt: skip
     """Show which past requests a bound of prompts would have refused, by key; it changes nothing."""
     from control.tenants.limits_preview import CapQuery, get_preview
@@ -226,7 +226,7 @@ def preview(
             "key_id": None if key is None else await key_named(connection, key),
             "tier": None if tier == "all" else tier,
         }
-        query = converted({**given, **within}, CapQuery)
+        query = converted({**options, **within}, CapQuery)
         return await get_preview(call, await organization_named(connection, organization), query)
 
     found = administer(deployment, work)
@@ -272,13 +272,13 @@ def remove(deployment: Deployment, organization: str, project: str | None, key: 
         await delete_priorities(call, level, subject_id, tier)
         return await delete_limits(call, level, subject_id, tier)
 
-    left = administer(deployment, work).data
-    others = ", ".join(_tier(rule.tier or "all") for rule in left)
-    print(f"{_whose(organization, project, key)}, {_tier(tier)}: none" + (f"; still limited: {others}" if left else ""))
+    rest = administer(deployment, work).data
+    others = ", ".join(_tier(rule.tier or "all") for rule in rest)
+    print(f"{_whose(organization, project, key)}, {_tier(tier)}: none" + (f"; still limited: {others}" if rest else ""))
 
 
 def spoken(limits: Limits, currency: str) -> str:
-    """`600 requests/min, 25.00 EUR a month`."""
+    """Limits as text such as `600 requests/min, 25.00 EUR a month`."""
     parts = []
     for name, unit in UNITS.items():
         value = getattr(limits, name)
@@ -288,17 +288,17 @@ def spoken(limits: Limits, currency: str) -> str:
 
 
 def spoken_priority(rule: Priority | PriorityRule) -> str:
-    """`class offline, share 50`."""
+    """A priority as text such as `class offline, share 50`."""
     parts = [f"{word} {value}" for name, word in PRIORITY.items() if (value := getattr(rule, name)) is not None]
     return ", ".join(parts) or "no class or share of its own"
 
 
-def in_force(has: Priorities) -> Iterator[str]:
-    """What a key's requests have, by its own rules, its project's and its organization's, a line for each tier."""
+def in_force(priorities: Priorities) -> Iterator[str]:
+    """A line for each tier: the class and shares of a key's requests by the rules of all levels."""
     from contracts.generation import Tier
 
     for tier in Tier:
-        found = has.for_tier(tier)
+        found = priorities.for_tier(tier)
         yield (
             f"in force in the tier {tier.value}: class {found.service_class.value}; share {found.share} of the "
             f"organization, {found.project_share} of the project in it"
@@ -310,12 +310,12 @@ def _is_of(rule: LimitRule | Priority, tier: str) -> bool:
 
 
 def _place(name: str, rule: Any) -> tuple[int, str, str, str]:
-    """Where a rule stands in the list: by level, name, and all tiers first."""
+    """The sort key of a rule in the list: its level, its name, and all tiers first."""
     return LEVELS.index(rule.level.value), name, rule.subject_id, rule.tier.value if rule.tier else ""
 
 
 async def _subject(connection: Any, organization: str, project: str | None, key: str | None) -> tuple[Level, UUID]:
-    """The narrowest that is named."""
+    """The narrowest level that is named, and its id."""
     from gateway.limits.levels import Level
     from slipstream.tenants import key_named, organization_named, project_named
 

@@ -1,4 +1,4 @@
-"""`slipstream logs`: what the processes wrote."""
+"""`slipstream logs`: prints the logs of the processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _follow(files: dict[str, Path], positions: dict[str, int], *, named: bool) -
 
 
 def _added(file: Path, positions: dict[str, int], name: str) -> list[str]:
-    """Whole lines added since the last look. A file that shrank was rotated and is read from its beginning."""
+    """Whole lines added since the last call. A file that shrank was rotated and is read from its start."""
     try:
         with file.open("rb") as stream:
             if stream.seek(0, 2) < positions[name]:

@@ -34,5 +34,5 @@ def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) 
         raise ConfigError(f"the language server needs pygls: in Slipstream's folder, {install}")
     from tools.lsp.server import serve_stdio
 
-    given = {name: value for name, value in (("url", url), ("model", model)) if value is not None}
-    serve_stdio(given, key_file, os.environ)
+    options = {name: value for name, value in (("url", url), ("model", model)) if value is not None}
+    serve_stdio(options, key_file, os.environ)

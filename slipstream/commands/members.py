@@ -1,4 +1,4 @@
-"""`slipstream customers members`: who may administer an organization."""
+"""`slipstream customers members`: the members who may administer an organization."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def list_command() -> None:
     """List an organization's members, newest first."""
 
 
-async def _add(call: AdminCall, given: dict[str, Any]) -> Any:
-    given["name"] = given["name"] or given["email"]
-    return await AdminOperation("tenants.members.create_member", ORGANIZATION)(call, given)
+async def _add(call: AdminCall, options: dict[str, Any]) -> Any:
+    options["name"] = options["name"] or options["email"]
+    return await AdminOperation("tenants.members.create_member", ORGANIZATION)(call, options)
 
 
 @operated(members, _add)
@@ -48,12 +48,12 @@ def add(made: Member) -> object:
     return made.id
 
 
-async def _remove(call: AdminCall, given: dict[str, Any]) -> Deleted:
+async def _remove(call: AdminCall, options: dict[str, Any]) -> Deleted:
     from control.tenants.members import delete_member
     from slipstream.tenants import member_named
 
-    found = await ADMINISTERED.find(call, given)
-    return await delete_member(call, await member_named(call.connection, found, given["which"]))
+    found = await ADMINISTERED.find(call, options)
+    return await delete_member(call, await member_named(call.connection, found, options["which"]))
 
 
 @operated(members, _remove)

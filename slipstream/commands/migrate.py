@@ -1,4 +1,4 @@
-"""`slipstream config migrate`: the database's tables, up or down."""
+"""`slipstream config migrate`: migrates the database's tables up or down."""
 
 from __future__ import annotations
 

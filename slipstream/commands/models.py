@@ -1,4 +1,4 @@
-"""`slipstream fleet models`: which models are served, from which pool, and by which names, without a restart."""
+"""`slipstream fleet models`: lists and changes the models, their pools and their names, without a restart."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def show(found: Model) -> str:
 @click.option("--default-max-tokens", type=int, help="Output limit when the client gives none.")
 @click.argument("name")
 @edit_options
-def set_command(how: How, name: str, file: Path | None, **given: Any) -> None:
+def set_command(how: How, name: str, file: Path | None, **options: Any) -> None:
     """Add the model NAME, or change the given fields."""
     from contracts.desired_state import Model
     from control.fleet.models import get_model, put_model
@@ -78,9 +78,9 @@ def set_command(how: How, name: str, file: Path | None, **given: Any) -> None:
             try:
                 fields = msgspec.to_builtins(await get_model(call, name))
             except NotFound:
-                _require_whole(name, given)
-            call.if_match = call.if_match or f'"{call.fleet_version}"'  # what was read is what is changed
-        body = converted({**fields, **fields_of(file, given)}, Model)
+                _require_whole(name, options)
+            call.if_match = call.if_match or f'"{call.fleet_version}"'  # change only the version that was read
+        body = converted({**fields, **fields_of(file, options)}, Model)
         return await put_model(call, name, body, query)
 
     edit(how, work)
@@ -126,8 +126,8 @@ def cascade(how: How, name: str, comparison: str) -> None:
     edit(how, lambda call, query: approve_cascade(call, name, body, query))
 
 
-def _require_whole(name: str, given: dict[str, Any]) -> None:
-    missing = [f"--{each.replace('_', '-')}" for each in ("tier", "pool", "context_tokens") if given[each] is None]
+def _require_whole(name: str, options: dict[str, Any]) -> None:
+    missing = [f"--{each.replace('_', '-')}" for each in ("tier", "pool", "context_tokens") if options[each] is None]
     if missing:
         raise InvalidField(f"There is no model {name!r} yet: to add it, give {', '.join(missing)}, or --file.")
 

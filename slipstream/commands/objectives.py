@@ -23,7 +23,7 @@ objective_option = click.option(
 
 
 def promises_of(objectives: Sequence[str]) -> tuple[SloClass, ...]:
-    """Each as LONGEST_PROMPT:TTFT_MS:TPOT_MS. Raises ConfigError."""
+    """Objectives from texts such as LONGEST_PROMPT:TTFT_MS:TPOT_MS. Raises ConfigError."""
     from contracts.generation import Tier
     from router.config import SloClass
 

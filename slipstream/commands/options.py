@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become settings."""
+"""Options that several commands share, and the settings that they select."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def config_option(function: Function) -> Function:
-    """`--config FILE`."""
+    """Add `--config FILE`."""
     return click.option(
         "--config",
         "config_file",
@@ -26,36 +26,36 @@ def config_option(function: Function) -> Function:
 
 
 def data_option(function: Function) -> Function:
-    """`--data FOLDER`."""
+    """Add `--data FOLDER`."""
     return click.option("--data", metavar="FOLDER", help="Data folder. Default: .slipstream here.")(function)
 
 
 class Deployment(NamedTuple):
-    """Which deployment a command is for."""
+    """The deployment that a command works on."""
 
     config_file: Path | None
     data: str | None
 
 
 def deployment_options(function: Callable[..., None]) -> Callable[..., None]:
-    """`--data` and `--config`, handed to the command together."""
+    """Add `--data` and `--config`, passed to the command as one `deployment`."""
 
     @functools.wraps(function)
-    def command(*arguments: Any, config_file: Path | None, data: str | None, **given: Any) -> None:
-        function(*arguments, deployment=Deployment(config_file, data), **given)
+    def command(*arguments: Any, config_file: Path | None, data: str | None, **options: Any) -> None:
+        function(*arguments, deployment=Deployment(config_file, data), **options)
 
     return data_option(config_option(command))
 
 
 def control_address_option(function: Function) -> Function:
-    """`--address HOST:PORT` of the router's control service."""
+    """Add `--address HOST:PORT` of the router's control service."""
     return click.option(
         "--address", metavar="HOST:PORT", help="Address of the router's control service. Default: router.control_port."
     )(function)
 
 
 def kv_budget_option(function: Function) -> Function:
-    """`--kv-budget-bytes` of embedded engines."""
+    """Add `--kv-budget-bytes` of embedded engines."""
     return click.option(
         "--kv-budget-bytes",
         "engine__kv__budget_bytes",
@@ -66,7 +66,7 @@ def kv_budget_option(function: Function) -> Function:
 
 
 def metrics_port_option(section: str) -> Callable[[Function], Function]:
-    """`--metrics-port` of a process whose settings are this section."""
+    """Add `--metrics-port` of the process with this section of the settings."""
     return click.option(
         "--metrics-port",
         f"{section}__metrics__port",
@@ -77,16 +77,15 @@ def metrics_port_option(section: str) -> Callable[[Function], Function]:
 
 
 def load_settings(config_file: Path | None, **overrides: Any) -> Settings:
-    """Settings with the command line's values on top; names use `__` for the dot, None means not given."""
+    """Settings with the command line's values on top. Names use `__` for the dot; a value of None is ignored."""
     from slipstream import settings
 
-    given = {name.replace("__", "."): value for name, value in overrides.items() if value is not None}
-    return settings.load(config_file, given)
+    values = {name.replace("__", "."): value for name, value in overrides.items() if value is not None}
+    return settings.load(config_file, values)
 
 
 def starting_settings(config_file: Path | None, data: str | None, **overrides: Any) -> Settings:
-    """Settings of a process that starts, which logs from now on as they say: their fleet is checked, and the data
-    folder is made where it is absent.
+    """Settings of a process that starts. Applies their logging, checks their fleet and makes a missing data folder.
 
     Raises ConfigError.
     """
@@ -102,12 +101,12 @@ def starting_settings(config_file: Path | None, data: str | None, **overrides: A
 
 
 def running_settings(config_file: Path | None, data: str | None) -> Settings:
-    """The settings a deployment of `up` decided on this data folder: while it runs, and afterwards too unless a file is
-    named, which then says where things are without `up`. Else what they would be."""
+    """The settings that `up` wrote into this data folder: while it runs, and afterwards unless `config_file` is given,
+    which then describes a deployment without `up`. Otherwise the settings of the file and the environment."""
     from infra.local.lock import held
     from slipstream import settings
 
-    asked = load_settings(config_file, local__data=data)
-    decided = asked.data.settings_file
-    followed = decided.is_file() and (config_file is None or held(asked.data.lock_file))
-    return settings.load(decided, {}) if followed else asked
+    configured = load_settings(config_file, local__data=data)
+    written = configured.data.settings_file
+    in_use = written.is_file() and (config_file is None or held(configured.data.lock_file))
+    return settings.load(written, {}) if in_use else configured

@@ -1,4 +1,4 @@
-"""`slipstream customers organizations`: whom the deployment serves."""
+"""`slipstream customers organizations`: the organizations that the deployment serves."""
 
 from __future__ import annotations
 

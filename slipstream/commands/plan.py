@@ -1,4 +1,4 @@
-"""`slipstream tools plan`: how many machines a workload needs, which resource binds, and what it costs."""
+"""`slipstream tools plan`: the number of machines for a workload, the first bottleneck, and the cost."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MODELS = ("llama-70b", "llama-8b", "llama-7b", "qwen-32b")
 
 
 class Finite(click.FloatRange):
-    """A number in a range; `nan` is in every range as far as click can tell."""
+    """A finite number in a range; click finds `nan` in every range."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number. Fails the option otherwise."""
+        """The number; fails the option if it is not finite."""
         number: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # click passes text
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number", param, ctx)
@@ -136,7 +136,7 @@ def plan(
     from tools.planning.plan import cheapest
     from tools.planning.workload import Promise
 
-    given = {
+    fields = {
         "requests_per_s": requests_per_s,
         "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens,
@@ -146,7 +146,7 @@ def plan(
         "prompt_p99_tokens": None if prompt_cv is None else 0.0,
         "average_share": average,
     }
-    workload = _workload(trace, {name: value for name, value in given.items() if value is not None})
+    workload = _workload(trace, {name: value for name, value in fields.items() if value is not None})
     promise = Promise(ttft_ms / 1e3, tpot_ms / 1e3, (gap_ms or 0.0) / 1e3)
     shape = _shape(model)
     kinds = _kinds(gpus or ("h100",), precisions, tensor_parallel, prices, transfer_gb_s)
@@ -168,8 +168,8 @@ def plan(
         raise no_fleet(refused, options)
     refusals = [Refusal(name, error.message) for name, error in refused.items()]
     if as_json:
-        told = {"plans": [reported(each) for each in plans], "refused": refusals}
-        click.echo(msgspec.json.encode(told).decode())
+        result = {"plans": [reported(each) for each in plans], "refused": refusals}
+        click.echo(msgspec.json.encode(result).decode())
     else:
         click.echo(text_of(plans[0], with_errors) if len(kinds) == 1 else comparison(plans, refusals))
 
@@ -186,21 +186,21 @@ def _shape(model: str) -> ModelShape:
     return read_shape(Path(model))
 
 
-def _workload(trace: Path | None, given: dict[str, float]) -> Workload:
+def _workload(trace: Path | None, fields: dict[str, float]) -> Workload:
     from slipstream.trace_workload import trace_workload
     from tools.planning.workload import Workload
     from tools.simulator.trace import read_trace
 
     if trace is not None:
-        return msgspec.structs.replace(trace_workload(read_trace(trace)), **given)
+        return msgspec.structs.replace(trace_workload(read_trace(trace)), **fields)
     needed = ("requests_per_s", "prompt_tokens", "output_tokens")
-    missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
+    missing = [f"--{name.replace('_', '-')}" for name in needed if name not in fields]
     if missing:
         raise ConfigError(
             f"the workload is not known: give {', '.join(missing)}, or --trace FILE, as in `slipstream tools plan "
             "--requests-per-s 5 --prompt-tokens 2000 --output-tokens 300`"
         )
-    return Workload(**given)  # type: ignore[arg-type]  # by name, of numbers
+    return Workload(**fields)  # type: ignore[arg-type]  # every value is a number
 
 
 def _kinds(
@@ -210,7 +210,7 @@ def _kinds(
     prices: Sequence[str],
     transfer_gb_s: float,
 ) -> dict[str, list[Hardware]]:
-    """Every GPU in every precision, each with the numbers of GPUs to choose from."""
+    """The hardware of each GPU in each precision, once for each number of GPUs to choose from."""
     from engines.performance.catalog import GPUS as KNOWN_GPUS
     from engines.performance.precision import Precision
     from tools.planning.plan import TENSOR_PARALLEL, Hardware
@@ -235,7 +235,7 @@ def _kinds(
 
 
 def _own_prices(prices: Sequence[str], gpus: Sequence[str]) -> dict[str, float]:
-    """By GPU. Raises ConfigError for a GPU that was not requested."""
+    """The prices by GPU. Raises ConfigError for a GPU that was not requested."""
     own = dict(_price(text) for text in prices)
     for gpu, price in own.items():
         if gpu not in gpus:

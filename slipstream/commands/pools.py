@@ -66,7 +66,7 @@ def show(found: Pool) -> str:
 @click.option("--tensor-parallel", type=int, help="GPUs that each replica is spread over; for reports.")
 @click.argument("name")
 @edit_options
-def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **given: Any) -> None:
+def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **options: Any) -> None:
     """Add the pool NAME, or change the given fields. Single replicas: `slipstream fleet replicas`."""
     from contracts.desired_state import Pool
     from control.fleet.pools import get_pool, put_pool
@@ -80,12 +80,12 @@ def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...
             try:
                 fields = msgspec.to_builtins(await get_pool(call, name))
             except NotFound:
-                if given["driver"] is None:
+                if options["driver"] is None:
                     raise InvalidField(
                         f"There is no pool {name!r} yet: to add it, give --driver, or --file.", param="driver"
                     ) from None
-            call.if_match = call.if_match or f'"{call.fleet_version}"'  # what was read is what is changed
-        body = converted({**fields, **fields_of(file, {**given, "replicas": tuple(engines)})}, Pool)
+            call.if_match = call.if_match or f'"{call.fleet_version}"'  # change only the version that was read
+        body = converted({**fields, **fields_of(file, {**options, "replicas": tuple(engines)})}, Pool)
         return await put_pool(call, name, body, query)
 
     edit(how, work)
@@ -120,7 +120,7 @@ def replicas() -> None:
 @click.argument("replica_id")
 @click.argument("url")
 @edit_options
-def add(how: How, pool: str, replica_id: str, url: str, **given: Any) -> None:
+def add(how: How, pool: str, replica_id: str, url: str, **options: Any) -> None:
     """Add the engine at URL to POOL as REPLICA_ID, or replace the one with that id, and report whether it answers.
 
     Before it is added, --probe also compares its models and context with the promised ones.
@@ -129,14 +129,14 @@ def add(how: How, pool: str, replica_id: str, url: str, **given: Any) -> None:
     from control.fleet.pools import put_replica
     from slipstream.administration import converted
 
-    body = converted({"id": replica_id, "url": url, **fields_of(None, given)}, Replica)
+    body = converted({"id": replica_id, "url": url, **fields_of(None, options)}, Replica)
     edit(how, lambda call, query: put_replica(call, pool, replica_id, body, query))
     if not how.dry_run and how.wait_s > 0 and not how.as_json:
         _tell_state(how, replica_id)
 
 
 def _tell_state(how: How, replica_id: str) -> None:
-    """Whether the engine can be used, by the router that serves the deployment; nothing where none runs."""
+    """Print whether the deployment's router can use the engine; nothing if no router runs."""
     from slipstream.replicas import known_replica, replicas_of
 
     settings = running_settings(*how.deployment)
@@ -194,7 +194,7 @@ def _weigh(how: How, replica_id: str, value: float) -> None:
 
 
 async def _pool_of(call: AdminCall, replica_id: str) -> str:
-    """The pool a replica is in. Raises NotFound."""
+    """The name of a replica's pool. Raises NotFound."""
     from control.fleet.fleet_edit import in_force
 
     state = (await in_force(call)).state

@@ -1,4 +1,4 @@
-"""`slipstream usage prefix`: how much of a tenant's prompts could be reused, and what kept the rest from it."""
+"""`slipstream usage prefix`: the reusable share of a tenant's prompts, and why the rest is not reusable."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
         print(none_in(organization))
     else:
         print(f"requests since {hour:%Y-%m-%d %H:%M} UTC, by whole hours")
-    for title, some in _groups(shares, by_hour):
-        _print_shares(title, some)
+    for title, group in _groups(shares, by_hour):
+        _print_shares(title, group)
     for drop in drops:
         _print_drop(drop)
 
@@ -98,22 +98,22 @@ def _groups(shares: list[PrefixShare], by_hour: bool) -> list[tuple[str, list[Pr
 
 
 def _print_shares(hour: str, shares: list[PrefixShare]) -> None:
-    """The reusable part of all, then what each template lost to each cause, the most first."""
+    """Print the reusable share of all prompts, then each template's loss by cause, largest first."""
     prompts = sum(share.prompt_tokens for share in shares)
     reusable = sum(share.reusable_tokens for share in shares) / max(prompts, 1)
     cached = sum(share.cached_tokens for share in shares) / max(prompts, 1)
-    told = (
+    summary = (
         f"{reusable:.1%} of {prompts:,} prompt tokens repeat an earlier prompt, counted in whole blocks; engines took "
         f"{cached:.1%} from their caches"
     )
     if cached > reusable:
-        told += ", which hold parts of blocks too"
-    print(f"{hour}: {told}" if hour else told)
-    places: dict[tuple[str, ...], list[PrefixShare]] = defaultdict(list)
+        summary += ", which hold parts of blocks too"
+    print(f"{hour}: {summary}" if hour else summary)
+    groups: dict[tuple[str, ...], list[PrefixShare]] = defaultdict(list)
     for share in shares:
-        places[share.template, share.model, share.cause.value, share.part].append(share)
-    rows = sorted(((_lost(some), place, some) for place, some in places.items()), reverse=True, key=lambda row: row[0])
-    print("\n".join(table(HEAD, [(*place[:3], place[3] or "-", *_cells(some, prompts)) for _, place, some in rows])))
+        groups[share.template, share.model, share.cause.value, share.part].append(share)
+    rows = sorted(((_lost(group), key, group) for key, group in groups.items()), reverse=True, key=lambda row: row[0])
+    print("\n".join(table(HEAD, [(*key[:3], key[3] or "-", *_cells(group, prompts)) for _, key, group in rows])))
 
 
 def _lost(shares: list[PrefixShare]) -> int:

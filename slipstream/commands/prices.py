@@ -1,4 +1,4 @@
-"""`slipstream customers prices`: what a model's tokens cost, from when until when."""
+"""`slipstream customers prices`: the prices of a model's tokens and their periods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Utc(click.DateTime):
-    """A moment without a zone, which is UTC's."""
+    """A moment without a zone, taken as UTC."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(value, param, ctx).replace(tzinfo=UTC)
@@ -44,8 +44,8 @@ def prices() -> None:
     """
 
 
-async def _listed(call: AdminCall, given: dict[str, Any]) -> Noted:
-    model = given["model"]
+async def _listed(call: AdminCall, options: dict[str, Any]) -> Noted:
+    model = options["model"]
     found = await _prices(call, model)
     served = {each.name for each in call.fleet.models if model in (None, each.name)}
     priced = {each.model for each in found.data if _state(each) == "in force"}
@@ -104,18 +104,18 @@ def list_command() -> None:
 def set_command(price: CreatedPrice) -> str:
     """Set the price of MODEL from a moment on; the price before ends there."""
     if price.warning is not None:
-        taken_back_by = command(f"customers prices end {price.version}")
-        print(f"warning: {price.warning} Take it back: {taken_back_by}", file=sys.stderr)
+        to_end = command(f"customers prices end {price.version}")
+        print(f"warning: {price.warning} Take it back: {to_end}", file=sys.stderr)
     return f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})"
 
 
-async def _end(call: AdminCall, given: dict[str, Any]) -> ModelPrice:
+async def _end(call: AdminCall, options: dict[str, Any]) -> ModelPrice:
     from control.billing.prices import NOTICE, PriceChanges, delete_price, update_price
 
-    price = await _named(call, given["which"])
+    price = await _named(call, options["which"])
     if _state(price) == "coming":
         return await delete_price(call, str(price.version))
-    until = given["at"] or datetime.now(UTC) + NOTICE + timedelta(seconds=1)
+    until = options["at"] or datetime.now(UTC) + NOTICE + timedelta(seconds=1)
     return await update_price(call, str(price.version), PriceChanges(valid_until=until))
 
 
@@ -139,7 +139,7 @@ async def _prices(call: AdminCall, model: str | None) -> Page[ModelPrice]:
 
 
 async def _named(call: AdminCall, which: str) -> ModelPrice:
-    """By version; or the one price of a model that has not ended. Raises NotFound, InvalidField."""
+    """The price of a version, or a model's only price that has not ended. Raises NotFound, InvalidField."""
     from control.billing.prices import find_price
 
     if which.isdecimal():
@@ -157,9 +157,9 @@ async def _named(call: AdminCall, which: str) -> ModelPrice:
 
 def _spoken(price: ModelPrice) -> str:
     rates = {"input": price.input_micro, "cached input": price.cached_input_micro, "output": price.output_micro}
-    spoken = ", ".join(f"{told(micro, price.currency)} for {what}" for what, micro in rates.items())
+    amounts = ", ".join(f"{told(micro, price.currency)} for {kind}" for kind, micro in rates.items())
     offline = "" if price.offline_percent == 100 else f"; {price.offline_percent} % of it in the class offline"
-    return f"{price.model}: {spoken}, a million tokens{offline}"
+    return f"{price.model}: {amounts}, a million tokens{offline}"
 
 
 def _state(price: ModelPrice) -> str:

@@ -1,4 +1,4 @@
-"""The process commands. `up` runs them; so does systemd."""
+"""The commands of single processes, which `up` and systemd run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slipstream customers projects`: what the keys of a project may use, and whether they work."""
+"""`slipstream customers projects`: projects, the models and tiers that their keys may use, and whether keys work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ organization_option = click.option("--organization", default="demo", show_defaul
 
 
 def none_in(organization: str) -> str:
-    """Message for an empty list; it explains how to name another organization if the command named none."""
+    """The message for an empty list; it mentions `--organization` if the command did not use it."""
     named = click.get_current_context().get_parameter_source("organization") is not ParameterSource.DEFAULT
     return f"none in {organization}" + ("" if named else "; --organization NAME chooses another")
 

@@ -1,4 +1,4 @@
-"""`slipstream tools quantization`: what rounding a model does to it, and whether it may be served so."""
+"""`slipstream tools quantization`: measures the effect of rounding on a model, and judges whether it may be served."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _SCHEME_OPTIONS = (
 
 
 def scheme_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What is rounded, and what is too much."""
+    """Add the options of the scheme and its KL budget."""
     for option in reversed(_SCHEME_OPTIONS):
         command = option(command)
     return command
@@ -221,10 +221,10 @@ def gate(
     """
     from tools.quantization.gate import run
 
-    wanted = _scheme(scheme) if keep_list is None else _kept(_scheme(scheme), keep_list)
+    chosen = _scheme(scheme) if keep_list is None else _kept(_scheme(scheme), keep_list)
     passages = _passages(folder, text, window, tokens, held_out, first_seed)
-    asked = _slices(folder, slices, margin, items)
-    found = run(folder, wanted, passages, kl_budget, margin, asked, first_seed=first_seed, progress=_progress())
+    rules = _slices(folder, slices, margin, items)
+    found = run(folder, chosen, passages, kl_budget, margin, rules, first_seed=first_seed, progress=_progress())
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -271,12 +271,12 @@ def _slices(folder: Path, names: str, margin: float, items: int) -> dict[str, tu
 
 
 def _kept(scheme: Scheme, path: Path) -> Scheme:
-    """The scheme without the parts of a list that was measured with it."""
+    """The scheme that also keeps the parts of a list. Raises UsageError if another scheme measured the list."""
     from tools.quantization.keep_list import read_keep_list
 
     found = read_keep_list(path)
-    measured, asked = ((each.name, each.weights, each.activations, each.also) for each in (found.scheme, scheme))
-    if measured != asked:
+    measured, requested = ((each.name, each.weights, each.activations, each.also) for each in (found.scheme, scheme))
+    if measured != requested:
         raise click.UsageError(
             f"--keep-list {path} was measured with {_told(found.scheme)}, and {_told(scheme)} is requested; give the "
             "same options, or measure sensitivity again"
@@ -290,9 +290,9 @@ def _told(scheme: Scheme) -> str:
 
 
 def _progress() -> Callable[[str], None]:
-    """Prints each step, and how many seconds there were before it."""
+    """A function that prints each step with the seconds before it."""
     began_s = time.monotonic()
-    return lambda what: click.echo(f"  {time.monotonic() - began_s:6.0f} s  {what}", err=True)
+    return lambda step: click.echo(f"  {time.monotonic() - began_s:6.0f} s  {step}", err=True)
 
 
 def _show(report: Report) -> None:
@@ -304,8 +304,8 @@ def _show(report: Report) -> None:
     click.echo(f"{'part':<24} {'KL/token':>10} {'at most':>10} {'same top':>9} {'perplexity':>11} {'saves':>12}")
     for one in report.parts:
         saved = one.part.kept_bytes - one.part.rounded_bytes
-        beside = "" if one.by_scheme else "  not rounded by this scheme"
-        click.echo(f"{_row(one.part.name, one.distance)} {saved:12,}{beside}")
+        note = "" if one.by_scheme else "  not rounded by this scheme"
+        click.echo(f"{_row(one.part.name, one.distance)} {saved:12,}{note}")
     click.echo(_row("all of the scheme", report.rounded))
     click.echo(f"{'sum of its parts':<24} {report.sum_of_parts:10.6f}")
     saved = report.plain_bytes - report.rounded_bytes

@@ -1,4 +1,4 @@
-"""`slipstream releases`: a candidate takes a model's sessions over by stages, and is rolled back by itself."""
+"""`slipstream releases`: a candidate takes over a model's sessions in stages, with automatic rollback."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def start(
     least_units: str | None,
     quantiles: str | None,
     slice_margins: tuple[str, ...],
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Start a release. It begins once the model's pool has answered enough requests for a comparison."""
     from control.releases.margins import Margins
     from control.releases.releases import NewRelease, start_release
     from slipstream.administration import administer, converted
 
-    named = {name: given.pop(name, None) for name in Margins.__struct_fields__}
+    named = {name: options.pop(name, None) for name in Margins.__struct_fields__}
     margins: dict[str, object] = {name: value for name, value in named.items() if value is not None}
     if quantiles is not None:
         margins["quantiles"] = _numbers(quantiles, "--quantiles", float)
@@ -131,9 +131,9 @@ def start(
         margins["least_units"] = _least(least_units, _shares(stages))
     rule = margins_of(slice_margins, "--slice-margin")
     for name in ("budget_items", "correlation"):
-        if (value := given.pop(f"slice_{name}")) is not None:
+        if (value := options.pop(f"slice_{name}")) is not None:
             rule[name] = value
-    values = {**given, "stages": _shares(stages), "margins": margins, "slice_rule": rule}
+    values = {**options, "stages": _shares(stages), "margins": margins, "slice_rule": rule}
     body = converted(values, NewRelease)
     _show(administer(deployment, lambda call: start_release(call, body)), as_json)
 
@@ -174,14 +174,14 @@ def watch(deployment: Deployment, release: str) -> None:
     """Follow RELEASE until it ends. Exit code 1: it was rolled back."""
     from control.releases.machine import State
 
-    said = ""
+    shown = ""
     while True:
         found = _detail(deployment, release)
         where = f"{stage_name(found.stages, found.stage)}, {percent(found.share)} of the sessions"
         line = f"{found.model}: {found.state.value} at {where}: {found.waits_for or found.reason}"
-        if line != said:
+        if line != shown:
             print(f"{datetime.now(UTC):%T}  {printable(line)}", flush=True)
-            said = line
+            shown = line
         if found.state.ended:
             break
         time.sleep(WATCH_EVERY_S)
@@ -251,7 +251,7 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
     """
     from control.releases import store
     from control.releases.rollout.judging import Replayed
-    from control.releases.rollout.judging import replay as judged_anew
+    from control.releases.rollout.judging import replay as judged_again
     from slipstream.administration import administer
 
     release_id = _detail(deployment, release).id
@@ -259,7 +259,7 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
     async def work(call: AdminCall) -> list[Replayed]:
         found = await store.locked(call.connection, release_id)
         assert found is not None
-        return judged_anew(found, await store.steps_of(call.connection, release_id))[1]
+        return judged_again(found, await store.steps_of(call.connection, release_id))[1]
 
     found = administer(deployment, work)
     differ = [each.step for each in found if not each.same]
@@ -289,12 +289,12 @@ def _by_hand(
     from slipstream.administration import administer
 
     which = _detail(deployment, release).id
-    done: Callable[[AdminCall], Awaitable[ReleaseDetail]] = lambda call: operation(call, which, body)  # noqa: E731
-    _show(administer(deployment, done), as_json)
+    work: Callable[[AdminCall], Awaitable[ReleaseDetail]] = lambda call: operation(call, which, body)  # noqa: E731
+    _show(administer(deployment, work), as_json)
 
 
 def _detail(deployment: Deployment, release: str) -> ReleaseDetail:
-    """release: an id, or a model's name for its newest. Raises ConfigError."""
+    """The release with this id, or the newest one of the model with this name. Raises ConfigError."""
     from control.releases.releases import ReleaseQuery, get_release, list_releases
     from slipstream.administration import administer
 

@@ -1,4 +1,4 @@
-"""`slipstream requests`: what the platform knows about requests."""
+"""`slipstream requests`: lists requests, and shows one request or session in detail."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def requests() -> None:
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_command(
-    deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool, **given: object
+    deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool, **options: object
 ) -> None:
     """List an organization's requests, including refused ones, newest first; never their content."""
     from control.requests.requests import RequestQuery, list_requests
@@ -74,7 +74,7 @@ def list_command(
         connection = call.connection
         project_id = None if project is None else await project_named(connection, organization, project)
         key_id = None if key is None else await key_named(connection, key)
-        query = converted({**given, "project_id": project_id, "key_id": key_id}, RequestQuery)
+        query = converted({**options, "project_id": project_id, "key_id": key_id}, RequestQuery)
         page = await list_requests(call, await organization_named(connection, organization), query)
         found: list[RequestSummary] = page.data
         return found
@@ -192,7 +192,7 @@ def show(deployment: Deployment, as_json: bool, request_id: str) -> None:
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    phases_ms = msgspec.json.decode(row["phases_ms"])  # jsonb forgets their order
+    phases_ms = msgspec.json.decode(row["phases_ms"])  # jsonb loses their order
     plain = {**row, "phases_ms": {phase.value: phases_ms[phase] for phase in Phase if phase in phases_ms}}
     if plain.get("rule") is not None:
         plain["rule"] = msgspec.json.decode(plain["rule"])
@@ -213,8 +213,8 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"  class {trace['service_class']}")
         if trace["session"] is not None:
             agent = "" if trace["session_agent"] is None else f", agent {trace['session_agent']}"
-            begun_by = "" if trace["session_parent"] is None else f", begun by {trace['session_parent']}"
-            print(f"  session {printable(trace['session'] + agent + begun_by)}")
+            parent = "" if trace["session_parent"] is None else f", begun by {trace['session_parent']}"
+            print(f"  session {printable(trace['session'] + agent + parent)}")
         if trace["trace_id"] is not None:
             print(f"  trace {trace['trace_id']}")
         _print_phases(trace["phases_ms"])
@@ -234,17 +234,17 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
 
 
 def _print_latency(trace: dict[str, Any]) -> None:
-    """How its tokens came, as far as that was measured."""
+    """Print when the request's tokens came, as far as measured."""
     if trace["ttft_ms"] is None:
         return
-    said = [f"first text after {trace['ttft_ms']:,.1f} ms"]
+    parts = [f"first text after {trace['ttft_ms']:,.1f} ms"]
     if trace["tpot_ms"] is not None:
-        said.append(f"{trace['tpot_ms']:,.1f} ms per further token")
+        parts.append(f"{trace['tpot_ms']:,.1f} ms per further token")
     if trace["itl_max_ms"] is not None:
-        said.append(f"longest gap {trace['itl_max_ms']:,.1f} ms ({trace['gaps_over_100ms']} over 100 ms)")
+        parts.append(f"longest gap {trace['itl_max_ms']:,.1f} ms ({trace['gaps_over_100ms']} over 100 ms)")
     if trace["client_stall_ms"]:
-        said.append(f"the client read nothing for {trace['client_stall_ms']:,.1f} ms")
-    print(f"  {'; '.join(said)}")
+        parts.append(f"the client read nothing for {trace['client_stall_ms']:,.1f} ms")
+    print(f"  {'; '.join(parts)}")
     if trace["engine_queue_ms"] is not None:
         compiled_ms = trace["engine_grammar_ms"]
         grammar = f"{compiled_ms:,.1f} ms until its grammar was compiled, " if compiled_ms else ""

@@ -1,4 +1,4 @@
-"""`slipstream releases reviews`: people compare two answers to one question without knowing the candidate's."""
+"""`slipstream releases reviews`: reviewers compare two answers without knowing which one is the candidate's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HEAD = (
     "preferred",
 )
 MAX_COLUMNS = 100
-"""Of text: longer lines are hard to read."""
+"""Longest line of text; longer ones are hard to read."""
 
 
 @click.group()
@@ -56,7 +56,7 @@ def reviews() -> None:
 
 
 def filters(command: Function) -> Function:
-    """The options that all but a vote take."""
+    """Add the options that all commands but `vote` take."""
     command = click.option("--release", help="Only pairs of this release, by its id.")(command)
     return click.option("--model", help="Only runs of this model.")(command)
 
@@ -67,7 +67,7 @@ def filters(command: Function) -> Function:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object; asks nothing.")
 def next_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
     """Show the next pair that you have not voted on. In a terminal, prompt for votes until you quit."""
-    asks = not as_json and in_terminal()
+    interactive = not as_json and in_terminal()
     while True:
         found = _next(deployment, release, model)
         if as_json:
@@ -77,7 +77,7 @@ def next_command(deployment: Deployment, release: str | None, model: str | None,
             print("no review is waiting for you")
             return
         print("\n".join(shown(found.review, found.waiting)))
-        if not asks:
+        if not interactive:
             print(f"vote: slipstream releases reviews vote {found.review.id} {'|'.join(CHOICES)}")
             return
         choice = click.prompt("better", type=click.Choice((*CHOICES, QUIT)))
@@ -129,12 +129,12 @@ def list_command(deployment: Deployment, release: str | None, model: str | None,
 
 
 def in_terminal() -> bool:
-    """Somebody can be asked."""
+    """Whether a person can answer a prompt."""
     return sys.stdin.isatty()
 
 
 def shown(review: Review, waiting: int) -> Iterator[str]:
-    """A pair for a terminal, whose cursor nothing in it moves. waiting: how many there are with it."""
+    """A pair as lines for a terminal, without control characters. waiting: the number of pairs, with this one."""
     width = min(shutil.get_terminal_size().columns, MAX_COLUMNS)
     yield f"review {review.id} of {waiting}: model {printable(review.model)}, {review.votes} other votes"
     for name, text in (("asked", review.prompt), ("LEFT", review.left), ("RIGHT", review.right)):
@@ -145,14 +145,14 @@ def shown(review: Review, waiting: int) -> Iterator[str]:
 
 
 def stage(share: float | None) -> str:
-    """Of a release, by the candidate's part of the sessions in it; copies of older versions do not say."""
+    """A release's stage, by the candidate's share of the sessions; "-" for copies of older versions, which lack it."""
     if share is None:
         return "-"
     return f"{100 * share:.4g} %" if share else "shadow"
 
 
 def percent(estimate: Estimate) -> str:
-    """A share with its interval."""
+    """A share with its interval, as text."""
     if estimate.value is None or estimate.lower is None or estimate.upper is None:
         return "-"
     return f"{estimate.value:.1%} ({estimate.lower:.1%} to {estimate.upper:.1%}) of {estimate.units:,}"

@@ -1,4 +1,4 @@
-"""`slipstream router`: runs the router; `explain` and `replay` look at what it decided."""
+"""`slipstream router`: runs the router; `explain`, `watch` and `replay` show its decisions."""
 
 from __future__ import annotations
 

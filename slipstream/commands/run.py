@@ -1,4 +1,4 @@
-"""`slipstream run`: a coding agent on this deployment, with a key that is revoked when it ends."""
+"""`slipstream run`: starts a coding agent on this deployment, with a key that is revoked when it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slipstream.money import Money
 from slipstream.process_end import termination_signals
 
 REQUESTS_PER_MINUTE, MAX_CONCURRENCY = 600, 16
-"""More than an agent with its children sends, less than a runaway loop."""
+"""More than an agent and its subagents send, less than a runaway loop."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -90,8 +90,8 @@ def run(
 
 
 def _ended(arguments: list[str], environment: dict[str, str]) -> int:
-    """Run the client on this terminal to its end; its exit code. A Ctrl-C is the client's alone; a signal that ends
-    this command ends the client first."""
+    """Run the client on this terminal to its end and return its exit code. Ctrl-C reaches only the client. A signal
+    that ends this command ends the client first."""
     with subprocess.Popen(arguments, env=environment) as child:
         before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
         before |= {number: signal.signal(number, lambda *_: child.terminate()) for number in termination_signals()}

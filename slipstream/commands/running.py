@@ -1,4 +1,4 @@
-"""`slipstream status` and `slipstream down`: talk to the supervisor that runs on a data folder."""
+"""`slipstream status` and `slipstream down`: query and stop the supervisor of a data folder."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     metrics = addresses(folder.prometheus_targets) if url else {}
     refusals = _refusals(settings)
     if as_json:
-        told = {
+        report = {
             "url": url,
             "console": console,
             "processes": processes,
@@ -63,7 +63,7 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
             "refusals": refusals,
             "preparing": "" if answer is None else answer.preparing,
         }
-        print(msgspec.json.encode(told).decode())
+        print(msgspec.json.encode(report).decode())
     elif answer is not None and answer.preparing:
         print(f"`slipstream up` on {folder.path} has not started a process yet: {answer.preparing}")
         sys.exit(1)
@@ -76,7 +76,7 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
 
 
 def _refusals(settings: Settings) -> list[str]:
-    """Of gateways; none without the database, which is a process of its own in the table."""
+    """The gateways' refusals. Empty if the database is unreachable: the table shows it as a process."""
     from contracts.errors import SlipstreamError
     from slipstream.gateway_refusals import gateway_refusals
 
@@ -103,27 +103,27 @@ def down(deployment: Deployment) -> None:
 
 
 def without_supervisor(folder: DataFolder, deployment: Deployment) -> str:
-    """What is known of a data folder on which neither `up` nor a router answers."""
+    """The message about a data folder on which neither `up` nor a router answers."""
     if not folder.path.is_dir():
         return f"there is no folder {folder.path}; name the deployment's with --data"
     gateways = _gateways(folder)
-    said = f"`slipstream up` does not run on {folder.path}, " + (
+    message = f"`slipstream up` does not run on {folder.path}, " + (
         f"but {gateways}" if gateways else "nor does a gateway"
     )
     if deployment.config_file is not None:
-        return f"{said}; the router does not answer"
-    said += "" if gateways else "; start it with `slipstream up`"
-    return f"{said}; a router or worker that was started alone is found by its settings: name them with --config"
+        return f"{message}; the router does not answer"
+    message += "" if gateways else "; start it with `slipstream up`"
+    return f"{message}; a router or worker that was started alone is found by its settings: name them with --config"
 
 
 def _nothing_to_stop(folder: DataFolder, deployment: Deployment) -> str:
     if not folder.path.is_dir():
         return f"there is no folder {folder.path}; name the deployment's with --data"
-    said = f"{folder.path} holds no deployment of `slipstream up`"
+    message = f"{folder.path} holds no deployment of `slipstream up`"
     if deployment.data is None:
-        said += "; name its folder with --data"
+        message += "; name its folder with --data"
     gateways = _gateways(folder)
-    return f"{said}; processes that were started one by one end on SIGTERM{f': {gateways}' if gateways else ''}"
+    return f"{message}; processes that were started one by one end on SIGTERM{f': {gateways}' if gateways else ''}"
 
 
 def _gateways(folder: DataFolder) -> str:
@@ -133,7 +133,7 @@ def _gateways(folder: DataFolder) -> str:
 
 
 async def _stop(folder: DataFolder) -> bool:
-    """Ask, then wait until the supervisor has let go of the folder."""
+    """Request the stop, then wait until the supervisor releases the folder's lock."""
     from infra.local.control import ask
     from infra.local.lock import held
 
@@ -145,7 +145,7 @@ async def _stop(folder: DataFolder) -> bool:
         return True
     try:
         async with asyncio.timeout(DOWN_TIMEOUT_S):
-            while held(folder.lock_file):  # noqa: ASYNC110  another process's lock: there is nothing to wait on but itself
+            while held(folder.lock_file):  # noqa: ASYNC110  another process's lock has no event to wait for
                 await asyncio.sleep(0.05)
     except TimeoutError:
         return False

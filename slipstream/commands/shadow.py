@@ -1,4 +1,4 @@
-"""`slipstream releases shadow`: candidates' answers beside those that customers were given, in numbers."""
+"""`slipstream releases shadow`: compares candidates' answers with those that customers got, in numbers."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def shadow(deployment: Deployment, release: str | None, model: str | None, as_js
 
 
 def lines_of(found: ShadowSums) -> Iterator[str]:
-    """One release, model and stage."""
-    of = f" in release {printable(found.release)}" if found.release else ""
+    """The lines for one release, model and stage."""
+    release = f" in release {printable(found.release)}" if found.release else ""
     at = "" if found.stage_share is None else f", stage {stage(found.stage_share)}"
-    yield f"{printable(found.model)}{of}{at}: {found.pairs:,} pairs of {found.units:,} sessions"
-    rows = [(told, percent(getattr(found, name))) for name, told in SHARES.items()]
-    rows += [(f"{told}, by the one before", _ratio(getattr(found, name))) for name, told in RATIOS.items()]
+    yield f"{printable(found.model)}{release}{at}: {found.pairs:,} pairs of {found.units:,} sessions"
+    rows = [(label, percent(getattr(found, name))) for name, label in SHARES.items()]
+    rows += [(f"{label}, by the one before", _ratio(getattr(found, name))) for name, label in RATIOS.items()]
     yield from table(("number", "value (95 % interval) of sessions"), rows)
 
 

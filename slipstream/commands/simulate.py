@@ -1,4 +1,4 @@
-"""`slipstream tools simulate`: the router's own core against modelled engines, on a trace or on made-up traffic."""
+"""`slipstream tools simulate`: runs the router's own core against modelled engines, on a trace or synthetic traffic."""
 
 from __future__ import annotations
 
@@ -190,5 +190,5 @@ def _numbers(text: str) -> list[float]:
 
 
 def _say(text: str) -> None:
-    """Print progress to stderr, apart from the table."""
+    """Print progress to stderr, separately from the table."""
     print(f"  {text}", file=sys.stderr, flush=True)

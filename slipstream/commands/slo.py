@@ -1,4 +1,4 @@
-"""`slipstream diagnose slo`: which objectives are kept, what is left of their error budgets, what good tokens cost."""
+"""`slipstream diagnose slo`: the objectives, the rest of their error budgets, and the cost of good tokens."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LEGEND = (
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
+    """The output of `--json`."""
 
     since: datetime
     until: datetime
     slo: SloReport
     totals: list[GoodputTotals]
-    """Of the period, by tier and length."""
+    """Totals of the period, by tier and length."""
     pools: PoolCosts | None
     """None for one organization."""
 
@@ -69,15 +69,15 @@ def slo(
       slipstream diagnose slo
       slipstream diagnose slo --organization acme --tier chat --since 7d
     """
-    told = _gathered(deployment, organization, tier, since)
+    result = _gathered(deployment, organization, tier, since)
     if as_json:
-        print(msgspec.json.encode(told).decode())
-    elif not told.slo.objectives:
-        what = "no worker has put objectives in force yet" if not told.slo.version else "this tier has no objectives"
+        print(msgspec.json.encode(result).decode())
+    elif not result.slo.objectives:
+        what = "no worker has put objectives in force yet" if not result.slo.version else "this tier has no objectives"
         print(f"{what}; `{command('status')}` shows the processes")
     else:
-        _print(told, explain=explain)
-    if any(each.burning for each in told.slo.objectives):
+        _print(result, explain=explain)
+    if any(each.burning for each in result.slo.objectives):
         sys.exit(1)
 
 
@@ -92,130 +92,130 @@ def _gathered(deployment: Deployment, organization: str | None, tier: str | None
 
     async def work(call: AdminCall) -> Told:
         await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
-        # a minute counts by its beginning: the current one is included, and the one in which the period begins
+        # A minute counts by its start. The current one is included, and the one in which the period begins.
         begin, end = since.replace(second=0, microsecond=0), datetime.now(UTC) + timedelta(seconds=1)
-        asked: dict[str, object] = {"tier": tier}
+        only: dict[str, object] = {"tier": tier}
         period: dict[str, object] = {"start": begin, "end": end}
-        every = {**asked, **period, "bucket": "all", "group_by": ["tier", "length"], "limit": 100}
-        report = converted(asked, resource.SloQuery)
+        every = {**only, **period, "bucket": "all", "group_by": ["tier", "length"], "limit": 100}
+        report = converted(only, resource.SloQuery)
         if organization is not None:
-            whose = await organization_named(call.connection, organization)
+            owner = await organization_named(call.connection, organization)
 
-            async def goodput(asked: dict[str, object]) -> list[GoodputTotals]:
-                return (await resource.get_goodput(call, whose, converted(asked, resource.GoodputQuery))).data
+            async def goodput(values: dict[str, object]) -> list[GoodputTotals]:
+                return (await resource.get_goodput(call, owner, converted(values, resource.GoodputQuery))).data
 
-            found, costs = await resource.get_slo(call, whose, report), None
+            found, costs = await resource.get_slo(call, owner, report), None
         else:
 
-            async def goodput(asked: dict[str, object]) -> list[GoodputTotals]:
-                query = converted(asked, resource.DeploymentGoodputQuery)
+            async def goodput(values: dict[str, object]) -> list[GoodputTotals]:
+                query = converted(values, resource.DeploymentGoodputQuery)
                 return (await resource.get_goodput_of_all(call, query)).data
 
             found = await resource.get_slo_of_all(call, report)
             costs = await resource.get_pool_costs(call, converted(period, resource.CostQuery))
         totals = {(each.tier, each.length): each for each in await goodput(every)}
-        for of in found.objectives:
-            if of.promised_since is not None and begin < of.promised_since < end:
-                since_then = {**every, "start": of.promised_since, "tier": of.tier.value, "length": of.length.value}
-                totals.pop((of.tier.value, of.length.value), None)
+        for one in found.objectives:
+            if one.promised_since is not None and begin < one.promised_since < end:
+                since_then = {**every, "start": one.promised_since, "tier": one.tier.value, "length": one.length.value}
+                totals.pop((one.tier.value, one.length.value), None)
                 totals.update({(each.tier, each.length): each for each in await goodput(since_then)})
         return Told(begin, end, found, list(totals.values()), costs)
 
     return administer(deployment, work)
 
 
-def _print(told: Told, *, explain: bool) -> None:
-    totals = {(each.tier, each.length): each for each in told.totals}
-    rows = [_cells(each, totals.get((each.tier.value, each.length.value))) for each in told.slo.objectives]
-    print(_answer(told))
-    for each in told.slo.objectives:
-        for pair in each.burning[:1]:  # the fastest; slower ones are seldom news beside it
+def _print(result: Told, *, explain: bool) -> None:
+    totals = {(each.tier, each.length): each for each in result.totals}
+    rows = [_cells(each, totals.get((each.tier.value, each.length.value))) for each in result.slo.objectives]
+    print(_answer(result))
+    for each in result.slo.objectives:
+        for pair in each.burning[:1]:  # the fastest; slower ones rarely add anything
             print(
                 f"{_class(each)}: the budget burns at more than {pair.threshold:g} times the allowed rate, "
                 f"over {pair.long} and still over {pair.short}"
             )
     print()
     print("\n".join(table(HEAD, rows)))
-    for each in told.slo.objectives:
-        of = totals.get((each.tier.value, each.length.value))
-        if of is not None and of.good < of.counted:
-            print(_parts_kept(each, of))
-    for each in told.slo.objectives:
-        if each.promised_since is not None and each.promised_since > told.since:
+    for each in result.slo.objectives:
+        found = totals.get((each.tier.value, each.length.value))
+        if found is not None and found.good < found.counted:
+            print(_parts_kept(each, found))
+    for each in result.slo.objectives:
+        if each.promised_since is not None and each.promised_since > result.since:
             print(
                 f"{_class(each)}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when these figures took "
                 "effect;\n  earlier requests were judged by others"
             )
-    for of in told.totals:
-        if of.over_share:
-            print(_over_share(of, of_all=told.pools is not None))
-    if told.pools is not None and told.pools.data:
+    for found in result.totals:
+        if found.over_share:
+            print(_over_share(found, of_all=result.pools is not None))
+    if result.pools is not None and result.pools.data:
         print()
-        head = [name.format(told.pools.currency) for name in POOLS]
-        print("\n".join(table(head, [_pool(each) for each in told.pools.data])))
-        for pool in told.pools.data:
-            if pool.priced_since is not None and pool.priced_since > told.pools.start:
+        head = [name.format(result.pools.currency) for name in POOLS]
+        print("\n".join(table(head, [_pool(each) for each in result.pools.data])))
+        for pool in result.pools.data:
+            if pool.priced_since is not None and pool.priced_since > result.pools.start:
                 print(f"{pool.pool}: its price counts since {pool.priced_since:%Y-%m-%d %H:%M} UTC", file=sys.stderr)
-        if all(each.priced_since is None for each in told.pools.data):
+        if all(each.priced_since is None for each in result.pools.data):
             print(
                 "no pool had a price for a whole minute: pools[].price_per_replica_hour in the settings",
                 file=sys.stderr,
             )
-    if not any(each.counted for each in told.totals):
+    if not any(each.counted for each in result.totals):
         print("no request counted in this time; --since 7d looks further back", file=sys.stderr)
     if explain:
         print(LEGEND, file=sys.stderr)
 
 
-def _answer(told: Told) -> str:
+def _answer(result: Told) -> str:
     """The first line: whether an alert fires."""
-    objectives = told.slo.objectives
+    objectives = result.slo.objectives
     burning = sum(bool(each.burning) for each in objectives)
-    said = (
+    line = (
         f"{burning} of {len(objectives)} error budgets burn too fast" if burning else "No error budget burns too fast"
     )
-    said += f" (objectives version {told.slo.version}, requests since {told.since:%Y-%m-%d %H:%M} UTC)"
-    return f"{said}\n`{command('diagnose')}` names the requests" if burning else said
+    line += f" (objectives version {result.slo.version}, requests since {result.since:%Y-%m-%d %H:%M} UTC)"
+    return f"{line}\n`{command('diagnose')}` names the requests" if burning else line
 
 
 def _class(each: ObjectiveStanding) -> str:
     return f"{each.tier.value} {each.length.value}"
 
 
-def _parts_kept(each: ObjectiveStanding, of: GoodputTotals) -> str:
-    ttft, tpot, gap = (share(part, of.counted) for part in (of.ttft_kept, of.tpot_kept, of.gap_kept))
-    return f"{_class(each)}: kept ttft {ttft}, tpot {tpot}, gap {gap}; failed {of.failed:,}"
+def _parts_kept(each: ObjectiveStanding, found: GoodputTotals) -> str:
+    ttft, tpot, gap = (share(part, found.counted) for part in (found.ttft_kept, found.tpot_kept, found.gap_kept))
+    return f"{_class(each)}: kept ttft {ttft}, tpot {tpot}, gap {gap}; failed {found.failed:,}"
 
 
-def _cells(each: ObjectiveStanding, of: GoodputTotals | None) -> list[str]:
+def _cells(each: ObjectiveStanding, found: GoodputTotals | None) -> list[str]:
     promised = ("-" if value is None else f"{value:g}" for value in (each.ttft_ms, each.tpot_ms, each.itl_max_ms))
     rates = {window.window: window.burn_rate for window in each.windows}
-    counted = 0 if of is None else of.counted
+    counted = 0 if found is None else found.counted
     return [
         _class(each),
         "/".join(promised),
         f"{each.target * 100:g}%",
         f"{counted:,}",
-        "-" if of is None else share(of.good, counted),
+        "-" if found is None else share(found.good, counted),
         *("-" if (rate := rates[name]) is None else f"{rate:.1f}" for name in ("1h", "6h", "3d")),
         _budget(each),
     ]
 
 
 def _budget(each: ObjectiveStanding) -> str:
-    """The rest of an error budget, or how many times it is spent; "-" for so few requests that none may be bad."""
+    """The rest of an error budget, or how many times it is spent; "-" if so few requests allow no bad one."""
     counted = each.windows[-1].counted
     if each.budget_left is None or counted * (1 - each.target) < 1:
         return "-"
     return f"{each.budget_left:.0%}" if each.budget_left >= 0 else f"{1 - each.budget_left:.1f}x spent"
 
 
-def _over_share(of: GoodputTotals, *, of_all: bool) -> str:
-    """of_all: of the whole deployment, which does not count them."""
-    shed = f"{of.over_share:,} requests shed while their organization requested more than its share"
+def _over_share(one: GoodputTotals, *, of_all: bool) -> str:
+    """A line on shed requests. of_all: the totals are the whole deployment's, which do not count such requests."""
+    shed = f"{one.over_share:,} requests shed while their organization requested more than its share"
     if of_all:
-        return f"{of.tier} {of.length}: not counted are {shed};\n  `{command('diagnose')}` names the organizations"
-    return f"{of.tier} {of.length}: of the counted requests that were not good,\n  {shed}"
+        return f"{one.tier} {one.length}: not counted are {shed};\n  `{command('diagnose')}` names the organizations"
+    return f"{one.tier} {one.length}: of the counted requests that were not good,\n  {shed}"
 
 
 def _pool(each: PoolCost) -> list[str]:
@@ -228,5 +228,5 @@ def _pool(each: PoolCost) -> list[str]:
 
 
 def share(part: int, whole: int) -> str:
-    """`99.12%`, cut rather than rounded up: 100% is said of all alone."""
+    """A share such as `99.12%`, rounded down: 100% means every one."""
     return "-" if not whole else f"{part * 10_000 // whole / 100:.2f}%"

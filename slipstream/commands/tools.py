@@ -1,4 +1,4 @@
-"""`slipstream tools`: programs beside a deployment."""
+"""`slipstream tools`: programs outside a deployment."""
 
 from __future__ import annotations
 

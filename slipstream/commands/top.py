@@ -1,4 +1,4 @@
-"""`slipstream top`: what the deployment does now, again and again."""
+"""`slipstream top`: shows the deployment's current load and speed, refreshed until it is stopped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def top(deployment: Deployment, address: str | None, window_s: int, every_s: flo
         while True:
             try:
                 shown = picture(asyncio.run(gather(settings, window_s, address)))
-            except SlipstreamError as error:  # a database that restarts is met again at the next look
+            except SlipstreamError as error:  # the next refresh finds a database that restarts
                 shown = problem(error.message)
             live.update(shown, refresh=True)
             time.sleep(every_s)

@@ -1,4 +1,4 @@
-"""`slipstream up`."""
+"""`slipstream up`: starts everything on this machine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> No
     async def until_stopped() -> None:
         task = asyncio.current_task()
         assert task is not None
-        for number in termination_signals():  # until there are processes to stop: a download that has begun ends first
+        for number in termination_signals():  # while no process runs yet; a download that has begun ends first
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         await run(settings, probe=probe, quiet=quiet, port_chosen=port_chosen)
 

@@ -1,4 +1,4 @@
-"""`slipstream usage`: totals, invoices, what was drafted for whom, and whether totals agree with the ledger."""
+"""`slipstream usage`: totals, invoices, drafts by organization, and the check of totals against the ledger."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def verify(deployment: Deployment, days: int, as_json: bool) -> None:
 
 
 def _verified(found: Verification) -> str:
-    """Whether totals and events agree, as a sentence."""
-    of = f"of the days from {found.from_day} and before {found.until_day} (UTC)"
+    """A sentence that states whether totals and events agree."""
+    days = f"of the days from {found.from_day} and before {found.until_day} (UTC)"
     if found.right:
-        return f"right: totals and amounts {of} agree with all {found.rows:,} attempts"
+        return f"right: totals and amounts {days} agree with all {found.rows:,} attempts"
     return (
-        f"wrong: {found.wrong_hours:,} hours, {found.wrong_days:,} days and {found.wrong_amounts:,} amounts {of} do "
+        f"wrong: {found.wrong_hours:,} hours, {found.wrong_days:,} days and {found.wrong_amounts:,} amounts {days} do "
         f"not agree with the {found.rows:,} attempts; see docs/runbooks/drift.md"
     )
 
@@ -80,7 +80,7 @@ def totals(deployment: Deployment, organization: str, days: int, group_by: tuple
 
     end = datetime.now(UTC)
     begin = datetime.combine(end.date() - timedelta(days=days - 1), datetime.min.time(), UTC)
-    asked = {
+    values = {
         "start": begin, "end": end, "limit": MAX_TOTALS, "bucket": "day" if "day" in group_by else "all",
         "group_by": [name for name in group_by if name != "day"],
     }  # fmt: skip
@@ -90,7 +90,7 @@ def totals(deployment: Deployment, organization: str, days: int, group_by: tuple
         organization_id = await organization_named(call.connection, organization)
         cursor = None
         while True:
-            page = await get_usage(call, organization_id, converted({**asked, "cursor": cursor}, TotalsQuery))
+            page = await get_usage(call, organization_id, converted({**values, "cursor": cursor}, TotalsQuery))
             found += page.data
             cursor = page.next_cursor
             if cursor is None:
@@ -211,10 +211,10 @@ def good_tokens(
     from slipstream.tenants import organization_named
 
     end = datetime.now(UTC)
-    asked = {"start": end - timedelta(days=days), "end": end, "group_by": list(group_by)}
+    values = {"start": end - timedelta(days=days), "end": end, "group_by": list(group_by)}
 
     async def work(call: AdminCall) -> TokenCostReport:
-        query = converted(asked, TokenCostQuery)
+        query = converted(values, TokenCostQuery)
         if organization is None:
             return await get_token_costs_of_all(call, query)
         return await get_token_costs(call, await organization_named(call.connection, organization), query)
@@ -264,8 +264,8 @@ def _invoice_text(found: Invoice, organization: str) -> str:
         for each in found.lines
     ]
     owed = f"{organization} owes {told(found.amount_micro, found.currency)} for {found.begin:%B %Y} (UTC)"
-    said = f"{owed}, {found.requests:,} requests"
-    return "\n".join((said, "", *table(head, rows))) if rows else said
+    summary = f"{owed}, {found.requests:,} requests"
+    return "\n".join((summary, "", *table(head, rows))) if rows else summary
 
 
 @usage.command()
@@ -288,7 +288,7 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
     from slipstream.tenants import organization_named
 
     end = datetime.now(UTC)
-    asked = {"start": end - timedelta(days=days), "end": end, "bucket": "all", "group_by": ["organization", "model"]}
+    values = {"start": end - timedelta(days=days), "end": end, "bucket": "all", "group_by": ["organization", "model"]}
 
     async def work(call: AdminCall) -> list[tuple[str, UsageTotals]]:
         one = None if organization is None else await organization_named(call.connection, organization)
@@ -296,7 +296,7 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
         names: dict[Any, str] = {}
         cursor = None
         while True:
-            query = converted({**asked, "limit": MAX_TOTALS, "cursor": cursor}, TotalsQuery)
+            query = converted({**values, "limit": MAX_TOTALS, "cursor": cursor}, TotalsQuery)
             page = await get_usage_of_all(call, query) if one is None else await get_usage(call, one, query)
             for each in page.data:
                 owner = each.organization_id
@@ -336,5 +336,5 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
 
 
 def _acceptance(totals: UsageTotals) -> float | None:
-    """Accepted share of the drafts; None: none were reported."""
+    """Accepted share of the drafts; None if none were reported."""
     return totals.accepted_draft_tokens / totals.draft_tokens if totals.draft_tokens else None

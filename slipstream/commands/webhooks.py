@@ -1,4 +1,4 @@
-"""`slipstream customers webhooks`: where an organization's events are sent, and how that went."""
+"""`slipstream customers webhooks`: the URLs that get an organization's events, and the deliveries."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def create(made: WebhookWithSecret) -> str:
     return f"id      {made.webhook.id}\nsecret  {made.secret}"
 
 
-async def _remove(call: AdminCall, given: dict[str, Any]) -> Webhook:
+async def _remove(call: AdminCall, options: dict[str, Any]) -> Webhook:
     from control.webhooks.webhooks import delete_webhook
 
-    webhook = await _named(call, given["organization"], given["which"])
+    webhook = await _named(call, options["organization"], options["which"])
     await delete_webhook(call, webhook.id)
     return webhook
 
@@ -113,12 +113,12 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
     sys.exit(1)
 
 
-async def _deliveries(call: AdminCall, given: dict[str, Any]) -> list[tuple[Delivery, DeliveryAttempt | None]]:
+async def _deliveries(call: AdminCall, options: dict[str, Any]) -> list[tuple[Delivery, DeliveryAttempt | None]]:
     from control.webhooks.webhook_deliveries import DeliveryQuery, list_deliveries
     from slipstream.administration import converted
 
-    webhook = await _named(call, given.pop("organization"), given.pop("which"))
-    page = await list_deliveries(call, webhook.id, converted(given, DeliveryQuery))
+    webhook = await _named(call, options.pop("organization"), options.pop("which"))
+    page = await list_deliveries(call, webhook.id, converted(options, DeliveryQuery))
     return [(each, await _last_attempt(call, each.id)) for each in page.data]
 
 
@@ -150,14 +150,14 @@ def deliveries() -> None:
 @click.argument("delivery_id", type=click.UUID)
 def retry(delivery: Delivery) -> str:
     """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""
-    shown_by = command(f"customers webhooks deliveries {delivery.webhook_id}")
-    return f"{delivery.type} will be sent again; `{shown_by}` shows the progress"
+    to_show = command(f"customers webhooks deliveries {delivery.webhook_id}")
+    return f"{delivery.type} will be sent again; `{to_show}` shows the progress"
 
 
 async def _tried(
     settings: Settings, webhook_id: UUID, event_id: UUID, wait_s: float
 ) -> tuple[Delivery | None, DeliveryAttempt | None]:
-    """The event's delivery once it is no longer pending, with its last attempt; None, None when it stays so."""
+    """The event's delivery once it is no longer pending, with its last attempt; None, None if it stays pending."""
     from control.webhooks.webhook_deliveries import DeliveryQuery, list_deliveries
 
     deadline = time.monotonic() + wait_s
@@ -169,7 +169,7 @@ async def _tried(
                     return each, await _last_attempt(call, each.id)
         if time.monotonic() > deadline:
             return None, None
-        await asyncio.sleep(LOOK_EVERY_S)  # another process's work
+        await asyncio.sleep(LOOK_EVERY_S)  # another process delivers it
 
 
 async def _last_attempt(call: AdminCall, delivery_id: UUID) -> DeliveryAttempt | None:
@@ -180,7 +180,7 @@ async def _last_attempt(call: AdminCall, delivery_id: UUID) -> DeliveryAttempt |
 
 
 async def _named(call: AdminCall, organization: str, which: str) -> Webhook:
-    """By id, of any organization; or by URL in this one. Raises NotFound, and InvalidField for an URL of several."""
+    """The webhook by id, of any organization, or by URL in this one. Raises NotFound, InvalidField (a shared URL)."""
     from contracts.errors import NotFound
     from control.api.schemas import PageQuery
     from control.webhooks.webhooks import WEBHOOKS, list_webhooks
@@ -203,5 +203,5 @@ def _outcome(attempt: DeliveryAttempt | None) -> str:
     if attempt is None:
         return "-"
     status = "" if attempt.status is None else f"status {attempt.status}"
-    said = ", ".join(part for part in (status, attempt.error) if part)
-    return f"{said} after {attempt.duration_ms:,.0f} ms"
+    outcome = ", ".join(part for part in (status, attempt.error) if part)
+    return f"{outcome} after {attempt.duration_ms:,.0f} ms"

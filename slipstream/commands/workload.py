@@ -91,7 +91,7 @@ def workload(
 async def _read(
     deployment: Deployment, organization: str | None, tier: str | None, since: datetime, until: datetime
 ) -> tuple[list[Request], dict[str, str]]:
-    """The requests, and what organizations are called, by id."""
+    """The requests, and the organizations' names by id."""
     from slipstream.database import connected
     from slipstream.tenants import organization_named
     from tools.workload.request import read
@@ -99,8 +99,8 @@ async def _read(
     async with connected(running_settings(*deployment)) as connection:
         organization_id = None if organization is None else await organization_named(connection, organization)
         requests = [request async for request in read(connection, since, until, organization_id, tier)]
-        whose = sorted({request.organization_id for request in requests})
-        names = await connection.fetch(NAMES, whose)
+        owners = sorted({request.organization_id for request in requests})
+        names = await connection.fetch(NAMES, owners)
         return requests, {row["id"]: row["name"] for row in names}
 
 
@@ -142,9 +142,9 @@ def _cells(each: Workload, names: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _three(values: Quantiles, written: Callable[[float], str] = "{:,.0f}".format) -> str:
+def _three(values: Quantiles, text_of: Callable[[float], str] = "{:,.0f}".format) -> str:
     three = (values.p50, values.p95, values.p99)
-    return "/".join("-" if value is None else written(value) for value in three)
+    return "/".join("-" if value is None else text_of(value) for value in three)
 
 
 def _print_shared(each: Workload, names: Mapping[str, str]) -> None:

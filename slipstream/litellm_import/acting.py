@@ -1,6 +1,6 @@
-"""Makes what a plan has and this deployment lacks, in one transaction, by the admin API's functions.
+"""Creates the objects of a plan that this deployment lacks, in one transaction, by the admin API's functions.
 
-Nothing that is there is changed: a second import finds everything and makes nothing.
+It changes no existing object: a second import finds everything and creates nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from storage.tables.core import projects
 
 
 class Made(msgspec.Struct, frozen=True):
-    """One object. new: made now; else it was there."""
+    """One object. new: whether this import created it."""
 
     kind: str
     name: str
@@ -45,7 +45,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Import:
-    """One import into the deployment of `call`. currency: of its prices."""
+    """One import into the deployment of `call`."""
 
     def __init__(self, call: AdminCall, notes: Notes) -> None:
         self._call = call
@@ -53,7 +53,7 @@ class Import:
         self.made: list[Made] = []
 
     async def run(self, plan: Plan) -> None:
-        """Make what is missing. Raises the admin API's errors; the transaction is then undone."""
+        """Create missing objects. Raises the admin API's errors, which roll the transaction back."""
         await self._models(plan.models)
         for each in plan.models:
             if each.price is not None:
@@ -69,14 +69,14 @@ class Import:
         self._notes.differs(where, f"{what} here; it stays as it is", "change it by hand if LiteLLM's is meant")
 
     async def _models(self, planned: list[PlannedModel]) -> None:
-        """All pools and models that are missing, in one version of the fleet."""
+        """Create all missing pools and models in one version of the fleet."""
         state = (await in_force(self._call)).state
         missing = [
             each for each in planned if self._add("model", each.model.name, state.model(each.model.name) is None)
         ]
         for each in planned:
-            there = state.model(each.model.name)
-            if there is not None and there != each.model:
+            existing = state.model(each.model.name)
+            if existing is not None and existing != each.model:
                 self._kept(f"model {each.model.name}", "a model or an alias of this name is")
         if not missing:
             return
@@ -92,10 +92,10 @@ class Import:
         self._call.fleet = (await in_force(self._call)).state
 
     async def _price(self, model: str, price: PlannedPrice) -> None:
-        there = (await list_prices(self._call, PriceQuery(model=model, limit=1))).data
-        if self._add("price", model, not there):
+        existing = (await list_prices(self._call, PriceQuery(model=model, limit=1))).data
+        if self._add("price", model, not existing):
             await create_price(self._call, NewPrice(model=model, **msgspec.structs.asdict(price)))
-        elif (there[0].input_micro, there[0].output_micro) != (price.input_micro, price.output_micro):
+        elif (existing[0].input_micro, existing[0].output_micro) != (price.input_micro, price.output_micro):
             self._kept(f"price of {model}", "another price is")
 
     async def _organization(self, planned: PlannedOrganization) -> None:
@@ -139,9 +139,9 @@ class Import:
         if not limits:
             return
         rules = await limit_store.rules_of(self._call.connection, level, subject_id)
-        there = next((rule.limits for rule in rules if rule.tier is None), None)
-        if self._add("limits", f"{level.value} {name}", there is None):
+        existing = next((rule.limits for rule in rules if rule.tier is None), None)
+        if self._add("limits", f"{level.value} {name}", existing is None):
             values: dict[str, Any] = msgspec.structs.asdict(limits)
             await put_limits(self._call, level, subject_id, ALL_TIERS, NewLimits(**values))
-        elif there != limits:
+        elif existing != limits:
             self._kept(f"limits of {level.value} {name}", "other limits are set")

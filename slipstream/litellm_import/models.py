@@ -1,4 +1,4 @@
-"""Which models, pools and prices a `model_list` becomes. Pure."""
+"""Maps a `model_list` to models, pools and prices. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ DRIVERS = {
     "ollama_chat": "openai",
     "litellm_proxy": "openai",
 }
-"""By LiteLLM's provider: those whose servers speak OpenAI's HTTP API."""
+"""Drivers by LiteLLM's provider, for providers whose servers have OpenAI's HTTP API."""
 NO_KEYS = frozenset({"", "none", "empty", "dummy", "fake", "fake-key", "not-needed", "na", "sk-1234"})
-"""Values that people write where an engine takes any key."""
+"""Placeholders that people write if an engine accepts any key."""
 MODES = {
     None: (Tier.CHAT, Task.TEXT),
     "chat": (Tier.CHAT, Task.TEXT),
@@ -53,7 +53,7 @@ PARAMETERS = frozenset({
 INFORMATION = frozenset({
     "id", "db_model", "mode", "max_tokens", "max_input_tokens", "max_output_tokens", "description", *PRICES.values(),
 })  # fmt: skip
-"""Entries of `litellm_params` and `model_info` that are read here. All others are noted."""
+"""The entries of `litellm_params` and `model_info` that are read here. A note lists each other entry."""
 _RATES = (
     "limit the engine by `slipstream fleet pools set --max-concurrency`, customers by `slipstream customers limits set`"
 )
@@ -71,7 +71,7 @@ MICRO_PER_MILLION = 10**12
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of `model_list` that can be served. key_env: empty: no key is sent."""
+    """One entry of `model_list` that can be served. key_env: empty to send no key."""
 
     name: str
     provider: str
@@ -90,7 +90,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 def planned_models(
     entries: list[dict[str, Any]], aliases: Mapping[str, str], environment: Mapping[str, str], notes: Notes
 ) -> list[PlannedModel]:
-    """A model for each name in the list, with the entries of that name as its replicas. aliases: to models' names."""
+    """A model for each name in the list, with the entries of that name as its replicas. aliases: names by alias."""
     found: dict[str, list[Deployment]] = {}
     for number, entry in enumerate(entries):
         deployment = _deployment(entry, number, environment, notes)
@@ -109,11 +109,11 @@ def planned_models(
 def _deployment(entry: dict[str, Any], number: int, environment: Mapping[str, str], notes: Notes) -> Deployment | None:
     name = str(entry.get("model_name") or "")
     where = f"model_list[{number}] {name}"
-    given, known = dict(entry.get("litellm_params") or {}), dict(entry.get("model_info") or {})
+    parameters, known = dict(entry.get("litellm_params") or {}), dict(entry.get("model_info") or {})
     if not name or "*" in name:
         notes.left_out(where, "a wildcard stands for many models", "name each model to serve")
         return None
-    provider, engine_model = _provider(given)
+    provider, engine_model = _provider(parameters)
     driver, mode = DRIVERS.get(provider), known.get("mode")
     if driver is None:
         step = "keep LiteLLM in front for it, or use a server of OpenAI's HTTP API"
@@ -123,14 +123,14 @@ def _deployment(entry: dict[str, Any], number: int, environment: Mapping[str, st
         modes = ", ".join(mode for mode in MODES if mode)
         notes.left_out(where, f"mode {mode!r} is not served here: {modes} are")
         return None
-    base = given.get("api_base") or given.get("base_url")
+    base = parameters.get("api_base") or parameters.get("base_url")
     url = _resolved(OPENAI_URL if base is None and provider == "openai" else base, environment)
     if url is None:
         notes.left_out(
             where, f"api_base {base!r} has no value in this environment", "set the variable, or write the URL"
         )
         return None
-    for parameter in sorted(given.keys() - PARAMETERS):
+    for parameter in sorted(parameters.keys() - PARAMETERS):
         notes.left_out(f"{where}: {parameter}", "no counterpart for one engine of a model", STEPS.get(parameter, ""))
     for field in sorted(key for key in known.keys() - INFORMATION if known[key] not in (None, "", [], {})):
         notes.left_out(f"{where}: model_info.{field}", "no counterpart")
@@ -141,28 +141,28 @@ def _deployment(entry: dict[str, Any], number: int, environment: Mapping[str, st
         provider=provider,
         engine_model=engine_model,
         url=url,
-        key_env=_key_env(where, given.get("api_key"), notes),
-        weight=float(given.get("weight") or 1),
+        key_env=_key_env(where, parameters.get("api_key"), notes),
+        weight=float(parameters.get("weight") or 1),
         tier=MODES[mode][0],
         task=MODES[mode][1],
         context_tokens=known.get("max_input_tokens") or known.get("max_tokens"),
-        default_max_tokens=given.get("max_tokens"),
+        default_max_tokens=parameters.get("max_tokens"),
         description=str(known.get("description") or "")[:500],
-        price=_price({**known, **given}),
+        price=_price({**known, **parameters}),
     )
 
 
-def _provider(given: dict[str, Any]) -> tuple[str, str]:
-    """LiteLLM's provider and the engine's name of the model."""
-    model = str(given.get("model") or "")
-    named = given.get("custom_llm_provider")
+def _provider(parameters: dict[str, Any]) -> tuple[str, str]:
+    """LiteLLM's provider, and the engine's name for the model."""
+    model = str(parameters.get("model") or "")
+    named = parameters.get("custom_llm_provider")
     first, slash, rest = model.partition("/")
     if named:
         return str(named), rest if slash and first == named else model
     if slash:
         return first, rest
-    # without a provider LiteLLM takes a name of OpenAI's for OpenAI's own
-    return ("openai" if given.get("api_base") or model.startswith(("gpt-", "o1", "o3", "o4")) else ""), model
+    # Without a provider, LiteLLM sends the names of OpenAI's models to OpenAI.
+    return ("openai" if parameters.get("api_base") or model.startswith(("gpt-", "o1", "o3", "o4")) else ""), model
 
 
 def _resolved(value: Any, environment: Mapping[str, str]) -> str | None:
@@ -172,7 +172,7 @@ def _resolved(value: Any, environment: Mapping[str, str]) -> str | None:
 
 
 def _key_env(where: str, value: Any, notes: Notes) -> str:
-    """The environment variable with the engine's key. A key itself enters neither the fleet nor the report."""
+    """The environment variable with the engine's key. The key itself is never in the fleet or the report."""
     text = "" if value is None else str(value)
     if text.startswith(ENVIRONMENT):
         name = text.removeprefix(ENVIRONMENT)
@@ -186,8 +186,8 @@ def _key_env(where: str, value: Any, notes: Notes) -> str:
     return ""
 
 
-def _price(given: dict[str, Any]) -> PlannedPrice | None:
-    rates = {ours: given.get(theirs) for ours, theirs in PRICES.items()}
+def _price(parameters: dict[str, Any]) -> PlannedPrice | None:
+    rates = {ours: parameters.get(theirs) for ours, theirs in PRICES.items()}
     if rates["input_micro"] is None and rates["output_micro"] is None:
         return None
     micro = {ours: None if rate is None else round(float(rate) * MICRO_PER_MILLION) for ours, rate in rates.items()}

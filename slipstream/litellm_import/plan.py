@@ -17,15 +17,15 @@ NAME_CHARACTERS = 200
 
 
 class Outcome(StrEnum):
-    """What became of an entry that has no exact counterpart."""
+    """The treatment of an entry that has no exact counterpart."""
 
     DIFFERS = "differs"
-    """It is imported, and means something else here."""
+    """The entry is imported, but has another meaning here."""
     LEFT_OUT = "left out"
 
 
 class Note(msgspec.Struct, frozen=True):
-    """where: the entry in LiteLLM's words. what: the difference. step: what a person can do about it."""
+    """where: the entry in LiteLLM's terms. what: the difference. step: the next step for a person."""
 
     outcome: Outcome
     where: str
@@ -34,7 +34,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class PlannedPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """Millionths of the currency for a million tokens. None: the platform's default."""
+    """Millionths of the currency for a million tokens. None for the platform's default."""
 
     input_micro: int
     output_micro: int
@@ -43,7 +43,7 @@ class PlannedPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedModel(msgspec.Struct, frozen=True):
-    """One model and the pool of its own."""
+    """One model and its own pool."""
 
     model: Model
     pool: Pool
@@ -51,7 +51,7 @@ class PlannedModel(msgspec.Struct, frozen=True):
 
 
 class PlannedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """sha256: of the secret, as LiteLLM stores it. scopes: None for all."""
+    """sha256: the secret's hash, as LiteLLM stores it. scopes: None for all."""
 
     name: str
     display: str
@@ -81,7 +81,7 @@ class PlannedOrganization(msgspec.Struct, kw_only=True):
     projects: dict[str, PlannedProject] = {}
 
     def project(self, name: str, **values: Any) -> PlannedProject:
-        """The project of this name, made of these values if it is new."""
+        """The project with this name, created with these values if it is new."""
         return self.projects.setdefault(name, PlannedProject(name=name, **values))
 
 
@@ -94,10 +94,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Notes(list[Note]):
-    """Notes as they are found."""
+    """Notes in the order of the entries."""
 
     def differs(self, where: str, what: str, step: str = "") -> None:
-        """Note an entry that is imported and means something else here."""
+        """Note an entry that is imported, but has another meaning here."""
         self.append(Note(Outcome.DIFFERS, where, what, step))
 
     def left_out(self, where: str, what: str, step: str = "") -> None:
@@ -105,7 +105,7 @@ class Notes(list[Note]):
         self.append(Note(Outcome.LEFT_OUT, where, what, step))
 
     def unused(self, where: str, row: dict[str, Any], names: Iterable[str]) -> None:
-        """Note those of the fields that say something, together."""
-        given = [name for name in names if row.get(name) not in (None, "", [], {}, False)]
-        if given:
-            self.left_out(where, f"{', '.join(given)}: no counterpart")
+        """Note the fields that have a value, in one note."""
+        used = [name for name in names if row.get(name) not in (None, "", [], {}, False)]
+        if used:
+            self.left_out(where, f"{', '.join(used)}: no counterpart")

@@ -56,9 +56,9 @@ SECTIONS = ("router_settings", "litellm_settings", "general_settings")
 def aliases_of(config: dict[str, Any], notes: Notes) -> dict[str, str]:
     """Every alias with the model that it names."""
     router, library = _section(config, "router_settings"), _section(config, "litellm_settings")
-    given = {**(library.get("model_alias_map") or {}), **(router.get("model_group_alias") or {})}
+    entries = {**(library.get("model_alias_map") or {}), **(router.get("model_group_alias") or {})}
     found: dict[str, str] = {}
-    for alias, target in given.items():
+    for alias, target in entries.items():
         hidden = isinstance(target, dict) and target.get("hidden")
         name = target.get("model") if isinstance(target, dict) else target
         if hidden:
@@ -68,7 +68,7 @@ def aliases_of(config: dict[str, Any], notes: Notes) -> dict[str, str]:
 
 
 def note_settings(config: dict[str, Any], notes: Notes) -> None:
-    """A note for each setting: none of them has the same meaning here."""
+    """Add a note for each setting: none of them has the same meaning here."""
     for section in SECTIONS:
         for name, value in _section(config, section).items():
             if name in ("model_group_alias", "model_alias_map") or value in (None, [], {}):
@@ -84,9 +84,9 @@ def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _fallbacks(value: Any) -> str:
-    """`: large to medium, small`."""
+    """Fallbacks as text, such as ` (large to medium, small)`."""
     pairs = (
         [pair for each in value if isinstance(each, dict) for pair in each.items()] if isinstance(value, list) else []
     )
-    told = "; ".join(f"{name} to {', '.join(map(str, to if isinstance(to, list) else [to]))}" for name, to in pairs)
-    return f" ({told})" if told else ""
+    text = "; ".join(f"{name} to {', '.join(map(str, to if isinstance(to, list) else [to]))}" for name, to in pairs)
+    return f" ({text})" if text else ""

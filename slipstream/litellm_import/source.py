@@ -21,7 +21,7 @@ READ = {
     "keys": ("LiteLLM_VerificationToken", "created_at, token"),
     "budgets": ("LiteLLM_BudgetTable", "budget_id"),
 }
-"""Tables by field of `Tables`, with their order: names are given in it, so that a second import gives the same ones."""
+"""Tables by field of `Tables`, with their order. Names follow it, so that a second import assigns the same ones."""
 COUNTED = (
     "LiteLLM_ProxyModelTable", "LiteLLM_Config", "LiteLLM_CredentialsTable", "LiteLLM_DeprecatedVerificationToken",
     "LiteLLM_EndUserTable", "LiteLLM_TagTable", "LiteLLM_TeamMembership", "LiteLLM_OrganizationMembership",
@@ -29,35 +29,35 @@ COUNTED = (
     "LiteLLM_PromptTable", "LiteLLM_JWTKeyMapping", "LiteLLM_ManagedVectorStoresTable", "LiteLLM_ManagedFileTable",
     "LiteLLM_AccessGroupTable", "LiteLLM_PolicyTable",
 )  # fmt: skip
-"""Tables without a counterpart, whose rows are counted for the report."""
+"""Tables without a counterpart; the report shows their numbers of rows."""
 EXISTS = "SELECT to_regclass($1) IS NOT NULL"
 PRISMA = frozenset({"schema", "connection_limit", "pool_timeout", "socket_timeout", "pgbouncer", "connect_timeout"})
-"""Parameters of Prisma's URLs that are none of PostgreSQL's."""
+"""Parameters of Prisma's URLs that PostgreSQL does not have."""
 TIMEOUT_S = 30.0
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The configuration. Raises InvalidField for a file that is not one."""
+    """The configuration. Raises InvalidField if the file is not one."""
     try:
         found = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidField(f"{file}: not readable as YAML: {error}", param="config") from None
-    wrong = "a mapping with 'model_list'"
+    expected = "a mapping with 'model_list'"
     if not isinstance(found, dict):
         raise InvalidField(
-            f"{file}: LiteLLM's configuration is {wrong}; this is {type(found).__name__}", param="config"
+            f"{file}: LiteLLM's configuration is {expected}; this is {type(found).__name__}", param="config"
         )
     try:
         msgspec.convert(found.get("model_list") or [], list[dict[str, Any]])
         for section in ("router_settings", "litellm_settings", "general_settings"):
             msgspec.convert(found.get(section) or {}, dict[str, Any])
     except msgspec.ValidationError as error:
-        raise InvalidField(f"{file}: LiteLLM's configuration is {wrong}: {error}", param="config") from None
+        raise InvalidField(f"{file}: LiteLLM's configuration is {expected}: {error}", param="config") from None
     return found
 
 
 async def read_tables(url: str) -> Tables:
-    """The rows, in one snapshot. Raises ConfigError for a database out of reach or without LiteLLM's tables."""
+    """The rows, in one snapshot. Raises ConfigError if the database is unreachable or has no tables of LiteLLM's."""
     try:
         connection = await _connected(url)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
@@ -79,17 +79,17 @@ async def read_tables(url: str) -> Tables:
 
 
 async def _connected(url: str) -> asyncpg.Connection[Any]:
-    """A connection by the proxy's own URL, some of whose parameters are those of its database library."""
+    """A connection by the proxy's own URL, without the parameters of its database library."""
     parts = urlsplit(url)
-    given = dict(parse_qsl(parts.query))
-    kept = {name: value for name, value in given.items() if name not in PRISMA}
-    settings = {"search_path": given["schema"]} if "schema" in given else {}
-    plain = urlunsplit(parts._replace(query=urlencode(kept)))
+    parameters = dict(parse_qsl(parts.query))
+    own = {name: value for name, value in parameters.items() if name not in PRISMA}
+    settings = {"search_path": parameters["schema"]} if "schema" in parameters else {}
+    plain = urlunsplit(parts._replace(query=urlencode(own)))
     return await asyncpg.connect(plain, timeout=TIMEOUT_S, server_settings=settings)
 
 
 async def _rows(connection: asyncpg.Connection[Any], table: str, order: str) -> list[dict[str, Any]]:
-    """All columns: which there are depends on the proxy's version."""
+    """The rows with all columns, which depend on the proxy's version."""
     if not await connection.fetchval(EXISTS, f'"{table}"'):
         return []
     return [dict(row) for row in await connection.fetch(f'SELECT * FROM "{table}" ORDER BY {order}')]  # noqa: S608

@@ -1,14 +1,14 @@
-"""Which organizations, projects and keys LiteLLM's tables become. Pure.
+"""Maps LiteLLM's tables to organizations, projects and keys. Pure.
 
-    team                             organization of its own, with the project `default`
+    team                             its own organization, with the project `default`
     organization, team in it         organization, project
     project of a team                project of the team's organization
     key                              key, by its hash, in its team's project
-    key of a user without a team     key in the user's project of one organization for all of them
-    key with models of its own       key in a project of its own, which may use just these
+    key of a user without a team     key in the user's project of one organization for all such users
+    key with its own models          key in its own project, which may use only these
 
-A team without an organization is a customer: it has a budget, and it shares its prompts with no other. A key is never
-imported where it could do more than before: what cannot be kept as narrow is left out and noted.
+A team without an organization is a customer: it has a budget, and shares its prompts with no other team. An imported
+key never gets more rights than before: a key that would is left out and noted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slipstream.litellm_import.plan import NAME_CHARACTERS, Notes, PlannedKey, P
 
 DEFAULT_PROJECT = "default"
 DASHBOARD = "litellm-dashboard"
-"""Team of the keys that LiteLLM's own pages make at each sign-in."""
+"""The team of the keys that LiteLLM's own pages create at each sign-in."""
 ALL_MODELS, TEAM_MODELS, NO_MODELS = frozenset({"all-proxy-models", "*"}), "all-team-models", "no-default-models"
 MONTH = re.compile(r"1mo|(28|29|30|31)d")
 RATES = {
@@ -51,7 +51,7 @@ SCOPES = {
     "/models": frozenset({Scope.MODELS}),
     "info_routes": frozenset({Scope.MODELS}),
 }
-"""By an entry of `allowed_routes`, without `/v1`."""
+"""Scopes by entry of `allowed_routes`, without `/v1`."""
 UNUSED_OF_KEY = (
     "aliases", "config", "router_settings", "permissions", "metadata", "soft_budget", "model_max_budget",
     "budget_limits", "policies", "access_group_ids", "object_permission_id", "allowed_cache_controls", "agent_id",
@@ -62,13 +62,13 @@ UNUSED_OF_TENANT = (
     "router_settings", "policies", "access_group_ids", "object_permission_id", "model_id", "members_with_roles",
     "team_member_permissions", "default_team_member_models", "allow_team_guardrail_config", "description",
 )  # fmt: skip
-"""Fields without a counterpart, which are noted where they say something."""
+"""Fields without a counterpart, which are noted if they have a value."""
 
 Row = Mapping[str, Any]
 
 
 class Tables(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of LiteLLM's database, by column. others: numbers of rows of tables that have no counterpart."""
+    """Rows of LiteLLM's database, by column. others: numbers of rows of the tables without a counterpart."""
 
     organizations: list[dict[str, Any]] = []
     teams: list[dict[str, Any]] = []
@@ -80,7 +80,7 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Home(msgspec.Struct, frozen=True):
-    """Where keys go. divisible: its limits are its organization's, so that a second project shares them."""
+    """The project that gets keys. divisible: whether a second project has the same limits, its organization's."""
 
     organization: PlannedOrganization
     project: PlannedProject
@@ -88,7 +88,7 @@ class _Home(msgspec.Struct, frozen=True):
 
 
 class Tenants:
-    """One import. models: names by name or alias. personal: name of the organization for keys without a team."""
+    """One import. models: models' names by name or alias. personal: the organization for keys without a team."""
 
     def __init__(self, tables: Tables, models: Mapping[str, str], personal: str, now: datetime, notes: Notes) -> None:
         self._tables = tables
@@ -169,7 +169,7 @@ class Tenants:
         self._projects[row["project_id"]] = _Home(team.organization, project, divisible=not project.limits)
 
     def _home(self, row: Row) -> _Home | None:
-        """None: what it belongs to is not imported."""
+        """The home of a key; None if its team or project is not imported."""
         if row.get("project_id"):
             return self._projects.get(row["project_id"])
         if row.get("team_id"):
@@ -186,8 +186,8 @@ class Tenants:
             return _Home(self._personal, self._personal.project(DEFAULT_PROJECT, keys=[]), divisible=True)
         project = self._project_of_user.get(user["user_id"])
         if project is None:
-            given = user.get("user_email") or user.get("user_alias")  # which several users may share
-            name = _unique(given, user["user_id"], "user", {*self._personal.projects, DEFAULT_PROJECT})
+            label = user.get("user_email") or user.get("user_alias")  # which several users may share
+            name = _unique(label, user["user_id"], "user", {*self._personal.projects, DEFAULT_PROJECT})
             where = f"user {name}"
             project = self._project_of_user[user["user_id"]] = self._personal.project(
                 name,
@@ -233,19 +233,19 @@ class Tenants:
         return None
 
     def _project_for(self, row: Row, home: _Home, where: str) -> PlannedProject | None:
-        """The project whose models are the key's; None: it would widen what the key may use."""
+        """The project with exactly the key's models, created if needed; None if that would change its limits."""
         models = _narrower(home.project.models, self._models_of(row.get("models"), where))
         if models == home.project.models:
             return home.project
         if not home.divisible:
-            wanted = ", ".join(models or ["none"])
-            step = f"`slipstream customers projects create`, then `slipstream keys create`, for {wanted}"
+            listed = ", ".join(models or ["none"])
+            step = f"`slipstream customers projects create`, then `slipstream keys create`, for {listed}"
             self._notes.left_out(where, "it may use fewer models than its project, whose limits it shares", step)
             return None
         name = f"{home.project.name}: {', '.join(models or ['no model'])}"[:NAME_CHARACTERS]
-        there = home.organization.projects.get(name)
-        if there is not None and (there.models != models or there.limits):
-            # another project's name, or the same beginning of a longer list: its keys may use other models
+        existing = home.organization.projects.get(name)
+        if existing is not None and (existing.models != models or existing.limits):
+            # another project's name, or the same start of a longer list: its keys may use other models
             digest = hashlib.sha256("\n".join(models or ()).encode()).hexdigest()[:16]
             name = f"{name[: NAME_CHARACTERS - 17]} {digest}"
         disabled = home.project.disabled
@@ -253,9 +253,9 @@ class Tenants:
             self._notes.differs(where, f"it moves to a project of its own with these models, {name!r}")
         return home.organization.project(name, models=models, disabled=disabled, keys=[])
 
-    def _models_of(self, given: Iterable[str] | None, where: str) -> list[str] | None:
-        """Names of models here; None: all, or those of the level above."""
-        names = list(given or ())
+    def _models_of(self, values: Iterable[str] | None, where: str) -> list[str] | None:
+        """The names of the models here; None for all, or for those of the level above."""
+        names = list(values or ())
         if not names or ALL_MODELS & set(names) or TEAM_MODELS in names:
             return None
         unknown = [name for name in names if name not in self._models and name != NO_MODELS]
@@ -264,7 +264,7 @@ class Tenants:
         return sorted({self._models[name] for name in names if name in self._models})
 
     def _limits_of(self, row: Row, where: str) -> Limits:
-        """Its limits, or those of the budget that it names."""
+        """The row's own limits, or those of the budget that it names."""
         budget = self._budgets.get(row.get("budget_id") or "", {})
         values: dict[str, int] = {}
         for ours, theirs in RATES.items():
@@ -320,7 +320,7 @@ def _narrower(above: list[str] | None, own: list[str] | None) -> list[str] | Non
 
 
 def _scopes_of(routes: Collection[str]) -> tuple[list[Scope] | None, list[str]]:
-    """Scopes, None for all; and routes without one."""
+    """The scopes, None for all, and the routes without a scope."""
     if not routes:
         return None, []
     known = {route: SCOPES.get(route.removeprefix("/v1")) for route in routes}
@@ -329,7 +329,7 @@ def _scopes_of(routes: Collection[str]) -> tuple[list[Scope] | None, list[str]]:
 
 
 def _moment(value: Any) -> datetime | None:
-    """LiteLLM's times have no zone and are UTC's."""
+    """LiteLLM's times have no zone and are in UTC."""
     if not isinstance(value, datetime):
         return None
     return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
@@ -339,9 +339,9 @@ def _display(key_name: Any, token: str) -> str:
     return f"sk-…{str(key_name)[-4:]}" if key_name else f"sha256 {token[:8]}…"
 
 
-def _unique(given: Any, id_: str, kind: str, taken: Collection[str]) -> str:
-    """A name that none has yet: with the id behind it if another has it."""
-    name = _clean(given, id_, kind)
+def _unique(alias: Any, id_: str, kind: str, taken: Collection[str]) -> str:
+    """An unused name: the alias, followed by the id if another has it. Adds it to `taken` if that is a set."""
+    name = _clean(alias, id_, kind)
     if name in taken:
         name = f"{name[: NAME_CHARACTERS - 60]} ({id_ or kind})"
     if isinstance(taken, set):
@@ -349,9 +349,9 @@ def _unique(given: Any, id_: str, kind: str, taken: Collection[str]) -> str:
     return name
 
 
-def _clean(given: Any, id_: str, kind: str) -> str:
-    """A printable name, and never one that looks like an id, which commands would take for one."""
-    name = printable(str(given or "")).strip()[:NAME_CHARACTERS] or f"{kind} {printable(id_)[:100]}"
+def _clean(alias: Any, id_: str, kind: str) -> str:
+    """A printable name that does not look like an id: commands would take it for one."""
+    name = printable(str(alias or "")).strip()[:NAME_CHARACTERS] or f"{kind} {printable(id_)[:100]}"
     try:
         UUID(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whether something that speaks HTTP stands between client and gateway. Pure."""
+"""Detects an HTTP proxy between client and gateway. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOLD_BY_REQUESTS = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
 def proxy_signs(measured: Measured) -> tuple[str, ...]:
-    """Signs of a proxy, in words; empty: none, which does not prove that there is no proxy."""
+    """Signs of a proxy, in words. An empty tuple does not prove that there is no proxy."""
     signs: dict[str, None] = {}
     for stream in measured.streams:
         for name in TOLD_BY_ANSWERS:

@@ -1,4 +1,4 @@
-"""Asks for known streams, and notes when each event arrives."""
+"""Requests known streams and records when each event arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.stream_audit.not_measured import NotMeasured
 from slipstream.stream_audit.stalls import stalls_noted
 
 GRACE_S = 15.0
-"""How much longer than asked for a stream may take, its head included."""
+"""Seconds that a stream may take beyond its requested length, including its head."""
 MAX_LINE_BYTES = 65_536
 MAX_ERROR_BYTES = 2_000
 DATA = b"data:"
@@ -27,7 +27,7 @@ class AuditClient:
     """One connection at a time to one gateway. `async with` opens and closes it."""
 
     def __init__(self, url: str, key: str, client_request_id: str, context: ssl.SSLContext | None) -> None:
-        """url: without a path. context: which authorities are trusted, for https."""
+        """url: without a path. context: the trusted authorities, for https."""
         self._url = url
         self._headers = {
             "authorization": f"Bearer {key}",
@@ -37,7 +37,7 @@ class AuditClient:
         }
         self._context = context
         self._connected = False
-        """The request under way needed a new connection."""
+        """Whether the current request needed a new connection."""
         self._sent_s = 0.0
         self._session: aiohttp.ClientSession
 
@@ -59,7 +59,7 @@ class AuditClient:
         await self._session.close()
 
     async def stream(self, events: int, interval_ms: int) -> Stream:
-        """One stream, read to its end or until it breaks off. Raises NotMeasured when it never began."""
+        """One stream, read until it ends or breaks off. Raises NotMeasured if it never begins."""
         limit_s = (events - 1) * interval_ms / 1e3 + GRACE_S
         clock = asyncio.get_running_loop().time
         reader, failure = EventReader(), ""
@@ -108,20 +108,20 @@ class AuditClient:
 
 
 class EventReader:
-    """Makes events of the bytes of a stream, cut anywhere. Pure but for what it keeps."""
+    """Parses events from a stream's bytes, which may be split anywhere. It does no I/O."""
 
     def __init__(self) -> None:
         self.received: list[Received] = []
         self.opening: Opening | None = None
         self.done = False
         self.said = ""
-        """The gateway's own error, where it ended the stream with one."""
+        """The gateway's own error, if it ended the stream with one."""
         self._rest = b""
         self._chunk = 0
 
     def feed(self, data: bytes, arrived_s: float, ends_chunk: bool) -> None:
-        """Some bytes, and when they came. ends_chunk: the HTTP chunk is whole. Raises NotMeasured for what is no such
-        stream."""
+        """Take bytes with their time of arrival. ends_chunk: whether they complete an HTTP chunk. Raises NotMeasured if
+        this is no audit stream."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise NotMeasured(f"the stream has a line of more than {MAX_LINE_BYTES} bytes: this is no audit stream")
@@ -149,14 +149,14 @@ class EventReader:
 
 
 async def _require_stream(response: aiohttp.ClientResponse) -> None:
-    """Raises NotMeasured with what was answered in its place."""
+    """Raises NotMeasured, which quotes the response, if it is no event stream."""
     kind = response.headers.get("content-type", "")
     if response.status == 200 and kind.startswith("text/event-stream"):
         return
-    said = (await response.content.read(MAX_ERROR_BYTES)).decode(errors="replace")
+    body = (await response.content.read(MAX_ERROR_BYTES)).decode(errors="replace")
     advice = ""
     if response.status == 404:
         advice = f" Is this a Slipstream gateway, and does {PATH} reach it?"
     elif response.status == 200:
         advice = f" Something other than a gateway answered, with {kind or 'no content-type'}."
-    raise NotMeasured(f"{response.url.path} was answered with {response.status}: {' '.join(said.split())}{advice}")
+    raise NotMeasured(f"{response.url.path} was answered with {response.status}: {' '.join(body.split())}{advice}")

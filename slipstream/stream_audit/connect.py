@@ -1,6 +1,6 @@
-"""Measures how a connection comes about: look-up, TCP, TLS. With blocking sockets, in a thread of its own.
+"""Measures the steps of a connection: look-up, TCP, TLS. It uses blocking sockets, in its own thread.
 
-aiohttp does all three at once; clients that keep their connections pay them seldom, others with every request.
+aiohttp does all three in one call. Clients that keep their connections rarely pay for them, others with every request.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from slipstream.stream_audit.measured import Connection, Tls
 from slipstream.stream_audit.not_measured import NotMeasured
 
 TRIES = 3
-"""Of which the shortest counts: the others were delayed by something else."""
+"""Number of tries; the shortest counts, because the others were delayed by something else."""
 PROTOCOLS = ["h2", "http/1.1"]
 DAY_S = 86_400
 
 
 def connection_to(host: str, port: int, context: ssl.SSLContext | None, timeout_s: float) -> Connection:
-    """context: for https, with the authorities that are trusted. Raises NotMeasured when there is no connection; a
-    certificate that is not accepted is part of what is measured."""
+    """Measure a connection. context: for https, with the trusted authorities. Raises NotMeasured if it fails, but not
+    for an untrusted certificate, which is part of the measurement."""
     try:
         addresses, dns_ms = _addresses(host, port)
         address = _reachable(addresses, timeout_s)
         connects_ms: list[float] = []
-        secured: list[Tls] = []
+        handshakes: list[Tls] = []
         for _ in range(TRIES):
             began_s = time.perf_counter()
             with socket.create_connection(address, timeout_s) as plain:
                 connects_ms.append((time.perf_counter() - began_s) * 1e3)
                 if context is not None:
-                    secured.append(_handshake(plain, host, context))
-            if secured and secured[-1].untrusted:
+                    handshakes.append(_handshake(plain, host, context))
+            if handshakes and handshakes[-1].untrusted:
                 break
-    except OSError as error:  # TLS' errors and timeouts among them
+    except OSError as error:  # includes TLS errors and timeouts
         raise NotMeasured(f"cannot connect to {host}:{port}: {error}") from None
     return Connection(
         address=address[0],
         dns_ms=dns_ms,
         connect_ms=min(connects_ms),
-        tls=min(secured, key=lambda tls: tls.handshake_ms, default=None),
+        tls=min(handshakes, key=lambda tls: tls.handshake_ms, default=None),
     )
 
 
 def _addresses(host: str, port: int) -> tuple[list[tuple[str, int]], float | None]:
-    """The name's addresses, as the system orders them, and how long the look-up took."""
+    """The name's addresses in the system's order, and the duration of the look-up in ms."""
     try:
         return [(str(ipaddress.ip_address(host)), port)], None
     except ValueError:
@@ -59,7 +59,7 @@ def _addresses(host: str, port: int) -> tuple[list[tuple[str, int]], float | Non
 
 
 def _reachable(addresses: list[tuple[str, int]], timeout_s: float) -> tuple[str, int]:
-    """The first that takes a connection, as clients choose it. Raises OSError, of the last."""
+    """The first address that accepts a connection, as clients choose it. Raises the last address's OSError."""
     for position, address in enumerate(addresses, 1):
         try:
             socket.create_connection(address, timeout_s).close()
@@ -71,15 +71,15 @@ def _reachable(addresses: list[tuple[str, int]], timeout_s: float) -> tuple[str,
 
 
 def _handshake(plain: socket.socket, host: str, context: ssl.SSLContext) -> Tls:
-    """One that is refused for its certificate is done again without looking at that, to tell what it is."""
+    """A handshake. If the certificate is refused, this repeats it without verification, to read the certificate."""
     peer = plain.getpeername()
     try:
         return _secured(plain, host, context, "")
     except ssl.SSLCertVerificationError as error:
-        blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-        with socket.create_connection(peer[:2], plain.gettimeout()) as again:
-            return _secured(again, host, blind, error.verify_message)
+        lenient = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        lenient.check_hostname, lenient.verify_mode = False, ssl.CERT_NONE
+        with socket.create_connection(peer[:2], plain.gettimeout()) as second:
+            return _secured(second, host, lenient, error.verify_message)
 
 
 def _secured(plain: socket.socket, host: str, context: ssl.SSLContext, untrusted: str) -> Tls:
@@ -87,10 +87,10 @@ def _secured(plain: socket.socket, host: str, context: ssl.SSLContext, untrusted
     began_s = time.perf_counter()
     with context.wrap_socket(plain, server_hostname=host) as secure:
         handshake_ms = (time.perf_counter() - began_s) * 1e3
-        shown, cipher = secure.getpeercert(binary_form=True), secure.cipher()
-        assert shown is not None
+        encoded, cipher = secure.getpeercert(binary_form=True), secure.cipher()
+        assert encoded is not None
         assert cipher is not None
-        certificate = x509.load_der_x509_certificate(shown)
+        certificate = x509.load_der_x509_certificate(encoded)
         until = certificate.not_valid_after_utc
         return Tls(
             version=secure.version() or "",

@@ -1,4 +1,4 @@
-"""One audit: the connection, a silence where one is asked for, streams of one event, streams at two paces."""
+"""One audit: the connection, a silence if requested, streams of one event, and streams at two paces."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from slipstream.stream_audit.timing import timing_of
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for; one request each, unless a stream has to be repeated."""
+    """The streams of an audit, with one request each, unless a stream must be repeated."""
 
     short_requests: int = 4
     slow_events: int = 24
     slow_interval_ms: int = 80
-    """Longer than an acknowledgement is delayed: Nagle's rule does not hold these back."""
+    """Longer than the delay of an acknowledgement: Nagle's algorithm does not hold these back."""
     fast_events: int = 100
-    """Linux delays no acknowledgement of a connection's first sixteen packets."""
+    """More than sixteen: Linux delays no acknowledgement of a connection's first sixteen packets."""
     fast_interval_ms: int = 10
     idle_s: float = 0.0
-    """A silence; 0: none."""
+    """Seconds of silence; 0 for none."""
     tries: int = 3
-    """Of a stream that this machine was too busy to see arrive."""
+    """Tries for a stream if this machine is too busy to time it."""
     timeout_s: float = 10.0
-    """For connecting."""
+    """Timeout of a connection attempt."""
 
 
 async def measure(url: str, key: str, plan: Plan, ca_file: str | None = None) -> Measured:
-    """url: of the gateway or what stands before it, with or without `/v1`. ca_file: an authority of one's own.
-
-    Raises ConfigError for a url or a file that is none, NotMeasured.
+    """Measure the path to a gateway. url: the gateway's or its proxy's, with or without `/v1`. ca_file: the user's own
+    authority. Raises ConfigError for an invalid URL or file, and NotMeasured.
     """
     base = origin_of(url)
     secure = base.scheme == "https"
@@ -51,9 +50,9 @@ async def measure(url: str, key: str, plan: Plan, ca_file: str | None = None) ->
     measured = Measured(url=str(base), client_request_id=name, connection=connection)
     if connection.tls is not None and connection.tls.untrusted:
         return measured  # an unknown server does not get the key
-    # of its own: the one above has offered HTTP/2, which this client does not speak
+    # A separate context: the one above has offered HTTP/2, which this client does not support.
     async with AuditClient(str(base).rstrip("/"), key, name, _context(ca_file) if secure else None) as client:
-        # first: a gateway that allows no silence so long says so before anybody has waited
+        # First, so that a gateway that does not allow such a silence refuses before the other streams run.
         idle = await client.stream(IDLE_EVENTS, round(plan.idle_s * 1e3)) if plan.idle_s else None
         short = [await client.stream(1, plan.slow_interval_ms) for _ in range(plan.short_requests)]
         slow = await _undisturbed(client, plan.slow_events, plan.slow_interval_ms, plan.tries)
@@ -64,18 +63,18 @@ async def measure(url: str, key: str, plan: Plan, ca_file: str | None = None) ->
 def origin_of(url: str) -> URL:
     """Scheme, host and port. Raises ConfigError."""
     try:
-        given = URL(url)
+        parsed = URL(url)
     except ValueError as error:
         raise ConfigError(f"{url!r} is not a URL ({error}); write http://HOST:PORT") from None
-    if given.scheme not in ("http", "https") or not given.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(f"{url!r}: give a URL such as https://models.example.com")
-    if given.path.rstrip("/") not in ("", "/v1"):
-        raise ConfigError(f"{url!r}: give the gateway's address only, without {given.path}")
-    return given.origin()
+    if parsed.path.rstrip("/") not in ("", "/v1"):
+        raise ConfigError(f"{url!r}: give the gateway's address only, without {parsed.path}")
+    return parsed.origin()
 
 
 async def _undisturbed(client: AuditClient, events: int, interval_ms: int, tries: int) -> Stream:
-    """The stream, asked for again while it says too little; the last one then."""
+    """The stream, repeated while this machine is too busy to judge it; after the last try, the last stream."""
     for _ in range(tries - 1):
         stream = await client.stream(events, interval_ms)
         if not stream.complete or not enough(timing_of(stream), interval_ms):

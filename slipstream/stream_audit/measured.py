@@ -1,4 +1,4 @@
-"""What was measured, as plain data: all that rules judge by. Times of arrival are the client's monotonic clock."""
+"""The measurements by which rules judge, as plain data. Times of arrival are by the client's monotonic clock."""
 
 from __future__ import annotations
 
@@ -8,97 +8,97 @@ from contracts.stream_audit import Opening
 
 
 class Received(msgspec.Struct, frozen=True):
-    """One event. bytes: as it stands in the stream, uncompressed."""
+    """One event. bytes: its size in the stream, uncompressed."""
 
     number: int
     sent_us: int
-    """By the gateway's monotonic clock."""
+    """The time by the gateway's monotonic clock."""
     arrived_s: float
     bytes: int
     chunk: int
-    """The HTTP chunk that it came in, counted from 0."""
+    """The HTTP chunk in which it arrived, counted from 0."""
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """The client itself did not run between these moments: what came meanwhile seems to have come at their end."""
+    """A period in which the client itself did not run: events that arrived in it seem to arrive at its end."""
 
     from_s: float
     until_s: float
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for the known stream, and what came of it."""
+    """One request for the known stream, and its response."""
 
     events: int
-    """Asked for."""
+    """The number of events in the request."""
     interval_ms: int
-    """Asked for."""
+    """The interval in the request."""
     status: int
     http_version: str
-    """Of the answer, as it reached the client."""
+    """The response's HTTP version, as it reached the client."""
     headers: dict[str, str]
-    """Of the answer, names in lower case."""
+    """The response's headers, names in lower case."""
     opening: Opening | None
     received: tuple[Received, ...] = ()
     stalls: tuple[Stall, ...] = ()
     new_connection: bool
-    """The client had to connect for it."""
+    """Whether the request needed a new connection."""
     asked_s: float
-    """When the request was sent, on a connection that stood."""
+    """When the request was sent, after the connection was open."""
     ended_s: float
-    """When the stream's end was seen."""
+    """When the client saw the stream's end."""
     complete: bool
-    """It ended with [DONE]."""
+    """Whether it ended with [DONE]."""
     failure: str = ""
-    """How the connection broke off, if it did."""
+    """Why the connection broke off; empty if it did not."""
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """A handshake, and the certificate."""
+    """A TLS handshake and its certificate."""
 
     version: str
     """Such as TLSv1.3."""
     cipher: str
     http2: bool
-    """Offered both, the other side chose HTTP/2."""
+    """Whether the server chose HTTP/2 when offered HTTP/2 and HTTP/1.1."""
     handshake_ms: float
     """The shortest of several."""
     issuer: str
     expires_at: str
     """RFC 3339."""
     valid_days: float
-    """From now on; below 0: expired."""
+    """Days until it expires; below 0 if it has expired."""
     untrusted: str = ""
-    """Why the certificate was not accepted, if it was not."""
+    """Why the certificate was not accepted; empty if it was."""
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """How a connection comes about."""
+    """The durations of a connection's steps."""
 
     address: str
     dns_ms: float | None
-    """One look-up; None: the URL has an address."""
+    """One look-up; None if the URL has an address."""
     connect_ms: float
-    """TCP's handshake, one round trip: the shortest of several."""
+    """TCP's handshake, one round trip; the shortest of several."""
     tls: Tls | None
-    """None: plain HTTP."""
+    """None for plain HTTP."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One audit. Streams are empty or None where they were not asked for, or could not be."""
+    """One audit. Streams that were not requested, or could not be, are empty or None."""
 
     url: str
     client_request_id: str
-    """What the client called each of its requests."""
+    """The id that the client sent with each request."""
     connection: Connection
     short: tuple[Stream, ...] = ()
     """Streams of one event, one after the other."""
     slow: Stream | None = None
     fast: Stream | None = None
     idle: Stream | None = None
-    """Two events with a long silence between."""
+    """Two events with a long silence between them."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """All in the order of asking, the silent one excepted."""
+        """All streams but the silent one, in the order of their requests."""
         return self.short + tuple(stream for stream in (self.slow, self.fast) if stream is not None)

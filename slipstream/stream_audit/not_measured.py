@@ -1,7 +1,7 @@
-"""Why there is nothing to judge."""
+"""The error of an audit that could not measure anything."""
 
 from __future__ import annotations
 
 
 class NotMeasured(Exception):
-    """No connection, or no stream: the message says which and what to do."""
+    """Raised if there is no connection or no stream; the message names the cause and the next step."""

@@ -17,7 +17,7 @@ MARKS = {Outcome.FINDING: "FOUND", Outcome.CLEAR: "ok", Outcome.NOT_ENOUGH_EVIDE
 
 
 class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: when its events were sent and when they came, each from the stream's own first."""
+    """One request, with the times at which its events were sent and arrived, each relative to the first event."""
 
     events: int
     interval_ms: int
@@ -29,7 +29,7 @@ class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One audit."""
+    """The report on one audit."""
 
     url: str
     address: str
@@ -45,7 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_status(self) -> int:
-        """0: nothing found. 1: something. 2: whether events are held back could not be judged."""
+        """0 without a finding, 1 with one, 2 if it could not be judged whether events are held back."""
         if self.findings:
             return 1
         judged = any(check.check == DELIVERY and check.outcome is Outcome.CLEAR for check in self.checks)
@@ -53,7 +53,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_of(measured: Measured) -> Report:
-    """Judge what was measured."""
+    """Judge the measurements."""
     checks, connection, tls = judge(measured), measured.connection, measured.connection.tls
     streams = (*measured.streams, *([measured.idle] if measured.idle is not None else []))
     return Report(
@@ -71,7 +71,7 @@ def report_of(measured: Measured) -> Report:
 
 
 def text_of(report: Report) -> str:
-    """For people: what was found first, with its fix."""
+    """The report as text: findings first, each with its fix."""
     return "\n".join(_lines(report))
 
 

@@ -1,4 +1,4 @@
-"""Notes when this process does not run: what arrives meanwhile is seen late, and all at once."""
+"""Records when this process does not run: data that arrives meanwhile is seen late, and all at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from slipstream.stream_audit.measured import Stall
 
 PERIOD_S = 0.002
 NOTED_S = 0.002
-"""A wait that lasts so much longer than it should is a stall."""
+"""A wait that ends so many seconds late is a stall."""
 
 
 @contextlib.asynccontextmanager
 async def stalls_noted() -> AsyncIterator[list[Stall]]:
-    """For the block; the list grows within it."""
+    """The stalls during the block; the list grows within it."""
     stalls: list[Stall] = []
     task = asyncio.create_task(_note(stalls))
     try:

@@ -1,7 +1,7 @@
-"""How a stream's events arrived, against how they were sent. Pure.
+"""Compares the arrival of a stream's events with their sending. Pure.
 
-Only differences of one clock are used: between two arrivals by the client's, between two sendings by the gateway's. So
-it does not matter what either clock shows. That both run equally fast is assumed: quartz differs by 0.1 ms in a second.
+It uses only differences of one clock: between two arrivals the client's, between two sendings the gateway's. So the
+clocks' values do not matter. It assumes that both run equally fast: quartz differs by 0.1 ms in a second.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 from slipstream.stream_audit.measured import Received, Stall, Stream
 
 JOINED_PART = 0.25
-"""An event that arrives within this part of the time it was sent after its predecessor has been held back, or its
-predecessor has."""
+"""If the time between two arrivals is less than this share of the time between the sendings, one of the events was
+delayed."""
 REGULAR, REGULAR_PART = 0.3, 0.6
-"""So near to the median a period is like it, and so many of them have to be."""
+"""A period within this fraction of the median is regular, and this share of the periods must be."""
 STALL_PART = 0.25
-"""A stall of the client that is longer than this part of the pace can make events seem joined."""
+"""A stall of the client that is longer than this share of the interval can make events seem joined."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -32,69 +32,69 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream's arrival."""
+    """The arrival of a stream's events."""
 
     judged: int
     """Events that have a predecessor and arrived while the client ran."""
     joined: int
-    """Of these, how many arrived together with their predecessor."""
+    """Judged events that arrived together with their predecessor."""
     excused: int
     """Events left out because the client did not run."""
     joined_chunks: int
-    """Of the joined, how many came in one HTTP chunk with their predecessor."""
+    """Joined events that came in one HTTP chunk with their predecessor."""
     groups: tuple[Group, ...]
     delays_ms: tuple[float, ...]
-    """Of each event: how much later it arrived than the promptest one of the stream did."""
+    """Each event's delay compared with the fastest event of the stream."""
     sent_interval_ms: float
     """The median time between two sendings, by the gateway's clock."""
 
     @property
     def joined_part(self) -> float:
-        """0 to 1."""
+        """The share of the judged events that were joined, 0 to 1."""
         return self.joined / self.judged if self.judged else 0.0
 
     @property
     def typical_group(self) -> float:
-        """Events of a group: the median over events, not over groups."""
+        """The number of events in a group: the median over events, not over groups."""
         return median([group.events for group in self.groups for _ in range(group.events)]) if self.groups else 0.0
 
     @property
     def group_bytes(self) -> float:
-        """The median over the groups of several events."""
+        """The median size of the groups of several events; 0 without one."""
         sizes = [group.bytes for group in self._complete]
         return median(sizes) if sizes else 0.0
 
     @property
     def period_ms(self) -> float:
-        """The median time from one group of several events to the next; 0 when there are not two."""
+        """The median time from one group of several events to the next; 0 with fewer than two groups."""
         return median(self.periods_ms) if self.periods_ms else 0.0
 
     @property
     def regular(self) -> bool:
-        """Most groups follow the one before after about the same time: jitter makes groups, too, but not such."""
-        usual_ms = self.period_ms
-        near = sum(abs(period_ms - usual_ms) <= REGULAR * usual_ms for period_ms in self.periods_ms)
+        """Whether most groups follow their predecessor after about the same time: groups by jitter do not."""
+        median_ms = self.period_ms
+        near = sum(abs(period_ms - median_ms) <= REGULAR * median_ms for period_ms in self.periods_ms)
         return bool(self.periods_ms) and near >= REGULAR_PART * len(self.periods_ms)
 
     @property
     def periods_ms(self) -> list[float]:
-        """From each group of several events to the next."""
+        """The times from each group of several events to the next."""
         return [(later.arrived_s - earlier.arrived_s) * 1e3 for earlier, later in pairwise(self._complete)]
 
     @property
     def _complete(self) -> list[Group]:
-        """Groups of several events, without what only the stream's end set free, unless that is all."""
+        """Groups of several events, without the last one, which the stream's end may have flushed, unless it is all."""
         several = [group for group in self.groups if group.events > 1]
         return [group for group in several if group is not self.groups[-1]] or several
 
     def delay_ms(self, part: float) -> float:
-        """The delay that this part of the events stays within."""
+        """The delay within which this share of the events arrived."""
         ordered = sorted(self.delays_ms)
         return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
 
 def timing_of(stream: Stream) -> Timing:
-    """Read a stream's arrivals."""
+    """The timing of a stream."""
     received = stream.received
     stalls = [stall for stall in stream.stalls if stall.until_s - stall.from_s > STALL_PART * stream.interval_ms / 1e3]
     stalled = [_within(event, stalls) for event in received]
@@ -110,7 +110,7 @@ def timing_of(stream: Stream) -> Timing:
             joined_chunks += is_joined and later.chunk == earlier.chunk
     first_sent_us = received[0].sent_us if received else 0
     lateness_ms = [event.arrived_s * 1e3 - (event.sent_us - first_sent_us) / 1e3 for event in received]
-    promptest_ms = min(lateness_ms, default=0.0)
+    fastest_ms = min(lateness_ms, default=0.0)
     gaps_ms = [(later.sent_us - earlier.sent_us) / 1e3 for earlier, later in pairwise(received)]
     return Timing(
         judged=judged,
@@ -118,7 +118,7 @@ def timing_of(stream: Stream) -> Timing:
         excused=max(0, len(received) - 1 - judged),
         joined_chunks=joined_chunks,
         groups=_groups(received, together),
-        delays_ms=tuple(late_ms - promptest_ms for late_ms in lateness_ms),
+        delays_ms=tuple(late_ms - fastest_ms for late_ms in lateness_ms),
         sent_interval_ms=median(gaps_ms) if gaps_ms else 0.0,
     )
 
@@ -128,7 +128,7 @@ def _within(event: Received, stalls: Sequence[Stall]) -> bool:
 
 
 def _groups(received: Sequence[Received], together: Sequence[bool]) -> tuple[Group, ...]:
-    """together: of each event but the first, whether it belongs to its predecessor's group."""
+    """The groups. together: for each event but the first, whether it belongs to its predecessor's group."""
     groups: list[Group] = []
     for event, joins in zip(received, [False, *together], strict=False):
         if joins:

@@ -1,4 +1,4 @@
-"""What a rule says of what was measured."""
+"""A rule's verdict on the measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Outcome(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     FINDING = "finding"
     CLEAR = "clear"
@@ -16,27 +16,27 @@ class Outcome(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One check. code: what was found, or the check's own name; stable."""
+    """One check. code: a stable name of the finding, or the check's own name."""
 
     check: str
     outcome: Outcome
     code: str
     evidence: str
-    """A sentence with the numbers it rests on; why there are not enough, where so."""
+    """A sentence with the numbers behind it, or the reason why there are not enough."""
     fix: str = ""
-    """What to change; of findings only."""
+    """The change that helps; only for findings."""
 
 
 def finding(check: str, code: str, evidence: str, fix: str) -> Verdict:
-    """Something is in the way."""
+    """The verdict of a check that found a fault."""
     return Verdict(check=check, outcome=Outcome.FINDING, code=code, evidence=evidence, fix=fix)
 
 
 def clear(check: str, evidence: str) -> Verdict:
-    """Looked for, and not there."""
+    """The verdict of a check that found no fault."""
     return Verdict(check=check, outcome=Outcome.CLEAR, code=check, evidence=evidence)
 
 
 def not_enough(check: str, why: str) -> Verdict:
-    """Nothing can be said."""
+    """The verdict of a check without enough evidence."""
     return Verdict(check=check, outcome=Outcome.NOT_ENOUGH_EVIDENCE, code=check, evidence=why)

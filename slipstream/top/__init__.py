@@ -1,1 +1,1 @@
-"""`slipstream top`: what a deployment does now, gathered from its database and its router, and shown in a terminal."""
+"""`slipstream top`: gathers a deployment's current load from its database and router, and shows it in a terminal."""

@@ -1,4 +1,4 @@
-"""Asks the database and the router for a snapshot."""
+"""Gathers a snapshot from the database and the router."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _BILLED = func.coalesce(func.sum(usage_hourly.c.amount_micro), literal_column("0
 
 
 def loads_by(name: str) -> Select[Any]:
-    """A load for each value of a column of judged requests, of those that ended since `since`."""
+    """A load for each value of a column, over the judged requests that ended since `since`."""
     version = newest_version().scalar_subquery()
     each = judged(version, request_traces.c.recorded_at >= _SINCE)
 
     def percentile(part: str, column: ColumnElement[Any]) -> ColumnElement[float]:
-        # an aggregate over an ordered set passes nulls over; what is offline waits on purpose
+        # An ordered-set aggregate ignores nulls. Offline requests, which wait on purpose, are left out.
         value = func.percentile_cont(literal_column(part)).within_group(column).filter(each.c.is_waited_for)
         return value.cast(Double)
 
     totals = counts(each)
-    totals["counted"] -= totals["over_share"]  # all together: what organizations ask for beyond their share is theirs
+    totals["counted"] -= totals["over_share"]  # for all organizations, requests beyond a share are not the platform's
     measured = {
         "ttft_p50_ms": percentile("0.5", each.c.ttft_ms),
         "ttft_p99_ms": percentile("0.99", each.c.ttft_ms),
@@ -53,21 +53,21 @@ def loads_by(name: str) -> Select[Any]:
         "gap_p99_ms": percentile("0.99", each.c.itl_max_ms),
     }
     fields = {**{field: totals[field] for field in Load.__struct_fields__ if field in totals}, **measured}
-    by = each.c[name].label("name")
-    return select(by, *(value.label(field) for field, value in fields.items())).group_by(each.c[name]).order_by(by)
+    key = each.c[name].label("name")
+    return select(key, *(value.label(field) for field, value in fields.items())).group_by(each.c[name]).order_by(key)
 
 
 BY_TIER, BY_POOL = loads_by("tier"), loads_by("pool")
 
 
 async def gather(settings: Settings, window_s: int, address: str | None = None) -> Snapshot:
-    """What can be known now. address: of the router's control service; None: by the settings.
+    """The current snapshot. address: the router's control service; None for the settings' address.
 
-    Raises ConfigError when the database cannot be reached.
+    Raises ConfigError if the database cannot be reached.
     """
     now = datetime.now(UTC)
     begin = now - timedelta(seconds=window_s)
-    asking = asyncio.create_task(asyncio.to_thread(_fleet, settings, address))
+    fetching = asyncio.create_task(asyncio.to_thread(_fleet, settings, address))
     try:
         async with (
             connected(settings) as connection,
@@ -78,12 +78,12 @@ async def gather(settings: Settings, window_s: int, address: str | None = None) 
             loads = _loads(await fetch(connection, BY_POOL.params(since=begin)))
             midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
             [[billed]] = await fetch(connection, select(_BILLED).where(usage_hourly.c.hour >= midnight))
-            wanted = await _wanted(connection)
+            desired = await _wanted(connection)
     finally:
-        fleet = await asking
+        fleet = await fetching
     good = {name: GoodTokens(load.good_tokens, load.good_tokens) for name, load in loads.items()}
-    # at today's price: this is what it costs now, not what it has cost
-    costs = {each.pool: each for each in pool_costs(rented([(begin, wanted)], begin, now), good)}
+    # At today's price: the present cost, not the past one.
+    costs = {each.pool: each for each in pool_costs(rented([(begin, desired)], begin, now), good)}
     seen = {} if isinstance(fleet, str) else {pool.name: pool for pool in fleet.pools}
     return Snapshot(
         at=now,
@@ -92,15 +92,15 @@ async def gather(settings: Settings, window_s: int, address: str | None = None) 
         router=fleet if isinstance(fleet, str) else None,
         gateways=None if isinstance(fleet, str) else fleet.gateways,
         tiers=[TierNow(tier=name, load=load) for name, load in tiers.items()],
-        pools=_pools(wanted, loads, costs, seen),
+        pools=_pools(desired, loads, costs, seen),
         currency=settings.currency,
         billed_today_micro=int(billed),
     )
 
 
 def _fleet(settings: Settings, address: str | None) -> pb.Fleet | str:
-    """As the router sees it, or why it is not known."""
-    if not settings.data.reader_token_file.exists():  # nothing has ever run here, and asking makes nothing
+    """The fleet as the router sees it, or the reason why it is unknown."""
+    if not settings.data.reader_token_file.exists():  # nothing ever ran here, and a query must not create the token
         return NO_ROUTER
     try:
         with ControlClient(address or settings.control_address, settings.reader_token) as control:
@@ -110,7 +110,7 @@ def _fleet(settings: Settings, address: str | None) -> pb.Fleet | str:
 
 
 async def _wanted(connection: asyncpg.Connection[Any]) -> tuple[Pool, ...]:
-    """The pools of desired state; none before it was seeded."""
+    """The pools of the desired state; none until it is seeded."""
     row = await connection.fetchrow(NEWEST, 0)
     return () if row is None else document.decode(row["version"], row["document"]).pools
 
@@ -120,14 +120,14 @@ def _loads(rows: Sequence[asyncpg.Record]) -> dict[str, Load]:
 
 
 def _pools(
-    wanted: Sequence[Pool], loads: Mapping[str, Load], costs: Mapping[str, PoolCost], seen: Mapping[str, pb.Pool]
+    desired: Sequence[Pool], loads: Mapping[str, Load], costs: Mapping[str, PoolCost], seen: Mapping[str, pb.Pool]
 ) -> list[PoolNow]:
-    return [_pool(each, loads.get(each.name), costs.get(each.name), seen.get(each.name)) for each in wanted]
+    return [_pool(each, loads.get(each.name), costs.get(each.name), seen.get(each.name)) for each in desired]
 
 
 def _pool(pool: Pool, load: Load | None, cost: PoolCost | None, seen: pb.Pool | None) -> PoolNow:
     hourly_micro = price_micro(pool) * len(pool.replicas)
-    told = PoolNow(
+    known = PoolNow(
         pool=pool.name,
         replicas=len(pool.replicas),
         load=load,
@@ -135,15 +135,15 @@ def _pool(pool: Pool, load: Load | None, cost: PoolCost | None, seen: pb.Pool | 
         per_million_good_tokens_micro=None if cost is None else cost.per_million_good_tokens_micro,
     )
     if seen is None:
-        return told
+        return known
     return PoolNow(
-        pool=told.pool,
-        replicas=told.replicas,
+        pool=known.pool,
+        replicas=known.replicas,
         usable=sum(replica.usable for replica in seen.replicas),
         leases=sum(replica.leases for replica in seen.replicas),
         capacity=sum(replica.max_concurrency for replica in seen.replicas if replica.usable),
         queued=seen.queued,
-        load=told.load,
-        hourly_micro=told.hourly_micro,
-        per_million_good_tokens_micro=told.per_million_good_tokens_micro,
+        load=known.load,
+        hourly_micro=known.hourly_micro,
+        per_million_good_tokens_micro=known.per_million_good_tokens_micro,
     )

@@ -1,4 +1,4 @@
-"""A snapshot as a picture for the terminal."""
+"""Renders a snapshot for the terminal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ UNKNOWN = "-"
 
 
 def picture(shot: Snapshot) -> RenderableType:
-    """All of it."""
+    """The whole screen."""
     return Group(*_parts(shot))
 
 
 def problem(sentence: str) -> RenderableType:
-    """In place of a picture, while none can be had."""
+    """The screen while no snapshot is available."""
     return Text(sentence, style="bold red")
 
 
@@ -82,7 +82,7 @@ def _tier(tier: str, load: Load, window_s: int) -> tuple[str, ...]:
 
 def _pool(pool: PoolNow, shot: Snapshot) -> tuple[str, ...]:
     load = pool.load
-    went = (UNKNOWN,) * 6 if load is None else (
+    figures = (UNKNOWN,) * 6 if load is None else (
         f"{load.requests / shot.window_s:,.1f}",
         _share(load.good, load.counted),
         _ms(load.ttft_p99_ms),
@@ -95,7 +95,7 @@ def _pool(pool: PoolNow, shot: Snapshot) -> tuple[str, ...]:
         f"{UNKNOWN if pool.usable is None else pool.usable}/{pool.replicas}",
         UNKNOWN if pool.leases is None else f"{pool.leases}/{pool.capacity}",
         UNKNOWN if pool.queued is None else f"{pool.queued:,}",
-        *went,
+        *figures,
         *(
             UNKNOWN if micro is None else told(round(micro, -4), shot.currency)
             for micro in (pool.hourly_micro, pool.per_million_good_tokens_micro)
@@ -104,7 +104,7 @@ def _pool(pool: PoolNow, shot: Snapshot) -> tuple[str, ...]:
 
 
 def _share(part: int, whole: int) -> str:
-    """Cut, never rounded up: 100% is said of all alone."""
+    """A share, rounded down: 100% means every one."""
     return UNKNOWN if not whole else f"{part * 1_000 // whole / 10:.1f}%"
 
 

@@ -1,4 +1,4 @@
-"""What `slipstream top` shows of one moment."""
+"""The data that `slipstream top` shows at one moment."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: int
     counted: int
-    """Of these, answered, or failed by the platform's fault; not those shed by their own organization's excess."""
+    """Requests that were answered, or failed by the platform's fault; not those shed by their organization's excess."""
     good: int
-    """Of the counted ones, within their objective."""
+    """Counted requests within their objective."""
     failed: int
     shed: int
     limited: int
@@ -25,13 +25,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     good_tokens: int
     ttft_p50_ms: float | None
-    """This and those below: of requests that are not offline, which wait on purpose."""
+    """This and the latencies below are without offline requests, which wait on purpose."""
     ttft_p99_ms: float | None
     tpot_p50_ms: float | None
-    """Of each request's mean time per token."""
+    """The median of each request's mean time per token."""
     tpot_p99_ms: float | None
     gap_p99_ms: float | None
-    """Of each request's longest gap."""
+    """The 99th percentile of each request's longest gap."""
 
 
 class TierNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,32 +46,32 @@ class PoolNow(msgspec.Struct, frozen=True, kw_only=True):
 
     pool: str
     replicas: int
-    """In desired state."""
+    """The number of replicas in the desired state."""
     usable: int | None = None
     leases: int | None = None
     capacity: int | None = None
     """Leases that its usable replicas may have."""
     queued: int | None = None
     load: Load | None = None
-    """None: no request of its ended in the window."""
+    """None if none of its requests ended in the window."""
     hourly_micro: int | None = None
-    """What its replicas cost an hour; None: it has no price."""
+    """The hourly cost of its replicas; None without a price."""
     per_million_good_tokens_micro: int | None = None
-    """By what ended in the window."""
+    """The cost by the requests that ended in the window."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything."""
+    """A deployment at one moment."""
 
     at: datetime
     window_s: int
     promised: bool
-    """Objectives are in force; without them nothing counts."""
+    """Whether objectives are in force; without them, no request counts."""
     router: str | None
-    """Why nothing is known of the router; None: it answered."""
+    """The reason why the router's view is missing; None if it answered."""
     gateways: int | None
     tiers: list[TierNow]
     pools: list[PoolNow]
     currency: str
     billed_today_micro: int
-    """For requests that arrived since midnight UTC, at the time of the last roll-up."""
+    """The amount for requests that arrived since midnight UTC, at the time of the last roll-up."""

@@ -1,4 +1,4 @@
-"""All boards, in the order the guide lists them."""
+"""All boards, in the order in which the guide lists them."""
 
 from __future__ import annotations
 

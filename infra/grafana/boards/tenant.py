@@ -1,4 +1,4 @@
-"""Who uses what: from PostgreSQL, for metrics know no customers."""
+"""Each customer's usage. It comes from PostgreSQL, because metrics have no label for a customer."""
 
 from __future__ import annotations
 

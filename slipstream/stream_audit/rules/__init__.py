@@ -1,4 +1,4 @@
-"""All rules, in the order in which they are shown. Each is a function of what was measured, in a file of its own."""
+"""All rules, in the order of the report. Each is a function of the measurements, in its own file."""
 
 from __future__ import annotations
 

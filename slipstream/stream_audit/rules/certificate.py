@@ -1,4 +1,4 @@
-"""A certificate that clients refuse, or will soon."""
+"""Detects a certificate that clients refuse, or will refuse soon."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ FIX_TRUST = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """Of the certificate that was shown."""
+    """Judge the server's certificate."""
     tls = measured.connection.tls
     if tls is None:
         return not_enough(CHECK, "plain HTTP")
-    told = f"issued by {tls.issuer}, valid until {tls.expires_at}"
+    details = f"issued by {tls.issuer}, valid until {tls.expires_at}"
     if tls.untrusted:
         return finding(
             CHECK,
             UNTRUSTED,
-            f"Not accepted: {tls.untrusted} ({told}). The key was not sent, and nothing else was measured.",
+            f"Not accepted: {tls.untrusted} ({details}). The key was not sent, and nothing else was measured.",
             FIX_TRUST,
         )
     if tls.valid_days < SOON_DAYS:
-        return finding(CHECK, "certificate_expires", f"It ends in {tls.valid_days:.1f} days ({told}).", FIX_EXPIRY)
-    return clear(CHECK, f"{told}, {tls.valid_days:.0f} days")
+        return finding(CHECK, "certificate_expires", f"It ends in {tls.valid_days:.1f} days ({details}).", FIX_EXPIRY)
+    return clear(CHECK, f"{details}, {tls.valid_days:.0f} days")

@@ -1,4 +1,4 @@
-"""Whether a client's connection lives longer than one request."""
+"""Detects connections that a client cannot reuse for a second request."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """By requests that follow the first one at once."""
+    """Judge by the requests that immediately follow the first one."""
     later = measured.streams[1:]
     if len(later) < FEWEST:
         return not_enough(CHECK, f"{len(later)} requests after the first; {FEWEST} are needed")
     fresh = sum(stream.new_connection for stream in later)
-    told = f"{fresh} of {len(later)} requests after the first needed a new connection"
+    facts = f"{fresh} of {len(later)} requests after the first needed a new connection"
     if fresh / len(later) < TOO_MANY:
-        return clear(CHECK, told)
+        return clear(CHECK, facts)
     tls = measured.connection.tls
     cost_ms = measured.connection.connect_ms + (tls.handshake_ms if tls is not None else 0.0)
     closing = sum(stream.headers.get("connection", "").lower() == "close" for stream in measured.streams)
-    said = f"; {closing} of {len(measured.streams)} answers said 'connection: close'" if closing else ""
+    note = f"; {closing} of {len(measured.streams)} answers said 'connection: close'" if closing else ""
     return finding(
-        CHECK, "connection_not_reused", f"{told}, which costs {cost_ms:.1f} ms of each one's first token{said}.", FIX
+        CHECK, "connection_not_reused", f"{facts}, which costs {cost_ms:.1f} ms of each one's first token{note}.", FIX
     )

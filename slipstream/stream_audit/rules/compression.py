@@ -1,4 +1,4 @@
-"""A compressed event stream: each event waits for a compressor, and small ones get larger."""
+"""Detects a compressed event stream: each event waits for a compressor, and small events get larger."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """By what the answers say of themselves; all were asked for with `accept-encoding: gzip, deflate`."""
+    """Judge by the responses' encodings; all requests had `accept-encoding: gzip, deflate`."""
     streams = measured.streams
     if not streams:
         return not_enough(CHECK, "no stream came")
     encodings = [stream.headers.get("content-encoding", "identity") for stream in streams]
-    packed = [encoding for encoding in encodings if encoding != "identity"]
-    if packed:
-        told = f"{len(packed)} of {len(streams)} streams came as content-encoding: {packed[0]}"
-        return finding(CHECK, "compressed", f"{told}; the gateway sends them as they are.", FIX)
+    compressed = [encoding for encoding in encodings if encoding != "identity"]
+    if compressed:
+        evidence = f"{len(compressed)} of {len(streams)} streams came as content-encoding: {compressed[0]}"
+        return finding(CHECK, "compressed", f"{evidence}; the gateway sends them as they are.", FIX)
     return clear(CHECK, f"{len(streams)} streams came as they were sent, though gzip was offered")

@@ -1,4 +1,4 @@
-"""Whether events arrive as they were sent: buffers, flushes by the clock, Nagle's rule."""
+"""Detects delayed delivery of events: buffers, flushes by the clock, Nagle's algorithm."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ FIXES = {
 
 
 def judge(measured: Measured) -> Verdict:
-    """By a slow and a fast stream."""
+    """Judge by a slow and a fast stream."""
     slow, fast = measured.slow, measured.fast
     if slow is None or fast is None:
         return not_enough(CHECK, "no stream came")
     for stream in (slow, fast):
         if not stream.complete:
-            got = f"{len(stream.received)} of {stream.events} events came"
-            return not_enough(CHECK, f"a stream broke off: {got} ({stream.failure or 'it ended early'})")
+            progress = f"{len(stream.received)} of {stream.events} events came"
+            return not_enough(CHECK, f"a stream broke off: {progress} ({stream.failure or 'it ended early'})")
     slow_timing, fast_timing = timing_of(slow), timing_of(fast)
     round_trip_ms = measured.connection.connect_ms
     pattern = pattern_of(slow_timing, fast_timing, slow.interval_ms, fast.interval_ms, round_trip_ms)
-    told = f"{_told(slow, slow_timing)}; {_told(fast, fast_timing)}"
+    evidence = f"{_told(slow, slow_timing)}; {_told(fast, fast_timing)}"
     if pattern is Pattern.UNKNOWN:
         return not_enough(CHECK, enough(slow_timing, slow.interval_ms) or enough(fast_timing, fast.interval_ms))
     if pattern is Pattern.PROMPT:
-        return clear(CHECK, told)
-    return finding(CHECK, pattern.value, f"{told[0].upper()}{told[1:]}.", FIXES[pattern])
+        return clear(CHECK, evidence)
+    return finding(CHECK, pattern.value, f"{evidence[0].upper()}{evidence[1:]}.", FIXES[pattern])
 
 
 def _told(stream: Stream, timing: Timing) -> str:

@@ -1,4 +1,4 @@
-"""The round trip: what every new connection and every first token pays."""
+"""Detects a long round trip, which delays every new connection and every first token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """By TCP's handshake with whatever is connected to, which may be a front near the client."""
+    """Judge by TCP's handshake with the server, which may be a front near the client."""
     connect_ms = measured.connection.connect_ms
     if connect_ms > FAR_MS:
         return finding(

@@ -1,4 +1,4 @@
-"""How long the way takes beyond one round trip and the gateway's own time."""
+"""Detects a path that takes much longer than one round trip and the gateway's own time."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _DURATION = re.compile(r"dur=([0-9.]+)")
 
 
 def judge(measured: Measured) -> Verdict:
-    """By the promptest of the requests on a connection that stood: one that was unlucky says nothing."""
+    """Judge by the fastest request, measured after its connection was open: a single slow one proves nothing."""
     spent = [_spent(stream, measured.connection.connect_ms) for stream in measured.streams if stream.received]
     if not spent:
         return not_enough(CHECK, "no stream came")
     over_ms, total_ms, own_ms = min(spent)
-    told = (
+    evidence = (
         f"the first event took {total_ms:.1f} ms: round trip {measured.connection.connect_ms:.1f}, gateway "
         f"{own_ms:.1f}, the rest {max(0.0, over_ms):.1f} (the best of {len(spent)})"
     )
     if over_ms > SLOW_MS:
-        return finding(CHECK, "slow_hop", f"{told[0].upper()}{told[1:]}.", FIX)
-    return clear(CHECK, told)
+        return finding(CHECK, "slow_hop", f"{evidence[0].upper()}{evidence[1:]}.", FIX)
+    return clear(CHECK, evidence)
 
 
 def _spent(stream: Stream, round_trip_ms: float) -> tuple[float, float, float]:
-    """What is left over, the whole, and the gateway's part; milliseconds."""
+    """The rest, the total and the gateway's part, in milliseconds."""
     total_ms = (stream.received[0].arrived_s - stream.asked_s) * 1e3
     timing = stream.opening.headers.get("server-timing", "") if stream.opening is not None else ""
     own_ms = sum(float(duration) for duration in _DURATION.findall(timing))

@@ -1,4 +1,4 @@
-"""HTTP/1.0, on either side of a proxy: no chunks, no kept connections."""
+"""Detects HTTP/1.0 on either side of a proxy: it has no chunks and no persistent connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIX_CLIENT = "The server that the client connects to answers in HTTP/1.0; it mus
 
 
 def judge(measured: Measured) -> Verdict:
-    """By what the gateway says it was asked in, and by what the answer says of itself."""
+    """Judge by the version in which the gateway received the request, and by that of the response."""
     openings = [stream.opening for stream in measured.streams if stream.opening is not None]
     if not openings:
         return not_enough(CHECK, "no stream came")
@@ -29,6 +29,6 @@ def judge(measured: Measured) -> Verdict:
         )
     answers = [stream.http_version for stream in measured.streams]
     if "1.0" in answers:
-        told = f"{answers.count('1.0')} of {len(answers)} answers came in HTTP/1.0"
-        return finding(CHECK, "http_1_0_answer", f"{told}, though they left the gateway in HTTP/1.1.", FIX_CLIENT)
+        evidence = f"{answers.count('1.0')} of {len(answers)} answers came in HTTP/1.0"
+        return finding(CHECK, "http_1_0_answer", f"{evidence}, though they left the gateway in HTTP/1.1.", FIX_CLIENT)
     return clear(CHECK, f"HTTP/{openings[0].http_version} at the gateway, HTTP/{answers[0]} at the client")

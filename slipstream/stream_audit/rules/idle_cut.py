@@ -1,4 +1,4 @@
-"""A long silence, as before the first token of a long prompt: does the connection outlive it?"""
+"""Detects a connection that is cut during a long silence, like the one before the first token of a long prompt."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """By a stream of two events with the silence between."""
+    """Judge by a stream of two events with the silence between them."""
     idle = measured.idle
     if idle is None:
         return not_enough(CHECK, "not requested: --idle-s 15 measures the longest silence of a stream")
-    asked_s = idle.interval_ms / 1e3
+    silence_s = idle.interval_ms / 1e3
     if idle.complete and len(idle.received) == EVENTS:
-        return clear(CHECK, f"the connection outlived {asked_s:g} s of silence")
+        return clear(CHECK, f"the connection outlived {silence_s:g} s of silence")
     if not idle.received:
         return not_enough(CHECK, f"the stream did not begin ({idle.failure or f'HTTP {idle.status}'})")
     lasted_s = idle.ended_s - idle.received[0].arrived_s
     return finding(
         CHECK,
         "cut_when_silent",
-        f"The connection was cut after {lasted_s:.1f} s of silence; {asked_s:g} s were requested "
+        f"The connection was cut after {lasted_s:.1f} s of silence; {silence_s:g} s were requested "
         f"({idle.failure or 'it ended without its last event'}).",
         FIX,
     )

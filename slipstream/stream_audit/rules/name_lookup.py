@@ -1,4 +1,4 @@
-"""How long the name takes to become an address."""
+"""Detects a slow look-up of the name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """Of one look-up, the first of this process: later ones are usually cached."""
+    """Judge one look-up, the first of this process: later ones are usually cached."""
     taken_ms = measured.connection.dns_ms
     if taken_ms is None:
         return not_enough(CHECK, "the URL has an address: no name was looked up")

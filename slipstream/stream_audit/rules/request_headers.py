@@ -1,4 +1,4 @@
-"""A client's own request id that does not reach the gateway."""
+"""Detects that a client's own request id does not reach the gateway."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """By what the gateway says it got."""
+    """Judge by the id that the gateway received."""
     openings = [stream.opening for stream in measured.streams if stream.opening is not None]
     if not openings:
         return not_enough(CHECK, "no stream came")
-    got = [opening.client_request_id for opening in openings]
-    other = [name for name in got if name != measured.client_request_id]
+    ids = [opening.client_request_id for opening in openings]
+    other = [name for name in ids if name != measured.client_request_id]
     if other:
-        what = "nothing" if other[0] is None else f"'{other[0]}'"
-        told = f"'{measured.client_request_id}' was sent, and {what} arrived with {len(other)} of {len(got)} requests"
-        return finding(CHECK, "request_id_lost", f"As x-client-request-id {told}.", FIX)
-    return clear(CHECK, f"x-client-request-id arrived with {len(got)} of {len(got)} requests")
+        seen = "nothing" if other[0] is None else f"'{other[0]}'"
+        fault = f"'{measured.client_request_id}' was sent, and {seen} arrived with {len(other)} of {len(ids)} requests"
+        return finding(CHECK, "request_id_lost", f"As x-client-request-id {fault}.", FIX)
+    return clear(CHECK, f"x-client-request-id arrived with {len(ids)} of {len(ids)} requests")

@@ -1,4 +1,4 @@
-"""Headers of answers that are lost or replaced on the way."""
+"""Detects response headers that are lost or replaced on the way."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from slipstream.stream_audit.verdict import Verdict, clear, finding, not_enough
 
 CHECK = "response_headers"
 FOR_PROXIES = frozenset({"x-accel-buffering"})
-"""Meant for the proxy, which may keep it."""
+"""Headers for the proxy, which may remove them."""
 PROXIES_OWN = frozenset({"content-type"})
-"""May be written in another way that means the same."""
+"""Headers that a proxy may rewrite in an equivalent way."""
 FIX = (
     "Pass them on: clients quote `x-request-id` when they report a fault, wait by `x-ratelimit-*` and `retry-after`, "
     "and see where time went in `server-timing`. nginx: no `proxy_hide_header` for them, no `add_header "
@@ -18,17 +18,17 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """By what the gateway says it sent, in the stream itself."""
+    """Judge by the headers that the gateway lists in the stream itself."""
     lost: dict[str, None] = {}
     changed: dict[str, None] = {}
-    looked_for: dict[str, None] = {}
+    expected: dict[str, None] = {}
     streams = [stream for stream in measured.streams if stream.opening is not None]
     for stream in streams:
         assert stream.opening is not None
         for name, sent in stream.opening.headers.items():
             if name in FOR_PROXIES:
                 continue
-            looked_for[name] = None
+            expected[name] = None
             if name not in stream.headers:
                 lost[name] = None
             elif name not in PROXIES_OWN and stream.headers[name] != sent:
@@ -36,6 +36,6 @@ def judge(measured: Measured) -> Verdict:
     if not streams:
         return not_enough(CHECK, "no stream came")
     if lost or changed:
-        told = [f"{verb}: {', '.join(names)}" for verb, names in (("Lost", lost), ("Changed", changed)) if names]
-        return finding(CHECK, "headers_lost" if lost else "headers_changed", "; ".join(told) + ".", FIX)
-    return clear(CHECK, f"all came as they were sent: {', '.join(looked_for)}")
+        parts = [f"{verb}: {', '.join(names)}" for verb, names in (("Lost", lost), ("Changed", changed)) if names]
+        return finding(CHECK, "headers_lost" if lost else "headers_changed", "; ".join(parts) + ".", FIX)
+    return clear(CHECK, f"all came as they were sent: {', '.join(expected)}")

@@ -1,4 +1,4 @@
-"""TLS 1.2 needs a round trip more than 1.3 for each connection."""
+"""Detects TLS 1.2, which needs one round trip more than 1.3 for each connection."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ FIX = "nginx: `ssl_protocols TLSv1.2 TLSv1.3;`. The gateway's own TLS speaks 1.3
 
 
 def judge(measured: Measured) -> Verdict:
-    """Of the handshake with whatever is connected to."""
+    """Judge the handshake with the server."""
     tls = measured.connection.tls
     if tls is None:
         return not_enough(CHECK, "plain HTTP")
-    told = f"{tls.version}, {tls.cipher}, handshake in {tls.handshake_ms:.1f} ms, round trip {_round_trip(measured)}"
+    facts = f"{tls.version}, {tls.cipher}, handshake in {tls.handshake_ms:.1f} ms, round trip {_round_trip(measured)}"
     if tls.version != NEWEST:
-        return finding(CHECK, "tls_old", f"{told}: one more round trip for each connection than {NEWEST} needs.", FIX)
-    return clear(CHECK, f"{told}; HTTP/2 is {'also' if tls.http2 else 'not'} offered")
+        return finding(CHECK, "tls_old", f"{facts}: one more round trip for each connection than {NEWEST} needs.", FIX)
+    return clear(CHECK, f"{facts}; HTTP/2 is {'also' if tls.http2 else 'not'} offered")
 
 
 def _round_trip(measured: Measured) -> str:

@@ -1,4 +1,4 @@
-"""Whether a proxy keeps its connections to the gateway."""
+"""Detects a proxy that does not reuse its connections to the gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slipstream.stream_audit.verdict import Verdict, clear, finding, not_enough
 CHECK = "upstream_reuse"
 FEWEST = 3
 TOO_MANY = 0.5
-"""A proxy under growing load opens some."""
+"""Share of new connections that is a finding; a proxy under growing load opens some."""
 FIX = (
     'nginx: `proxy_http_version 1.1;`, `proxy_set_header Connection "";`, and `keepalive 64;` in an `upstream` block. '
     "Others: allow idle connections to the gateway, for less than gateway.connections.idle_timeout_s."
@@ -17,8 +17,8 @@ FIX = (
 
 
 def judge(measured: Measured) -> Verdict:
-    """By how many requests a connection had brought before, of whomever: the gateway counts them. Each gateway's first
-    answer is left out, as the proxy may have had no connection to it."""
+    """Judge by the gateway's count of earlier requests on a connection, of any client. Each gateway's first response is
+    left out, because the proxy may have had no connection to it."""
     signs = proxy_signs(measured)
     if not signs:
         return clear(CHECK, "no sign of a proxy: the client's own connection is the gateway's")
@@ -34,8 +34,8 @@ def judge(measured: Measured) -> Verdict:
         return not_enough(
             CHECK, f"{len(known)} gateways answered, so that only {counted} requests came to one a second time"
         )
-    told = f"{fresh} of {counted} requests reached the gateway on a connection that was new to it"
+    evidence = f"{fresh} of {counted} requests reached the gateway on a connection that was new to it"
     if fresh / counted < TOO_MANY:
-        return clear(CHECK, told)
-    said = f"; {closing} asked it to close the connection afterwards" if closing else ""
-    return finding(CHECK, "upstream_not_reused", f"{told}{said} ({signs[0]}).", FIX)
+        return clear(CHECK, evidence)
+    note = f"; {closing} asked it to close the connection afterwards" if closing else ""
+    return finding(CHECK, "upstream_not_reused", f"{evidence}{note} ({signs[0]}).", FIX)
