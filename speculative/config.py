@@ -11,7 +11,7 @@ from contracts.fixed import Fixed
 
 
 class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The source of drafts of the next tokens, and how many are checked at once. Speculation never changes a text."""
+    """The source of drafts, and the number of drafts checked at once. Speculation never changes a text."""
 
     method: Literal["auto", "off", "ngram", "eagle"] = "auto"
     """auto: ngram for engines that `up` starts and whose models are all of the tier `autocomplete`, off for all others.
@@ -50,12 +50,12 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     @property
     def drafts(self) -> bool:
-        """An engine with these settings drafts."""
+        """Whether an engine with these settings drafts."""
         return self.method not in ("auto", "off")
 
     @property
     def steps(self) -> int:
-        """Most tokens drafted ahead in one step; 0: none."""
+        """Maximum number of tokens that one step drafts ahead; 0 if the engine does not draft."""
         if not self.drafts:
             return 0
         return min(self.max_drafts, self.tree_depth) if self.shape == "tree" else self.max_drafts

@@ -1,4 +1,4 @@
-"""Sampled drafts, with the distributions they were sampled from."""
+"""Sampled drafts with their distributions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Draws(NamedTuple):
-    """Drafts of the next tokens, each sampled given those before it. `verify` keeps or rejects them."""
+    """Drafts of the next tokens, each sampled given the drafts before it. `verify` keeps or rejects them."""
 
     ids: list[int]
     law: Tensor

@@ -1,13 +1,13 @@
-"""Decides whether drafting pays at a batch size, by the measured cost and yield of steps with it and without."""
+"""Decides whether drafting pays at a batch size, from the measured cost and yield of steps with and without drafts."""
 
 from __future__ import annotations
 
 from speculative.config import SpeculationConfig
 
 TRIAL_STEPS = 6
-"""Steps of a mode in a row before it is judged."""
+"""Consecutive steps of a mode before it is judged."""
 TRIAL_SHARE = 0.05
-"""Share of the time that trials of drafting may waste where it is off: expensive drafts are tried rarely."""
+"""Share of the time that trials may waste while drafting is off. Expensive drafts are therefore tried rarely."""
 WEIGHT = 0.15
 """Weight of a new observation in the running means."""
 ON_ABOVE, OFF_BELOW = 1.1, 1.0
@@ -20,34 +20,34 @@ class _Mode:
     def __init__(self) -> None:
         self.step_s = 0.0
         self.tokens = 0.0
-        """Per sequence and step."""
+        """Tokens per sequence and step."""
         self.steps = 0
 
     def observe(self, step_s: float, tokens: float) -> None:
         self.steps += 1
-        # the first few are a plain mean: a slow first step must not count for long
+        # a plain mean of the first few steps, so that a slow first step does not count for long
         weight = max(WEIGHT, 1 / self.steps)
         self.step_s += weight * (step_s - self.step_s)
         self.tokens += weight * (tokens - self.tokens)
 
 
 class _Size:
-    """The knowledge about one batch size."""
+    """Both modes' means at one batch size, and the mode that they favor."""
 
     def __init__(self) -> None:
         self.plain, self.drafted = _Mode(), _Mode()
         self.on = True
         self.trial_left = 0
-        """Steps left of a trial of the mode that is not chosen."""
+        """Remaining steps of a trial of the mode that is not chosen."""
         self.since_trial = 0
 
     @property
     def drafting(self) -> bool:
-        """The next step may have drafts."""
+        """Whether the next step may have drafts."""
         return self.on != (self.trial_left > 0)
 
     def gain(self) -> float | None:
-        """Tokens per second with drafts over without; None before both were tried."""
+        """Ratio of tokens per second with drafts to those without; None until both modes have been tried."""
         if min(self.plain.steps, self.drafted.steps) < TRIAL_STEPS:
             return None
         return (self.drafted.tokens / self.drafted.step_s) / (self.plain.tokens / self.plain.step_s)
@@ -71,20 +71,20 @@ class _Size:
 
 
 class Governor:
-    """One engine's verdicts, kept by batch size in powers of two. Pure: times are arguments."""
+    """One engine's verdicts, kept by batch size in powers of two. The class is pure: times are arguments."""
 
     def __init__(self, config: SpeculationConfig) -> None:
         self._config = config
         self._sizes: dict[int, _Size] = {}
 
     def drafts(self, sequences: int) -> int:
-        """Most drafts for each of `sequences` generating sequences in the next step; 0: none."""
+        """Maximum drafts for each of `sequences` generating sequences in the next step; 0 while drafting is off."""
         drafting = not self._config.governed or self._size(sequences).drafting
         return self._config.max_drafts if drafting else 0
 
     def observe(self, sequences: int, drafted: int, emitted: int, step_s: float) -> None:
-        """A step of `sequences` generating sequences and nothing else checked `drafted` drafts, emitted `emitted`
-        tokens and took `step_s` seconds, drafting included."""
+        """Record a step of `sequences` generating sequences and nothing else, which checked `drafted` drafts, emitted
+        `emitted` tokens and took `step_s` seconds, drafting included."""
         size = self._size(sequences)
         (size.drafted if drafted else size.plain).observe(max(step_s, 1e-9), emitted / sequences)
         if size.trial_left:

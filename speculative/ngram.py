@@ -1,4 +1,4 @@
-"""Drafts by lookup: the tokens that followed the last tokens at their previous occurrence."""
+"""Drafts by lookup: proposes the tokens that followed the previous occurrence of the last tokens."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ class NgramDrafts:
     """One growing sequence of tokens, searched from its end. A draft depends on the tokens alone, so it is a point
     mass: see `rules.accepted_prefix`.
 
-    A character stands for each token, so that Python's own search does the work: a table of all n-grams of a file of
-    some thousand tokens costs more to fill than the twenty tokens generated after it.
+    Each token is stored as a character, so that Python's string search does the work. A table of all n-grams of a file
+    of several thousand tokens would take longer to fill than the twenty tokens after it take to generate.
     """
 
     def __init__(self, least: int, most: int) -> None:
-        """least, most: number of last tokens that must match; longer matches win."""
+        """least, most: bounds of the number of last tokens that must match; longer matches win."""
         self._least = least
         self._most = max(least, most)
         self._text = ""
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """At most `count` drafts after `tokens`, which must begin with the tokens of the last call. Ids lie below
-        0x110000, as characters do."""
+        """At most `count` drafts after `tokens`, which must begin with the tokens of the last call. Ids must be below
+        0x110000, like characters."""
         new = tokens[len(self._text) :]
         self._text += chr(new[0]) if len(new) == 1 else array("I", new).tobytes().decode(CHARACTERS, "surrogatepass")
         at = self._continued_at()
         if at is None:
             return []
-        # a match that overlaps the end repeats itself: the draft continues into its own tokens
+        # if the tokens after the match run out, the draft repeats its own tokens
         drafts = list(tokens[at : at + count])
         while len(drafts) < count:
             drafts.append(drafts[len(drafts) - (len(tokens) - at)])
         return drafts
 
     def sample(self, tokens: Sequence[int], count: int, temperature: float) -> Draws | None:
-        """None: these drafts are not sampled; they are a function of the text."""
+        """Return None: these drafts are a function of the text and not sampled."""
         return None
 
     def tree(self, tokens: Sequence[int], count: int, depth: int, width: int) -> DraftTree | None:
-        """None: a text has one continuation only."""
+        """Return None: a text has only one continuation."""
         return None
 
     def fork(self) -> NgramDrafts:
-        """The same for a sequence that continues differently."""
+        """Empty drafts with the same bounds, for a sequence that continues differently."""
         return NgramDrafts(self._least, self._most)
 
     def _continued_at(self) -> int | None:
         """Index at which the text continues after the latest earlier occurrence of its longest possible end."""
         shortest = self._occurrence(self._least)
-        if shortest is None:  # in that case no longer end occurs either
+        if shortest is None:  # then no longer end occurs either
             return None
         longer = (self._occurrence(size) for size in range(self._most, self._least, -1))
         return next((at for at in longer if at is not None), shortest)
@@ -65,6 +65,6 @@ class NgramDrafts:
         text = self._text
         if len(text) < size:
             return None
-        # its end lies before the last token: a token must follow it
+        # the occurrence must end before the last token, so that a token follows it
         start = text.rfind(text[-size:], 0, len(text) - 1)
         return None if start < 0 else start + size

@@ -1,4 +1,4 @@
-"""The drafts to keep where drafts are a function of the text, which makes speculation lossless.
+"""Decides which drafts to keep if they are a function of the text, which makes speculation lossless.
 
 `verify` handles sampled drafts.
 """
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 def accepted_prefix(drafts: Sequence[int], picked: Sequence[int]) -> int:
     """Number of leading drafts that the target itself picked.
 
-    picked[i]: the token the target picked after drafts[:i], greedily or by a coin. Lossless when the drafts are a
-    function of the context alone: each token that is kept, and the one after them, is one the target picked.
+    picked[i]: the token that the target picked after drafts[:i], greedily or by a coin. The rule is lossless if the
+    drafts are a function of the context alone, because the target picked each kept token and the one after them.
     """
     count = 0
     for draft, own in zip(drafts, picked, strict=False):
@@ -23,11 +23,11 @@ def accepted_prefix(drafts: Sequence[int], picked: Sequence[int]) -> int:
 
 
 def accepted_path(drafts: Sequence[int], parents: Sequence[int], picked: Sequence[int]) -> list[int]:
-    """The nodes of a tree of drafts that the target itself picked, from the text on.
+    """The nodes of a draft tree that the target itself picked, in order from the text.
 
-    drafts, parents: see `tree.DraftTree`. picked: the token the target picked after the text, then after each node.
-    Lossless when the tree is a function of the context alone, for the same reason as `accepted_prefix`; the picks of
-    nodes equally deep may share their coin, because at most one of them is kept.
+    drafts, parents: see `tree.DraftTree`. picked: the token that the target picked after the text, then after each
+    node. The rule is lossless if the tree is a function of the context alone, for the reason given in
+    `accepted_prefix`. Picks at nodes of the same depth may share a coin, because at most one of these nodes is kept.
     """
     children = {(parent, draft): node for node, (draft, parent) in enumerate(zip(drafts, parents, strict=True))}
     path: list[int] = []

@@ -14,7 +14,7 @@ class Accepted(NamedTuple):
     kept: int
     """Number of leading drafts kept."""
     next_id: int
-    """The token after them, sampled from the target."""
+    """The token after the kept drafts, sampled from the target."""
 
 
 def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> Accepted:
@@ -22,7 +22,7 @@ def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> A
 
     target: (k+1, vocabulary) probabilities after 0 .. k drafts; draft: (k, vocabulary), the distribution of each draft,
     temperature and filters applied; draft_ids: (k,) int64; coins: (k+1,) independent, in [0, 1), drawn for this call
-    alone. Raises ValueError when the shapes do not fit. Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1;
+    alone. Raises ValueError if the shapes do not match. Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1;
     Chen et al. 2023 (arXiv 2302.01318).
     """
     count = draft_ids.shape[0]
@@ -39,10 +39,10 @@ def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> A
     weights = p[accepted]
     if accepted < count:
         rest = (weights - q[accepted]).clamp_(min=0.0)
-        # p and q equal except for rounding: any token of p is right
+        # if p and q differ only by rounding, any token of p is right
         weights = rest if float(rest.sum()) > 0 else weights
     cumulated = weights.cumsum(0)
     next_id = torch.searchsorted(cumulated, (coins[-1].double() * cumulated[-1])[None], right=True)
-    # rounding may place the target of a coin close to 1 at the total itself
+    # for a coin close to 1, rounding may yield the total itself
     last = int(weights.nonzero()[-1])
     return Accepted(accepted, min(int(next_id), last))

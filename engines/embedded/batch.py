@@ -39,16 +39,16 @@ class Batch:
     """(tokens,)"""
     plan: AttentionPlan
     sampled: tuple[Sequence, ...]
-    """Sequences whose computed tokens catch up here: each gets a new token. A sequence with k drafts appears k + 1
-    times in a row."""
+    """Sequences whose computed tokens catch up in this batch, so that each gets a new token. A sequence with k drafts
+    appears k + 1 times in a row."""
     sampled_rows: tuple[int, ...]
     """The row of each sequence's last token, then of its drafts."""
     order: tuple[Span, ...]
-    """The works, in the order of their rows in the batch."""
+    """The spans that are computed, in the order of their rows in the batch."""
     scored: tuple[Scored, ...] = ()
 
     def adapted(self) -> AdaptedRows | None:
-        """Rows that are computed with adapters."""
+        """The rows that are computed with adapters; None if no row is."""
         rows = ((span.sequence.request.adapter, span.stop - span.start) for span in self.order)
         return adapted_rows(rows, self.ids.device)
 
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 
     prompts: Batch | None
     generated: Batch | None
-    """Computed after the prompts: a sequence may have both."""
+    """Computed after the prompts, because a sequence may be in both batches."""
 
 
 class BatchBuilder:
@@ -71,14 +71,14 @@ class BatchBuilder:
         mirror: ContextMirror | None = None,
         device: torch.device | None = None,
     ) -> None:
-        """dtype: number format of attention. mirror: None: contexts are gathered from pages."""
+        """dtype: number format of attention. mirror: None to gather contexts from pages."""
         self._page_tokens = page_tokens
         self._device = device
         self._dtype = dtype
         self._mirror = mirror
 
     def build(self, works: list[Work]) -> Layout:
-        """works: a sequence with drafts computes them all."""
+        """Lay out the works of one step. A sequence with drafts must compute all of them."""
         prompts: list[Span] = []
         resumed: list[Span] = []
         generating: list[Span] = []
@@ -91,7 +91,7 @@ class BatchBuilder:
                     # the context is not in its pages yet, so it cannot be mirrored
                     resumed.append(Span(sequence, border, stop))
             else:
-                # a preempted sequence has many
+                # a preempted sequence has many tokens
                 (generating if tokens == 1 or drafts else resumed).append(Span(sequence, start, stop))
             if followers:
                 forks[sequence] = followers
@@ -107,13 +107,13 @@ class BatchBuilder:
     def _generated(
         self, generating: list[Span], resumed: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
     ) -> Batch | None:
-        placed = None if self._mirror is None else self._mirror.arrange(generating)
+        arranged = None if self._mirror is None else self._mirror.arrange(generating)
         if not generating and not resumed:
             return None
         groups: tuple[TokenGroup, ...] = ()
         group: MirrorGroup | None = None
-        if placed is not None:
-            generating, group = placed, self._mirrored(placed)
+        if arranged is not None:
+            generating, group = arranged, self._mirrored(arranged)
         elif generating:
             generating = sorted(generating, key=lambda span: (span.stop - span.start, _pages(span)))
             groups = self._groups(generating)
@@ -153,8 +153,8 @@ class BatchBuilder:
         return MirrorGroup(len(rows), len(spans), tokens, positions, places, bias, spread, back)
 
     def _groups(self, spans: list[Span]) -> tuple[TokenGroup, ...]:
-        """Cut the sorted spans where token counts differ, or where the context has more than doubled: padding then
-        costs at most half of the work."""
+        """Cut the sorted spans where token counts differ or the context more than doubles, so that padding costs at
+        most half of the work."""
         groups: list[TokenGroup] = []
         first = row = 0
         for stop in range(1, len(spans) + 1):
@@ -170,7 +170,7 @@ class BatchBuilder:
         return tuple(groups)
 
     def _group(self, row: int, spans: list[Span]) -> TokenGroup:
-        width = _pages(spans[-1])  # sorted: the last has the most
+        width = _pages(spans[-1])  # sorted, so the last has the most pages
         tokens = spans[0].stop - spans[0].start
         numbers: list[int] = []
         for span in spans:
@@ -200,7 +200,7 @@ class BatchBuilder:
 
 
 def tokens_of(spans: Iterable[Span], page_tokens: int) -> tuple[list[int], list[int], list[int]]:
-    """The id, the position and the slot (page * page_tokens + offset) for keys and values of every token to compute."""
+    """The id, position and slot of keys and values (page * page_tokens + offset) of every token to compute."""
     ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
@@ -233,7 +233,7 @@ def scored_of(spans: list[Span]) -> tuple[Scored, ...]:
 def sampled_of(
     spans: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
 ) -> tuple[tuple[Sequence, ...], tuple[int, ...]]:
-    """The sequences whose computed tokens catch up, and the rows to sample them from; see `Batch`."""
+    """The sequences whose computed tokens catch up, and their rows to sample from; see `Batch`."""
     sampled: list[Sequence] = []
     rows: list[int] = []
     row = 0

@@ -29,7 +29,7 @@ from speculative.eagle.checkpoint import token_bytes
 
 logger = logging.getLogger(__name__)
 GPU_SHARE = 3.4
-"""A GPU is the engine's alone, so that `budget_bytes` gives it .85 of what is free."""
+"""A GPU belongs to the engine alone. With this factor, `budget_bytes` gives it .85 of the free memory."""
 
 
 def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
@@ -46,7 +46,7 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
         linears = functools.partial(linears_of, config, device=device)
         model = load_model(Path(config.model), dtype_of(config), linears, device, context_tokens)
     if model.native is not None:
-        # the native kernels have threads of their own; OpenMP's would spin next to them
+        # the native kernels have their own threads, next to which OpenMP's would spin
         torch.set_num_threads(1)
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
@@ -62,15 +62,15 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
             "long" if context_tokens > trained else "short", trained,
         )  # fmt: skip
     head = head_folder(config.speculation, Path(config.model))
-    beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
+    head_bytes = 0 if head is None else token_bytes(head, model.dtype)
     kv = config.kv
     if kv.budget_bytes is None:
-        per_token = beside_bytes + kv_token_bytes(model.config, kv, model.dtype)
+        per_token = head_bytes + kv_token_bytes(model.config, kv, model.dtype)
         free = torch.cuda.mem_get_info(device)[0] * GPU_SHARE if device.type == "cuda" else free_bytes()
-        most = config.scheduler.max_running
-        chosen = budget_bytes(int(free), per_token, context_tokens, most, kv.page_tokens)
+        max_running = config.scheduler.max_running
+        chosen = budget_bytes(int(free), per_token, context_tokens, max_running, kv.page_tokens)
         kv = msgspec.structs.replace(kv, budget_bytes=chosen)
-    store = KVStore(model.config, kv, model.dtype, context_tokens, device, beside_bytes)
+    store = KVStore(model.config, kv, model.dtype, context_tokens, device, head_bytes)
     logger.info(
         "keys and values: %d tokens in %.2f GB%s; %d threads",
         store.total_tokens, store.total_pages * store.page_bytes / 1e9,
@@ -86,13 +86,13 @@ def _require_memory(config: EngineConfig, context_tokens: int, device: torch.dev
     on_gpu = device.type == "cuda"
     memory = torch.cuda.get_device_properties(device).total_memory if on_gpu else memory_bytes()
     # keys and values in float32 need twice as much
-    most = memory // (kv_token_bytes(model, config.kv, torch.bfloat16) + model.rotary_bytes_per_token)
-    if context_tokens > most:
-        given = f"{config.context_tokens:,}" if config.context_tokens else "0 (the model's own limit)"
+    max_tokens = memory // (kv_token_bytes(model, config.kv, torch.bfloat16) + model.rotary_bytes_per_token)
+    if context_tokens > max_tokens:
+        limit = f"{config.context_tokens:,}" if config.context_tokens else "0 (the model's own limit)"
         raise ConfigError(
-            f"engine.context_tokens: {given}; one request of {context_tokens:,} tokens needs more memory for its keys, "
+            f"engine.context_tokens: {limit}; one request of {context_tokens:,} tokens needs more memory for its keys, "
             f"values and rotary tables than the {memory / 1e9:.1f} GB of this {'GPU' if on_gpu else 'machine'}; give 1 "
-            f"to {most:,} (--context-tokens)",
+            f"to {max_tokens:,} (--context-tokens)",
             param="engine.context_tokens",
         )
 

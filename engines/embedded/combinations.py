@@ -1,4 +1,4 @@
-"""Settings of an engine that exclude each other; importable without torch, for the engine and for `up`."""
+"""Checks for settings of an engine that exclude each other. It imports no torch, so that `up` can use it too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_quantization(config: EngineConfig, *, on_gpu: bool) -> EngineConfig:
 
 
 def require_possible(config: EngineConfig, *, on_gpu: bool, trail: str = "engine") -> None:
-    """Raise ConfigError for weights that cannot be stored so in this number format or on this device.
+    """Raise ConfigError if this number format or this device does not support the configured storage of weights.
 
     trail: the path of the settings, for the message.
     """

@@ -12,7 +12,7 @@ from contracts.metrics import MetricsConfig
 from speculative.config import SpeculationConfig
 
 KV_SCALE_BYTES = 2
-"""Bytes of the scale of a head's key or value that is stored in 8 bits."""
+"""Bytes of the scale of a head's key or value in 8 bits."""
 
 
 class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,8 +66,7 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     float32. PyTorch's operations compute such a model instead of the native kernels: slower on a CPU."""
 
     def token_bytes(self, vectors: int, head_dim: int, number_bytes: int) -> int:
-        """Bytes per token. vectors: keys and values, of all layers and heads; number_bytes: of the model's number
-        format."""
+        """Bytes per token. vectors: keys and values of all layers and heads; number_bytes: size of a number."""
         return vectors * (head_dim * number_bytes if self.dtype == "auto" else head_dim + KV_SCALE_BYTES)
 
 
@@ -92,7 +91,7 @@ class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The largest output formats that a request may demand; they cost memory, and time in every step."""
+    """Limits on the output formats that requests demand, which cost memory, and time in every step."""
 
     max_schema_bytes: Fixed[Annotated[int, Meta(ge=1)]] = 65_536
     """A JSON schema, or the schemas of all tools of a request together."""
@@ -144,7 +143,7 @@ class LoraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fp8Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Simulated FP8, to judge a model before a GPU serves it in FP8. The head and the embedding are never rounded."""
+    """Simulated FP8, to evaluate a model before a GPU serves it. The head and the embedding are never rounded."""
 
     weights: Literal["tensor", "channel"] = "channel"
     """One scale for a layer's weights, or one per output channel."""
@@ -160,7 +159,7 @@ class Fp8Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One engine process: one model, one port."""
+    """One engine process, with one model and one port."""
 
     model: str = ""
     """The model's folder (config.json, safetensors, tokenizer.json), or its GGUF file."""

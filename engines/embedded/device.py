@@ -12,20 +12,20 @@ from engines.embedded.cores import physical_cores
 
 
 def device_of(config: EngineConfig) -> torch.device:
-    """The configured device. Raises ConfigError for a GPU that is absent, or that lacks a required feature."""
-    found = torch.cuda.is_available()
-    if config.device == "cuda" and not found:
+    """The configured device. Raises ConfigError for a GPU that is absent or lacks a required feature."""
+    available = torch.cuda.is_available()
+    if config.device == "cuda" and not available:
         raise ConfigError(
             "engine.device: cuda is set, but torch finds no CUDA device; allowed: cpu, cuda, auto",
             param="engine.device",
         )
-    device = torch.device("cuda" if config.device != "cpu" and found else "cpu")
+    device = torch.device("cuda" if config.device != "cpu" and available else "cpu")
     require_possible(config, on_gpu=device.type == "cuda")
     return device
 
 
 def decided(config: EngineConfig) -> EngineConfig:
-    """Return the settings with `threads` and `quantization` chosen where they are "auto". Raises ConfigError for an
+    """Return the settings with the value "auto" resolved in `threads` and `quantization`. Raises ConfigError for an
     unreadable model file."""
     if config.threads == "auto":
         config = msgspec.structs.replace(config, threads=physical_cores())

@@ -29,14 +29,14 @@ class NgramSource:
         sequence.lookup = NgramDrafts(self._config.ngram_least, self._config.ngram_most)
 
     def learn(self, sequence: Sequence, start: int, states: Tensor) -> None:
-        """Nothing to learn."""
+        """Ignore the states: drafts depend only on the text."""
 
 
 class EagleSource:
     """Drafts by a head that reads the target's hidden states."""
 
     def __init__(self, head: EagleHead, model: Llama) -> None:
-        """Raises ConfigError when the head does not fit the model."""
+        """Raises ConfigError if the head does not match the model."""
         config, target = head.config, model.config
         self.layers: tuple[int, ...] = config.eagle_aux_hidden_state_layer_ids
         for name, has, wants in (
@@ -61,11 +61,11 @@ class EagleSource:
 
 
 HEAD_FOLDER = "draft"
-"""Subfolder of a model's folder for its own head."""
+"""Subfolder of a model's folder that holds the model's own head."""
 
 
 def head_folder(config: SpeculationConfig, model_folder: Path | None) -> Path | None:
-    """The folder of the configured head; None: no head is configured. Raises ConfigError when the folder is missing."""
+    """The folder of the configured head, None if none is configured. Raises ConfigError if the folder is missing."""
     if config.method != "eagle":
         return None
     if config.head:
@@ -79,7 +79,7 @@ def head_folder(config: SpeculationConfig, model_folder: Path | None) -> Path | 
 
 
 def make_source(config: SpeculationConfig, model: Llama, model_folder: Path | None = None) -> DraftSource | None:
-    """The configured source. Raises ConfigError that names the fault in the head's folder."""
+    """The configured source, or None. Raises ConfigError that names the fault in the head's folder."""
     if not config.drafts:
         return None
     if config.method == "ngram":

@@ -1,4 +1,4 @@
-"""Gives the sequences of a step their drafts, as far as the governor finds that drafts pay."""
+"""Drafts tokens for the sequences of a step while the governor finds that drafts pay."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from speculative.config import SpeculationConfig
 from speculative.governor import Governor
 
 MIN_TEMPERATURE = 1e-3
-"""Lowest temperature of drafts: below it they are the likeliest tokens anyway."""
+"""Lowest temperature for sampling drafts; below it, they would be the likeliest tokens anyway."""
 
 
 class DraftSource(Protocol):
     """A source of drafts; its state for a sequence is in `Sequence.lookup`."""
 
     layers: tuple[int, ...]
-    """Target layers whose outputs it needs."""
+    """Target layers whose outputs the source needs."""
 
     def begin(self, sequence: Sequence) -> None:
-        """Set `lookup` of a sequence that has none."""
+        """Set `lookup` for a sequence that has none."""
         ...
 
     def learn(self, sequence: Sequence, start: int, states: Tensor) -> None:
-        """Tokens start, start + 1, … were computed; states: (n, len(layers) * hidden)."""
+        """Take the states of tokens start, start + 1, …; states: (n, len(layers) * hidden)."""
         ...
 
 
 class Drafter:
-    """Called before and after every step."""
+    """Proposes drafts before every step and learns from its results."""
 
     def __init__(self, config: SpeculationConfig, source: DraftSource | None) -> None:
-        """source: None: nothing is ever drafted."""
+        """source: None to draft nothing."""
         self.governor = Governor(config)
         self._config = config
         self._source = source
@@ -47,14 +47,14 @@ class Drafter:
         return () if self._source is None else self._source.layers
 
     def propose(self, running: Rows[Sequence]) -> None:
-        """Set `drafts` of the sequences that generate."""
+        """Set `drafts` of the generating sequences."""
         if self._source is None or not running:
             return
         generating = [sequence for sequence in running if sequence.pending == 1 and not sequence.is_new]
         count = self.governor.drafts(len(generating)) if generating else 0
         for sequence in generating:
             sequence.forget_drafts()
-            # the token after the last draft must still be allowed
+            # the limit must still allow the token after the last draft
             room = min(count, sequence.most_tokens - len(sequence.tokens) - 1)
             if room > 0 and sequence.request.speculate and sequence.opening is None:
                 if sequence.lookup is None:
@@ -68,7 +68,7 @@ class Drafter:
         config = self._config
         ahead = min(count, config.steps)
         if sequence.draws_drafts:
-            # also where drafts may branch: sampled ones are accepted more often than the likeliest of several
+            # even if drafts may branch, because sampled drafts are accepted more often than several likely ones
             draws = lookup.sample(sequence.tokens, ahead, max(sequence.sampling.temperature, MIN_TEMPERATURE))
             if draws is not None:
                 sequence.drafts, sequence.draft_law = draws
@@ -81,9 +81,9 @@ class Drafter:
         sequence.drafts = lookup.propose(sequence.tokens, ahead)
 
     def learn(self, plan: StepPlan, starts: Rows[int], states: Mapping[Sequence, Tensor]) -> None:
-        """A step was done. starts: the start of each work; states: the outputs of `layers`, by sequence and token.
+        """Learn from a step. starts: the start of each work; states: the outputs of `layers`, by sequence and token.
 
-        Rejected drafts are left out: `computed` does not count them.
+        Rejected drafts are left out, because `computed` does not count them.
         """
         if self._source is None or not states:
             return
@@ -96,7 +96,7 @@ class Drafter:
                     fork.lookup = sequence.lookup.fork()
 
     def observe(self, plan: StepPlan, emitted: int, step_s: float) -> None:
-        """The yield of a step. Only steps in which every sequence generates reveal the cost of drafts."""
+        """Record the yield of a step. Only steps in which every sequence generates show the cost of drafts."""
         if self._source is None or not emitted:
             return
         if all(work.tokens == 1 + work.drafts for work in plan.works):

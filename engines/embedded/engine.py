@@ -1,6 +1,6 @@
-"""The body of the step loop: receive requests, schedule, run, deliver the output.
+"""The body of the step loop, which receives requests, schedules, runs the model and delivers the output.
 
-One thread calls `step`; a test may call it directly. It knows token ids, sequences and pages, and no HTTP.
+One thread calls `step`; a test may call it directly. It handles token ids, sequences and pages, and knows no HTTP.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from speculative.rules import accepted_prefix
 logger = logging.getLogger(__name__)
 SWEEP_EVERY_S = 0.1
 HEARTBEAT_S = 15.0
-"""Silence after which a preempted sequence emits an empty delta: the reader may take a silent engine for broken."""
+"""Silence after which a preempted sequence emits an empty delta, so that the client does not suspect a failure."""
 
 
 class Engine:
@@ -51,8 +51,8 @@ class Engine:
         events: BlockEvents | None = None,
         pooling: Pooling | None = None,
     ) -> None:
-        """text_stream: makes a decoder for one choice. clock: monotonic seconds. events: receives the changes of the
-        cache. pooling: the model makes vectors; None: it generates text."""
+        """text_stream: creates a decoder for one choice. clock: monotonic seconds. events: receives the changes of the
+        cache. pooling: how the model computes vectors; None if it generates text."""
         self._pooling = pooling
         self.stats = Stats()
         self.dtype, self.device = model.dtype, model.device
@@ -64,7 +64,7 @@ class Engine:
         self.cache = RadixCache(self.pages, store.page_tokens, self.events, store.cached_pages)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
-        # only a GPU saves time by it
+        # graphs save time only on a GPU
         graphed = config.cuda_graphs and model.device.type == "cuda"
         graphs = DecodeGraphs(model, store, CudaCapture(), self._drafter.layers) if graphed else None
         self._runner = Runner(model, store, self._drafter.layers, graphs, pooling)
@@ -85,13 +85,13 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """A step would do work."""
+        """Whether a step would do work."""
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def submit(self, request: Request, received_s: float | None = None) -> None:
         """Queue all choices of a request. The caller has checked that each fits the context.
 
-        received_s: arrival, by the engine's clock; None: now.
+        received_s: arrival time by the engine's clock; None for now.
         """
         now = self._clock()
         self.stats.requests += 1
@@ -100,22 +100,22 @@ class Engine:
             self.scheduler.add(Sequence(request, index, self._text_stream(), self._vocabulary, now))
 
     def abort(self, rid: str, *, prefix: bool = False) -> list[Delta]:
-        """End a request, running or waiting; with `prefix`, every request whose id starts so ("" ends all).
+        """End a running or waiting request; with `prefix`, every request whose id starts with `rid` ("" ends all).
 
-        Their pages are free when this returns, or after the step under way, if it is called between its blocks. Each
-        sequence gets a last delta with the exact count: a token that such a step still picks is dropped.
+        Their pages are free when this returns or, if it is called between the blocks of a step, after that step. Each
+        sequence gets a last delta with the exact count, because a token that such a step still picks is dropped.
         """
 
-        def meant(sequence: Sequence) -> bool:
+        def matches(sequence: Sequence) -> bool:
             named = sequence.request.rid == rid or (prefix and sequence.request.rid.startswith(rid))
             return named and sequence.finish is None
 
-        return self._end(meant)
+        return self._end(matches)
 
-    def _end(self, meant: Callable[[Sequence], bool], error: SlipstreamError | None = None) -> list[Delta]:
-        ended = self.scheduler.waiting.remove(meant)
-        for sequence in [sequence for sequence in self.scheduler.running if meant(sequence)]:
-            # the kernels continue to write into the pages of their step
+    def _end(self, matches: Callable[[Sequence], bool], error: SlipstreamError | None = None) -> list[Delta]:
+        ended = self.scheduler.waiting.remove(matches)
+        for sequence in [sequence for sequence in self.scheduler.running if matches(sequence)]:
+            # during a step, the kernels still write to its pages, so `step` removes the sequence
             if not self._computing:
                 self.scheduler.remove(sequence)
             ended.append(sequence)
@@ -123,20 +123,20 @@ class Engine:
         return [self._delta(sequence, sequence.abort(error)) for sequence in ended]
 
     def step(self, poll_commands: Callable[[], None] | None = None) -> list[Delta]:
-        """Compute one step and return its deltas. Empty when there is nothing to do, or nothing to report yet.
+        """Compute one step and return its deltas, which may be empty.
 
         poll_commands: called between the blocks of a long step; it may submit and abort.
         """
         started = self._clock()
         self._drafter.propose(self.scheduler.running)
-        waited: list[Delta] = []
+        swept: list[Delta] = []
         if self.scheduler.waiting and started - self._swept_s >= SWEEP_EVERY_S:
             self._swept_s = started
-            waited = self._sweep_waiting(started)
+            swept = self._sweep_waiting(started)
         plan = self.scheduler.schedule()
         if not plan.works:
             self.stats.idle()
-            return waited
+            return swept
         self._computing = {work.sequence: work.tokens - work.drafts for work in plan.works}
         picks, states, cut = self._run(plan, poll_commands)
         self._computing = {}
@@ -154,7 +154,7 @@ class Engine:
             if work.sequence.is_new and work.sequence.running:
                 self._observe_prompt(work.sequence, now)
         deltas = [delta for sequence, own in picks if (delta := self._accept(sequence, own, now)) is not None]
-        deltas += waited
+        deltas += swept
         self._drafter.learn(plan, starts, states)
         self.stats.count_step(now, now - started)
         if not ended:
@@ -177,7 +177,7 @@ class Engine:
         return Ran(picks + checked.picks, {**states, **checked.states}, {})
 
     def flush_cache(self) -> bool:
-        """Forget everything cached. Returns False, without effect, while any request runs or waits."""
+        """Clear the cache. Returns False without effect while any request runs or waits."""
         if self.busy:
             return False
         self.cache.clear()
@@ -186,17 +186,17 @@ class Engine:
         return True
 
     def close(self) -> None:
-        """Release the engine; it is not used again."""
+        """Close the publication of events. The engine must not be used again."""
         self.events.close()
 
     def _accept(self, sequence: Sequence, picks: list[Picked], now: float) -> Delta | None:
-        """Add a token and the accepted drafts; None while there is nothing to report (half a character or stop
+        """Append a token and the accepted drafts; None if there is nothing to report (half a character or stop
         string)."""
         kept = accepted_prefix(sequence.drafts, [picked.id for picked in picks])
         if sequence.checked_drafts:
             self.stats.count_drafts(sequence.checked_drafts, kept)
             sequence.count_drafts(kept)
-        # the keys and values of accepted drafts are in place already
+        # keys and values of accepted drafts are already stored
         sequence.computed += kept
         text = ""
         before = len(sequence.tokens)
@@ -219,7 +219,7 @@ class Engine:
                     "request %s failed: the model computed NaN or infinity after %d tokens; check its weights",
                     sequence.request.rid, len(sequence.tokens),
                 )  # fmt: skip
-                # the next owners may write only parts of these pages
+                # the next owners may overwrite only parts of these pages
                 self._runner.clear([page for page in sequence.pages if self.pages.is_only(page)])
             self.scheduler.remove(sequence)
             self.stats.request_s.observe(now - sequence.arrived_s)
@@ -233,7 +233,7 @@ class Engine:
         late = {
             sequence.request.rid: sequence.request
             for sequence in self.scheduler.waiting
-            # the first sequence of a request waits in front of the others
+            # the first sequence of a request waits before its others
             if sequence.index == 0 and sequence.is_new and _is_late(sequence, now)
         }
         deltas: list[Delta] = []
@@ -256,7 +256,7 @@ class Engine:
             sequence.request.rid,
             sequence.index,
             text,
-            # of a step under way everything counts: the step itself reports the part it still computes
+            # all tokens of a step under way count, because the step still computes them
             min(sequence.read_tokens + self._computing.get(sequence, 0), sequence.prompt_tokens),
             sequence.completion_tokens,
             sequence.cached_tokens,
@@ -273,7 +273,7 @@ class Engine:
         return vector_of(pooling, sequence)
 
     def _observe_prompt(self, sequence: Sequence, now: float) -> None:
-        """A chunk of a prompt was computed."""
+        """Record the time of a chunk of a prompt."""
         if sequence.pending:
             self.stats.stages_s["chunked_prefill"].observe(now - sequence.piece_began_s)
             sequence.piece_began_s = now

@@ -1,4 +1,4 @@
-"""Returns freed memory to the system, where the C library is glibc."""
+"""Returns freed memory to the system, if the C library is glibc."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import ctypes
 from collections.abc import Iterator
 
 M_MMAP_THRESHOLD = -3
-"""glibc's number for the size from which a block is mapped alone."""
+"""glibc's number of the option that sets the size from which a block gets its own mapping."""
 LOADING_BYTES, SERVING_BYTES = 1 << 20, 32 << 20
 
 
 def release() -> None:
-    """Return what is free now; glibc keeps it otherwise. It looks at every page: for the end of something large."""
+    """Return the free memory that glibc keeps. It visits every page, so call it only after large work."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -20,8 +20,8 @@ def release() -> None:
 
 @contextlib.contextmanager
 def released_at_once() -> Iterator[None]:
-    """Return large blocks as soon as they are freed, and all else at the end: of loading a model, glibc would keep a
-    third of its size in pieces."""
+    """Return large blocks as soon as they are freed, and other memory at the end. After loading a model, glibc would
+    otherwise keep fragments of a third of its size."""
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is None:
         yield
@@ -30,6 +30,6 @@ def released_at_once() -> Iterator[None]:
     try:
         yield
     finally:
-        # glibc's own choice once it has freed a block of that size: serving reuses its blocks
+        # the size that glibc itself chooses after it frees such a block; serving reuses its blocks
         tune(M_MMAP_THRESHOLD, SERVING_BYTES)
         release()

@@ -1,8 +1,8 @@
-"""Decode steps recorded once and replayed: on a GPU, launching the kernels of a step costs more than running them.
+"""Records decode steps and replays them, because on a GPU the launch of a step's kernels costs more than their run.
 
 A recording has a fixed size, so a step is padded to the next bucket of sequences and of pages. Padding rows belong to
-no sequence: they read and write a page of their own. The recorder is a parameter, so that everything but CUDA itself is
-tested without a GPU.
+no sequence; they read and write a spare page. The recorder is a parameter, so that all but CUDA itself is testable
+without a GPU.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan, TokenGroup
 
 MIN_PAGES = 8
-"""Smallest bucket of pages per sequence; each further one doubles."""
+"""Smallest bucket of pages per sequence; each larger bucket is twice the one before."""
 
 
 class Decoded(NamedTuple):
-    """The result of a step; valid until the next one."""
+    """The result of a step, valid until the next step."""
 
     logits: Tensor
-    """(sequences, vocabulary) float32, may be overwritten."""
+    """(sequences, vocabulary) float32; the caller may overwrite it."""
     outputs: list[Tensor]
-    """Outputs of the wanted layers, (sequences, hidden) each."""
+    """Outputs of the requested layers, (sequences, hidden) each."""
 
 
 class Capture(Protocol):
     """Records a function that reads and writes fixed tensors."""
 
     def record(self, function: Callable[[], Decoded]) -> Callable[[], Decoded]:
-        """Returns a function that repeats the same work. The function may be called several times meanwhile."""
+        """Return a function that repeats the work of `function`, which may be called several times meanwhile."""
         ...
 
 
 class CudaCapture:
-    """CUDA graphs that share one memory pool: their results are void when another is replayed."""
+    """CUDA graphs that share one memory pool, so a graph's results are void once another is replayed."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
@@ -66,7 +66,7 @@ class CudaCapture:
 
 
 def sequence_bucket(sequences: int) -> int:
-    """1, 2, 4, then multiples of 8 up to 64, of 16 up to 256, of 32 beyond."""
+    """The bucket of a number of sequences: 1, 2, 4, then multiples of 8 up to 64, of 16 up to 256, and of 32 above."""
     if sequences <= 4:
         return 1 << (sequences - 1).bit_length()
     step = 8 if sequences <= 64 else 16 if sequences <= 256 else 32
@@ -74,33 +74,33 @@ def sequence_bucket(sequences: int) -> int:
 
 
 def page_bucket(pages: int) -> int:
-    """Powers of two from `MIN_PAGES` on."""
+    """The bucket of a number of pages: powers of two from `MIN_PAGES`."""
     return max(MIN_PAGES, 1 << (pages - 1).bit_length())
 
 
 class _Recorded(NamedTuple):
     inputs: Tensor
-    """Ids, positions, slots, lengths, then every sequence's pages; on the device."""
+    """Ids, positions, slots, lengths, then every sequence's pages, on the device."""
     staged: Tensor
-    """The same in host memory."""
+    """The inputs in host memory."""
     replay: Callable[[], Decoded]
 
 
 class DecodeGraphs:
-    """One recording for every bucket that occurs, made when it first does."""
+    """One recording for every bucket, made when a step first needs it."""
 
     def __init__(self, model: Llama, store: KVStore, capture: Capture, layers: tuple[int, ...] = ()) -> None:
-        """store: one with a spare page. layers: the layers whose outputs are wanted."""
+        """store: has a spare page. layers: the layers whose outputs are requested."""
         self._model = model
         self._store = store
         self._capture = capture
         self._layers = layers
         self._recorded: dict[tuple[int, int], _Recorded] = {}
-        """By number of sequences and pages of each."""
+        """Recordings by number of sequences and number of pages of each."""
 
     @torch.inference_mode()
     def decode(self, spans: Sequence[Span]) -> Decoded:
-        """Compute one token of each sequence, rows in their order."""
+        """Compute one token of each sequence; row i of the result belongs to spans[i]."""
         count = len(spans)
         sequences, pages = sequence_bucket(count), page_bucket(max(len(span.sequence.pages) for span in spans))
         recorded = self._recorded.get((sequences, pages))

@@ -1,4 +1,4 @@
-"""The final usage of past requests by id, which a gateway reads after a crash."""
+"""Keeps the final usage of past requests by id, which a gateway reads after a crash."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from engines.embedded.output import Speculated, Timing
 
 
 class RequestUsage(msgspec.Struct, frozen=True):
-    """Token counts of a whole request: prompts counted once each, all choices together."""
+    """Token counts of a whole request, over all choices; each prompt counts once."""
 
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int
     cached_tokens: int
     speculated: tuple[Speculated, ...] = ()
-    """Speculation counts of every choice; empty when none had drafts."""
+    """Speculation counts of every choice; empty if none had drafts."""
     timings: tuple[Timing, ...] = ()
-    """Timings of the choices whose prompts were computed, in their order."""
+    """Timings of the choices whose prompts were computed, in the order of the choices."""
 
     def wire(self) -> dict[str, object]:
         """The counts in the shape of a response's `usage`."""
@@ -32,25 +32,24 @@ class RequestUsage(msgspec.Struct, frozen=True):
         }
 
     def extension(self) -> dict[str, object] | None:
-        """Further fields next to the usage; None: none.
+        """Further fields next to the usage; None if there are none.
 
-        Drafts in SGLang's form, a list where there are several choices. Timing in a form of ours, by the first choice,
-        for whose prompt the others may have waited: its phases, and the number of times that any choice was sent back
-        to the queue.
+        Drafts are in SGLang's form, as a list for several choices. Timing is in our own form: the phases of the first
+        choice, for whose prompt the others may have waited, and the number of retractions of all choices.
         """
-        further: dict[str, object] = {}
+        fields: dict[str, object] = {}
         if self.speculated:
             details = [_details(one) for one in self.speculated]
-            further["spec_tokens_details"] = details if len(details) > 1 else details[0]
+            fields["spec_tokens_details"] = details if len(details) > 1 else details[0]
         if self.timings:
             first = self.timings[0]
-            further["request_timing"] = {
+            fields["request_timing"] = {
                 "queue_ms": round(first.queue_s * 1e3, 3),
                 "prefill_ms": round(first.prefill_s * 1e3, 3),
                 "grammar_ms": round(first.grammar_s * 1e3, 3),
                 "retractions": sum(one.retractions for one in self.timings),
             }
-        return further or None
+        return fields or None
 
 
 def _details(one: Speculated) -> dict[str, object]:
@@ -71,12 +70,12 @@ class UsageHistory:
         self._by_id: OrderedDict[str, RequestUsage] = OrderedDict()
 
     def put(self, rid: str, usage: RequestUsage) -> None:
-        """Record a finished request; a later one with the same id replaces it."""
+        """Record a finished request; it replaces an earlier one with the same id."""
         self._by_id.pop(rid, None)
         self._by_id[rid] = usage
         while len(self._by_id) > self._capacity:
             self._by_id.popitem(last=False)
 
     def get(self, rid: str) -> RequestUsage | None:
-        """A finished request's usage, or None when it is unknown or no longer kept."""
+        """A finished request's usage, or None if it is unknown or no longer kept."""
         return self._by_id.get(rid)

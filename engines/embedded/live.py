@@ -1,4 +1,4 @@
-"""A request as the event loop sees it while the engine works on it."""
+"""The event loop's side of a request that the engine computes."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class LiveRequest:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.failed = False
-        """The engine failed; no more deltas will arrive."""
+        """Whether the engine failed, so that no more deltas will arrive."""
         self.ended = asyncio.Event()
-        """Set when every choice has ended, or the engine failed."""
+        """Set when every choice has ended or the engine has failed."""
         self._unfinished = request.choices
         self._completion = [0] * request.choices
         self._cached = [0] * request.choices
         self._read = [len(ids) for ids in request.prompts for _ in range(request.choices_per_prompt)]
-        """Tokens read of each choice's prompt: all of it, unless the choice ended before."""
+        """Number of prompt tokens read for each choice: all of them, unless the choice ended earlier."""
         self._speculated: dict[int, Speculated] = {}
         self._timings: dict[int, Timing] = {}
         self.relay: Callable[[], bool] | None = None
-        """Called when there are deltas, instead of waking the waiting task; false: wake it."""
+        """Called for new deltas before the waiting task is woken; if it returns True, the task is not woken."""
         self._news: list[Delta] = []
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def finished(self) -> bool:
-        """Every choice has ended."""
+        """Whether every choice has ended."""
         return self._unfinished == 0
 
     def put(self, delta: Delta) -> None:
-        """Add a delta; called by the service for every delta of this request, before one `tell`."""
+        """Add a delta. The service calls it for every delta of this request, and then calls `tell` once."""
         self._completion[delta.index] = delta.completion_tokens
         self._cached[delta.index] = delta.cached_tokens
         if delta.finish is not None:
@@ -53,7 +53,7 @@ class LiveRequest:
         self._news.append(delta)
 
     def fail(self) -> None:
-        """The engine failed."""
+        """Record that the engine failed."""
         self.failed = True
         self.ended.set()
         self.tell()
@@ -70,29 +70,29 @@ class LiveRequest:
         return self._news
 
     def take(self) -> list[Delta]:
-        """All deltas since the last call. Raises EngineFailed when the engine failed."""
+        """All deltas since the last call. Raises EngineFailed if the engine failed."""
         if self.failed:
             raise EngineFailed("The engine failed.")
         taken, self._news = self._news, []
         return taken
 
     async def wait(self) -> None:
-        """Return when deltas were delivered that no relay took."""
+        """Wait for deltas that no relay has taken."""
         self._waiter = asyncio.get_running_loop().create_future()
         await self._waiter
 
     async def news(self) -> list[Delta]:
-        """All deltas since the last call, at least one; waits if there is none. Raises EngineFailed like `take`."""
+        """All deltas since the last call, at least one; waits if there is none yet. Raises EngineFailed like `take`."""
         while not self._news and not self.failed:
             await self.wait()
         return self.take()
 
     def usage(self) -> RequestUsage:
-        """Counts so far."""
+        """The usage so far."""
         per_prompt = self.request.choices_per_prompt
         prompt = sum(max(self._read[at : at + per_prompt]) for at in range(0, self.request.choices, per_prompt))
         completion = sum(self._completion)
-        # the first choice of a prompt has the count of tokens cached before this request
+        # the first choice of a prompt counts the tokens that were cached before this request
         cached = sum(self._cached[::per_prompt])
         drafted = range(self.request.choices) if self._speculated else ()
         speculated = tuple(self._speculated.get(index, Speculated()) for index in drafted)

@@ -1,4 +1,4 @@
-"""The engine's metrics under SGLang's names, read at each scrape."""
+"""The engine's metrics under SGLang's names, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = ("model_name",)
 
 
 class EngineCollector(Collector):
-    """Collects from one service; nothing is counted here."""
+    """Collects the metrics of one service and counts nothing itself."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -68,7 +68,7 @@ class EngineCollector(Collector):
         yield self._histogram("per_stage_req_latency_seconds", "Time by stage, label `stage`", stats.stages_s)
 
     def _drafts_checked(self) -> int:
-        """The token before the drafts is checked with them."""
+        """Maximum tokens checked at once. The token before the drafts is checked with them."""
         config = self._service.config.speculation
         return config.max_drafts + 1 if config.drafts else 0
 
@@ -83,7 +83,7 @@ class EngineCollector(Collector):
         return family
 
     def _histogram(self, name: str, help_: str, observed: Histogram | dict[str, Histogram]) -> Metric:
-        """observed: one, or one for each stage of a request."""
+        """observed: one histogram, or one for each stage of a request."""
         stages = observed if isinstance(observed, dict) else {}
         family = HistogramMetricFamily(f"sglang:{name}", help_, labels=(*LABELS, *(["stage"] if stages else ())))
         for stage, histogram in stages.items():

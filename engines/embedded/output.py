@@ -17,12 +17,12 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The reason a sequence ended."""
+    """The reason why a sequence ended."""
 
     reason: str
     """`stop`, `length`, `abort` or `error`."""
     matched: int | str | None = None
-    """The stop id or stop string that was met."""
+    """The stop id or stop string that ended the sequence."""
     error: SlipstreamError | None = None
     """The error for the client."""
 
@@ -39,16 +39,16 @@ class Speculated(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """The phases of a sequence before its first token, seconds by the engine's clock."""
+    """The phases of a sequence before its first token, in seconds by the engine's clock."""
 
     queue_s: float
-    """From its arrival to its first admission."""
+    """Time from arrival to first admission."""
     prefill_s: float
-    """From there to the end of its prompt."""
+    """Time from first admission to the end of the prompt."""
     retractions: int
-    """Number of times that it was sent back to the queue."""
+    """Number of times that the sequence returned to the queue."""
     grammar_s: float = 0.0
-    """Before its arrival: waiting for the grammar's compiler, and compiling. 0 without a grammar."""
+    """Time before arrival for the wait for a grammar compiler and the compilation; 0 without a grammar."""
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -58,16 +58,16 @@ class Delta(msgspec.Struct, frozen=True):
     index: int
     text: str
     prompt_tokens: int
-    """Fewer than the prompt has, down to 0, when the sequence ended before its prompt was read."""
+    """Prompt tokens read: fewer than the prompt has, down to 0, if the sequence ended early."""
     completion_tokens: int
-    """Tokens generated so far, a final stop token included, as SGLang counts."""
+    """Tokens generated so far, including a final stop token, like SGLang's count."""
     cached_tokens: int
     logprobs: tuple[TokenLogprob, ...] = ()
-    """Those of the tokens since the last delta; the first delta begins with the prompt's, where they were requested."""
+    """Those of the tokens since the last delta. The first delta begins with the prompt's if they were requested."""
     finish: Finish | None = None
     speculated: Speculated | None = None
-    """With the end of a sequence that had drafts."""
+    """Set at the end of a sequence that had drafts."""
     timing: Timing | None = None
-    """With the end of a sequence whose prompt was computed."""
+    """Set at the end of a sequence whose prompt was computed."""
     vector: bytes | None = None
-    """With the end of a sequence of a model that makes vectors: float32 numbers."""
+    """float32 numbers, set at the end of a sequence of a model that returns vectors."""

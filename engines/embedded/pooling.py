@@ -1,7 +1,7 @@
-"""Makes one vector of a text's final states, as a model folder of sentence-transformers describes it.
+"""Pools the final states of a text into one vector, as a folder of sentence-transformers specifies.
 
-The folder's `modules.json` lists the parts: the decoder, the pooling of its states, perhaps a normalisation. A folder
-without that file generates text.
+The folder's `modules.json` lists the parts: the decoder, the pooling of its states and optionally a normalisation. A
+model whose folder lacks that file generates text.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ SUPPORTED = "Transformer, Pooling (mean_tokens or lasttoken) and Normalize"
 
 
 class Pooling(msgspec.Struct, frozen=True):
-    """How the states of a text become its vector."""
+    """The conversion of a text's states to its vector."""
 
     mode: Literal["mean", "last"]
-    """mean: of all tokens; last: the last token's."""
+    """mean: the mean of all tokens; last: the last token."""
     normalized: bool
-    """The vector's length is 1."""
+    """Whether the vector is scaled to length 1."""
     dimensions: tuple[int, ...] | None = ()
-    """Lengths to which a vector may be cut; None: any."""
+    """Lengths to which a vector may be cut; None for any length."""
 
     @classmethod
     def read(cls, folder: Path) -> Pooling | None:
-        """None for a folder that generates text, and for a GGUF file. Raises ConfigError for a part that is not
-        supported."""
+        """The folder's pooling; None for a GGUF file or without modules.json. Raises ConfigError if unsupported."""
         path = folder / "modules.json"
         if is_gguf(folder) or not path.exists():
             return None
@@ -67,7 +66,7 @@ class Pooling(msgspec.Struct, frozen=True):
         )
 
     def can_have(self, dimensions: int, width: int) -> bool:
-        """A vector of `width` numbers may be cut to so many."""
+        """Whether a vector of `width` numbers may be cut to `dimensions`."""
         fits = dimensions <= width if self.dimensions is None else dimensions in self.dimensions
         return fits or dimensions == width
 
@@ -85,7 +84,7 @@ def pool(pooling: Pooling, hidden: Tensor, order: tuple[Span, ...]) -> None:
         if pooling.mode == "last":
             total = own[-1].float()
         else:
-            # a preempted sequence computes tokens again that are in the sum already
+            # a preempted sequence recomputes tokens that are already in the sum
             new = own[max(sequence.pooled_tokens - start, 0) :].float().sum(0)
             total = new if sequence.pooled is None else sequence.pooled + new
         sequence.pooled, sequence.pooled_tokens = total, max(stop, sequence.pooled_tokens)
@@ -93,7 +92,7 @@ def pool(pooling: Pooling, hidden: Tensor, order: tuple[Span, ...]) -> None:
 
 
 def vector_of(pooling: Pooling, sequence: Sequence) -> bytes:
-    """The finished vector's float32 numbers."""
+    """The float32 numbers of the finished vector."""
     total = sequence.pooled
     assert total is not None
     if pooling.mode == "mean":

@@ -1,5 +1,5 @@
-"""Requests in preparation: tokenized, their grammars compiled. They can be aborted by id like running ones, and have
-used nothing.
+"""Tracks requests while they are tokenized and their grammars compiled. They can be aborted by id like running ones,
+and have used no tokens.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from engines.embedded.history import RequestUsage, UsageHistory
 ResultT = TypeVar("ResultT")
 UNUSED = RequestUsage(0, 0, 0, 0)
 OVERTAKEN_S = 5.0
-"""Longest time by which a request may trail its own abort. They arrive on two connections, and a busy process reads the
-shorter one first."""
+"""Longest time by which a request may arrive after its own abort. They arrive on two connections, and a busy process
+reads the shorter message first."""
 MAX_OVERTAKEN = 1_024
 
 
 class Preparation:
-    """Lives on the event loop."""
+    """The requests in preparation. The class runs on the event loop."""
 
     def __init__(self, history: UsageHistory) -> None:
-        """history: records that a request which ended here used nothing."""
+        """history: records that requests that end in preparation used nothing."""
         self._history = history
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._overtaken: dict[str, float] = {}
-        """Ids that were aborted before any part of them was read, and the time until which that counts; in this
+        """Ids that were aborted before the request arrived, with the time until which the abort applies, in that
         order."""
         self._closed = False
 
@@ -37,10 +37,10 @@ class Preparation:
         work: Coroutine[Any, Any, ResultT],
         on_leave: Callable[[Callable[[], object]], asyncio.Task[None]],
     ) -> ResultT:
-        """The result of `work`. on_leave: calls back when the client leaves, until its task is cancelled.
+        """The result of `work`. on_leave: calls back when the client disconnects, until its task is cancelled.
 
-        Raises the errors of `work`, Overloaded when the client's leaving, `abort` or `abort_ahead` ends it first, and
-        Draining once closed.
+        Raises the errors of `work`, Overloaded if a disconnect, `abort` or `abort_ahead` ends it first, and Draining
+        once closed.
         """
         task = asyncio.create_task(work)
         self._tasks[task] = rid
@@ -63,12 +63,12 @@ class Preparation:
             del self._tasks[task]
 
     def abort(self, rid: str, *, prefix: bool = False) -> bool:
-        """End the preparation of a request; with `prefix`, of every request whose id starts so. False: none was in
-        preparation."""
-        meant = [task for task, own in self._tasks.items() if own == rid or (prefix and own.startswith(rid))]
-        for task in meant:
+        """End the preparation of a request; with `prefix`, of every request whose id starts with `rid`. Returns False
+        if none was in preparation."""
+        matching = [task for task, own in self._tasks.items() if own == rid or (prefix and own.startswith(rid))]
+        for task in matching:
             task.cancel()
-        return bool(meant)
+        return bool(matching)
 
     def abort_ahead(self, rid: str) -> None:
         """End a request of exactly this id if it arrives within `OVERTAKEN_S`."""
@@ -78,6 +78,6 @@ class Preparation:
             del self._overtaken[next(iter(self._overtaken))]
 
     def close(self) -> None:
-        """End everything: nothing in preparation would be accepted any more."""
+        """End all preparation, because the engine no longer accepts requests."""
         self._closed = True
         self.abort("", prefix=True)

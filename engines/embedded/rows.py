@@ -1,4 +1,4 @@
-"""Lays out one step's work as single rows, for kernels that compute all tokens alike."""
+"""Lays out one step's work as single rows, for kernels that compute all tokens in the same way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engines.layers.row_batch import RowBatch
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A step; fields shared with `Batch` have the same meaning."""
+    """The rows of a step. Fields shared with `Batch` have the same meaning."""
 
     batch: RowBatch
     sampled: tuple[Sequence, ...]
@@ -25,7 +25,7 @@ class Rows:
 
 
 def lay_rows(works: list[Work], page_tokens: int) -> Rows:
-    """works: a sequence with drafts computes them all."""
+    """Lay out the works. A sequence with drafts must compute all of them."""
     spans = [Span(work.sequence, work.sequence.computed, work.sequence.computed + work.tokens) for work in works]
     forks = {work.sequence: work.forks for work in works if work.forks}
     pages: list[int] = []
@@ -33,6 +33,6 @@ def lay_rows(works: list[Work], page_tokens: int) -> Rows:
     for sequence, start, stop in spans:
         firsts += [len(pages)] * (stop - start)
         pages += sequence.pages
-    # arrays of their own: a kernel is compiled for such
+    # separate contiguous arrays, for which the kernel is compiled
     batch = RowBatch(*(np.array(numbers, np.int64) for numbers in (*tokens_of(spans, page_tokens), pages, firsts)))
     return Rows(batch, *sampled_of(spans, forks), tuple(spans), scored_of(spans))

@@ -1,4 +1,4 @@
-"""Runs one step: batches, model, sampler."""
+"""Runs one step through batches, model and sampler."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from engines.layers.native.decoder import NativeDecoder
 
 LANES = 16
-"""Pages of the native kernels hold a multiple of this many tokens."""
+"""The native kernels need pages of a multiple of this many tokens."""
 
 
 class Ran(NamedTuple):
-    """The outcome of one step."""
+    """The result of one step."""
 
     picks: list[tuple[Sequence, list[Picked]]]
-    """The next token of every sequence that has caught up, and for one with drafts the token after each of them."""
+    """The next token of every sequence that has caught up, and the token after each of its drafts."""
     states: dict[Sequence, Tensor]
-    """The outputs of the wanted layers, (tokens, layers * hidden) by sequence; empty when none is wanted."""
+    """The outputs of the requested layers, (tokens, layers * hidden), by sequence; empty if none are requested."""
     cut: dict[Sequence, int]
-    """For sequences that ended meanwhile and were not computed to the end: the number of computed tokens."""
+    """The number of computed tokens of sequences that ended meanwhile, before all of their tokens were computed."""
 
 
 class Runner:
@@ -52,8 +52,8 @@ class Runner:
         graphs: DecodeGraphs | None = None,
         pooling: Pooling | None = None,
     ) -> None:
-        """layers: the layers whose outputs are wanted. graphs: replay plain decode steps; None: never. pooling: vectors
-        are made of final states, and nothing is generated; None: tokens are generated."""
+        """layers: the layers whose outputs are requested. graphs: replay plain decode steps; None for no replay.
+        pooling: computes vectors from final states; None if tokens are generated."""
         self._layers = layers
         self._pooling = pooling
         self._model = model
@@ -64,7 +64,7 @@ class Runner:
         self._mirror: ContextMirror | None = None
         attention = model.dtype
         if model.device.type == "cpu" and graphs is None:
-            # sums in bf16 would depend on the rest of the batch
+            # bf16 sums would depend on the rest of the batch
             attention = torch.float32
             if self._native is None:
                 self._mirror = ContextMirror(store, attention, store.total_pages * store.page_bytes)
@@ -74,8 +74,8 @@ class Runner:
     def run(self, plan: StepPlan, poll_commands: Callable[[], None] | None = None) -> Ran:
         """Run the plan. Sequences keep their tokens; only the scores of their prompts change.
 
-        poll_commands: called every few milliseconds while the native kernels compute; it may end sequences (set their
-        `finish`). These get no token, and rows that only they need are no longer computed.
+        poll_commands: called every few milliseconds while the native kernels compute. It may end sequences by setting
+        `finish`. These get no token, and rows that only they need are no longer computed.
         """
         for source, target in plan.copies:
             self._store.copy(source, target)
@@ -84,25 +84,25 @@ class Runner:
             return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states, {})
         if self._native is None:
             return self._run_batches(plan.works, states)
-        # the native kernels support no adapters. They also store a page's numbers in another order: a sequence is
-        # always computed by the same implementation, and shares its pages with no other adapter's
+        # the native kernels support no adapters and store a page's numbers in another order, so a sequence is always
+        # computed by the same implementation and shares no pages with sequences of other adapters
         adapted = [work for work in plan.works if work.sequence.request.adapter is not None]
         with_adapters = self._run_batches(adapted, states) if adapted else Ran([], states, {})
         plain = [work for work in plan.works if work.sequence.request.adapter is None]
         if not plain:
             return with_adapters
         ran = self._run_rows(lay_rows(plain, self._store.page_tokens), self._native, states, poll_commands)
-        # commands that arrived meanwhile may have ended some of the others
+        # commands that arrived meanwhile may have ended sequences with adapters
         return ran._replace(picks=[pick for pick in with_adapters.picks if pick[0].finish is None] + ran.picks)
 
     def clear(self, pages: list[int]) -> None:
-        """Erase these pages and every copy of them."""
+        """Clear these pages and every copy of them."""
         self._store.clear(pages)
         if self._mirror is not None:
             self._mirror.clear()
 
     def _run_batches(self, works: list[Work], states: dict[Sequence, Tensor]) -> Ran:
-        """Compute by PyTorch's operations; adds to `states`."""
+        """Compute with PyTorch's operations, and add to `states`."""
         layout = self._builder.build(works)
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
@@ -124,7 +124,7 @@ class Runner:
             final = rows[0] if len(rows) == 1 else torch.cat([row.to(rows[-1].dtype) for row in rows])
             picks = _by_sequence(self._model.logits(final), sampled)
         if layout.prompts is not None and prompts is not None:
-            _mark_broken(layout.prompts.order, prompts)  # a GPU has finished by now
+            _mark_broken(layout.prompts.order, prompts)  # a GPU has finished its work here
         return Ran(picks, states, {})
 
     def _run_rows(
@@ -134,7 +134,7 @@ class Runner:
         states: dict[Sequence, Tensor],
         poll_commands: Callable[[], None] | None,
     ) -> Ran:
-        # a request's tensor is changed after this step, which an inference-mode tensor does not allow
+        # commands create tensors that change after this step, which inference-mode tensors do not allow
         wanted = (
             None if poll_commands is None else WantedRows(rows.order, torch.inference_mode(mode=False)(poll_commands))
         )
@@ -160,13 +160,13 @@ class Runner:
         spans = [Span(work.sequence, work.sequence.computed, work.sequence.computed + 1) for work in plan.works]
         decoded = graphs.decode(spans)
         _note_states(decoded.outputs, spans, states)
-        # a sequence that is catching up has more to compute, and nothing to sample from yet
+        # a sequence that is catching up has more to compute and nothing to sample from yet
         ready = [row for row, span in enumerate(spans) if span.stop == len(span.sequence.tokens)]
         logits = decoded.logits if len(ready) == len(spans) else decoded.logits[ready]
         return logits, tuple(spans[row].sequence for row in ready)
 
     def _compute(self, batch: Batch, dtype: torch.dtype, states: dict[Sequence, Tensor]) -> Tensor:
-        """The final states of a batch; adds to `states`."""
+        """Return the final states of a batch, and add to `states`."""
         mirror = None if self._mirror is None or batch.plan.mirror is None else self._mirror.layers
         hidden, outputs = self._model.hidden_and_outputs(
             batch.ids,
@@ -182,7 +182,7 @@ class Runner:
         return hidden
 
     def _keep(self, batch: Batch | Rows, hidden: Tensor, rows: list[Tensor]) -> tuple[Sequence, ...]:
-        """Put aside the rows that are sampled from."""
+        """Collect the rows to sample from."""
         if batch.sampled:
             whole = batch.sampled_rows == tuple(range(hidden.shape[0]))
             rows.append(hidden if whole else hidden[torch.tensor(batch.sampled_rows, device=hidden.device)])
@@ -190,36 +190,36 @@ class Runner:
 
 
 def _pooled(sampled: tuple[Sequence, ...]) -> list[tuple[Sequence, list[Picked]]]:
-    """Sequences whose vectors are finished; no token is picked for them."""
+    """The picks of sequences whose vectors are finished, for which no token is sampled."""
     return [(sequence, [Picked(0, None)]) for sequence in sampled]
 
 
 def _is_plain_step(work: Work) -> bool:
-    """The step generates one token by the model alone: the kind recorded for a GPU."""
+    """Whether the step generates one token without an adapter, like the steps recorded on a GPU."""
     return work.tokens == 1 and not work.sequence.is_new and work.sequence.request.adapter is None
 
 
 def _of_those_who_stay(rows: Rows) -> Rows:
-    """Drop sequences that have ended: nothing is sampled or scored for them."""
+    """Drop sequences that have ended, because nothing is sampled or scored for them."""
     if all(span.sequence.finish is None for span in rows.order):
         return rows
-    stay = [at for at, sequence in enumerate(rows.sampled) if sequence.finish is None]
+    kept_rows = [at for at, sequence in enumerate(rows.sampled) if sequence.finish is None]
     return replace(
         rows,
-        sampled=tuple(rows.sampled[at] for at in stay),
-        sampled_rows=tuple(rows.sampled_rows[at] for at in stay),
+        sampled=tuple(rows.sampled[at] for at in kept_rows),
+        sampled_rows=tuple(rows.sampled_rows[at] for at in kept_rows),
         scored=tuple(scored for scored in rows.scored if scored.sequence.finish is None),
     )
 
 
 def _note_states(outputs: list[Tensor], order: Collection[Span], states: dict[Sequence, Tensor]) -> None:
-    """Add the outputs of the wanted layers as copies: the next step may overwrite `outputs`."""
+    """Add copies of the outputs of the requested layers, because the next step may overwrite `outputs`."""
     if not outputs:
         return
     parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in order])
     for (sequence, _, _), part in zip(order, parts, strict=True):
         before = states.get(sequence)
-        # a sequence that resumes may have tokens of its prompt and others
+        # a resumed sequence may have tokens in both batches
         states[sequence] = part if before is None else torch.cat((before.to(part.dtype), part))
 
 

@@ -1,10 +1,11 @@
 """Picks the next token of every sequence of a step.
 
-Rows are handled in three groups, each as one batch of tensor operations: greedy, plainly sampled, and filtered (top-k,
-top-p, min-p), which alone pays for a search of its likeliest tokens. A sampled row spends one uniform number of its own
+Rows form three groups, each one batch of tensor operations: greedy, plainly sampled, and filtered (top-k, top-p,
+min-p). Only filtered rows need a search of their likeliest tokens. A sampled row uses one uniform number of its
 sequence's generator.
 
-Logits without a finite maximum (a broken weight, an overflow) have no likeliest token: such a row gives `NO_TOKEN`.
+Logits without a finite maximum, from a broken weight or an overflow, have no likeliest token, and the row yields
+`NO_TOKEN`.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from speculative.verify import verify
 
 NO_TOKEN = -1
 LIKELIEST = 256
-"""Tokens of a filtered row that are sorted at first. Sorting a vocabulary of 49,152 takes as long as computing a token
-of a small model, and a hundred times as long as finding these."""
+"""Tokens of a filtered row that are sorted first. Sorting a vocabulary of 49,152 takes as long as computing a token of
+a small model, and a hundred times as long as finding these tokens."""
 
 
 class Picked(NamedTuple):
     """The token of one sequence."""
 
     id: int
-    """`NO_TOKEN`: the row's largest logit was not finite."""
+    """`NO_TOKEN` if the row's largest logit is not finite."""
     logprob: TokenLogprob | None
 
 
 def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
     """One token per row. logits: (rows, vocabulary) float32, may be overwritten; row i belongs to sequences[i].
 
-    A sequence with drafts has several rows in a row: for the next token, and for the one after each draft.
+    A sequence with drafts has consecutive rows, for the next token and for the token after each draft.
     """
     if not [sequence for sequence in sequences if not sequence.greedy_only]:
         return [Picked(id_, None) for id_ in _likeliest(logits)]
-    # taken before bias and grammars, which may hide NaN and infinity
+    # read before bias and grammars, which may hide NaN and infinity
     largest = logits.amax(-1)
     reporting = [row for row, sequence in enumerate(sequences) if sequence.sampling.logprobs is not None]
-    # a copy: the next steps change the logits, and the model's own are reported
+    # a copy, because the model's own values are reported and the lines below change the logits
     own = logits[reporting].log_softmax(-1) if reporting else None
     _adjust_(logits, sequences)
     for row, sequence in enumerate(sequences):
@@ -82,13 +83,13 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
 
 
 def _likeliest(logits: Tensor) -> list[int]:
-    """The id of each row's largest logit. Both libraries return a NaN as the largest."""
+    """The id of each row's largest logit. Both libraries consider NaN the largest."""
     if logits.device.type == "cpu":
         # numpy's argmax takes a tenth of torch's time on a CPU
         rows = logits.numpy()
-        found: list[int] = rows.argmax(-1).tolist()
+        best: list[int] = rows.argmax(-1).tolist()
         if isfinite(np.maximum.reduce(rows, axis=None)):
-            return found
+            return best
     values, ids = logits.max(-1)
     return _finite(ids.tolist(), values.tolist())
 
@@ -101,15 +102,15 @@ def _finite(ids: list[int], largest: list[float]) -> list[int]:
 
 
 def report(log_probabilities: Tensor, ids: list[int], counts: list[int]) -> list[TokenLogprob]:
-    """The report on each row: its token's log probability and the `counts[row]` likeliest tokens.
+    """Report each row's token with its log probability, and the `counts[row]` likeliest tokens.
 
     log_probabilities: (rows, vocabulary); ids: the token of each row.
     """
     chosen = log_probabilities.gather(1, torch.tensor(ids, device=log_probabilities.device)[:, None])[:, 0].tolist()
-    most = max(counts)
-    if not most:
+    max_count = max(counts)
+    if not max_count:
         return [TokenLogprob(id_, value, ()) for id_, value in zip(ids, chosen, strict=True)]
-    top = log_probabilities.topk(min(most, log_probabilities.shape[1]))
+    top = log_probabilities.topk(min(max_count, log_probabilities.shape[1]))
     tops = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [
         TokenLogprob(id_, value, tuple(zip(top_ids[:count], values[:count], strict=True)))
@@ -118,7 +119,7 @@ def report(log_probabilities: Tensor, ids: list[int], counts: list[int]) -> list
 
 
 def _kind(sequence: Sequence) -> int:
-    """0: greedy, 1: plain, 2: filtered."""
+    """The group of a row: 0 for greedy, 1 for plain, 2 for filtered."""
     sampling = sequence.sampling
     if sampling.temperature == 0 or sampling.top_k == 1:
         return 0
@@ -126,10 +127,10 @@ def _kind(sequence: Sequence) -> int:
 
 
 def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
-    """Apply bias and penalties in place, row by row: few rows have any."""
+    """Apply bias and penalties in place by row, because few rows have any."""
     before, ahead = None, 0
     for row, sequence in enumerate(sequences):
-        # the rows of one sequence follow its drafts: the second is seen after the first draft, and so on
+        # a sequence's first row precedes its drafts, the second follows the first draft, and so on
         ahead = ahead + 1 if sequence is before else 0
         before = sequence
         if sequence.bias is not None:
@@ -167,13 +168,13 @@ def _allow_(logits: Tensor, ids: array[int]) -> None:
 
 
 def _probabilities(logits: Tensor, sequences: list[Sequence]) -> Tensor:
-    # float64 temperatures below 1e-5 would overflow float32 logits
+    # temperatures below 1e-5 would overflow float32 logits
     temperatures = [max(sequence.sampling.temperature, 1e-5) for sequence in sequences]
     return torch.softmax(logits / torch.tensor(temperatures, device=logits.device)[:, None], -1)
 
 
 def _filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
-    """Weights by id, not normalised, after top-k, top-p and min-p."""
+    """Unnormalised weights by id, after top-k, top-p and min-p."""
     vocabulary = logits.shape[1]
     probabilities = _probabilities(logits, sequences)
     limits = [(s.sampling.top_p, s.sampling.top_k or vocabulary, s.sampling.min_p) for s in sequences]
@@ -182,8 +183,8 @@ def _filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     def kept(highest: Tensor) -> Tensor:
         # a token stays while the mass before it is below top_p, so the first one always stays
         before = highest.cumsum(-1) - highest
-        places = torch.arange(highest.shape[1], device=logits.device)
-        keep = (before < top_p) & (places < top_k) & (highest >= min_p * highest[:, :1])
+        ranks = torch.arange(highest.shape[1], device=logits.device)
+        keep = (before < top_p) & (ranks < top_k) & (highest >= min_p * highest[:, :1])
         keep[:, 0] = True
         return keep
 
@@ -191,7 +192,7 @@ def _filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
         ids = probabilities.topk(LIKELIEST, sorted=False).indices.sort(-1).values
         highest, order = probabilities.gather(1, ids).sort(stable=True, dim=-1, descending=True)
         keep = kept(highest)
-        # where one as likely as the last of them stays, there may be others like it
+        # if a token as likely as the last of them stays, tokens beyond them may be as likely
         if not (keep & (highest <= highest[:, -1:])).any():
             return torch.zeros_like(probabilities).scatter_(1, ids.gather(1, order), highest * keep)
     highest, order = probabilities.sort(stable=True, dim=-1, descending=True)
@@ -199,7 +200,7 @@ def _filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
 
 
 def _draw(weights: Tensor, sequences: list[Sequence]) -> Tensor:
-    """An id for every row. Rows of sampled drafts are checked against the drafts' distribution."""
+    """Draw an id for every row. Rows of sampled drafts are verified with the drafts' distribution."""
     ids = _invert(weights, sequences)
     for sequence in dict.fromkeys(s for s in sequences if s.drafts and s.draft_law is not None):
         first, count = sequences.index(sequence), len(sequence.drafts)
@@ -209,15 +210,15 @@ def _draw(weights: Tensor, sequences: list[Sequence]) -> Tensor:
         coins = torch.tensor(sequence.fresh_coins(count + 1), dtype=torch.float64, device=weights.device)
         drafts = torch.tensor(sequence.drafts, device=weights.device)
         kept, next_id = verify(target, sequence.draft_law[:count].to(weights.device), drafts, coins)
-        # the accepted drafts and one more token are kept; the ids after it are never read, unless rounding has made
-        # that token equal the next draft, after which they are equally valid
+        # the accepted drafts and one more token are kept; the ids after it are read only if rounding made that token
+        # equal to the next draft, and are then valid too
         ids[first : first + kept] = drafts[:kept]
         ids[first + kept] = next_id
     return ids
 
 
 def _invert(weights: Tensor, sequences: list[Sequence]) -> Tensor:
-    """The index at which the cumulated weight passes a uniform share of the total; never one of weight 0."""
+    """The index at which the cumulated weight passes a uniform share of the total; its weight is never 0."""
     cumulated = weights.double().cumsum(-1)
     shares = torch.tensor([sequence.draw() for sequence in sequences], dtype=torch.float64, device=weights.device)
     targets = (shares * cumulated[:, -1])[:, None]

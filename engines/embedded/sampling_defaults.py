@@ -1,5 +1,5 @@
-"""Sampling of a request that gives no temperature or top_p: by the settings, else by the model's own
-`generation_config.json`, like vLLM and SGLang, else plain.
+"""Chooses the temperature and top_p of a request that gives none: from the settings, else, like vLLM and SGLang, from
+the model's `generation_config.json`, else plain sampling.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ FILE = "generation_config.json"
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):
-    """temperature: 0 always takes the likeliest token. top_p: 1 cuts nothing off."""
+    """temperature: 0 always picks the likeliest token. top_p: 1 drops no token."""
 
     temperature: float = 1.0
     top_p: float = 1.0
     frequency_penalty: float = 0.0
 
     def frequency_penalty_of(self, given: float | None, temperature: float | None) -> float:
-        """The penalty of a request that gives these two. With a temperature of its own, as evals have, it is answered
-        by the model alone."""
+        """The penalty of a request with these two values. A request with a temperature (an eval) gets no default."""
         if given is not None:
             return given
         return self.frequency_penalty if temperature is None else 0.0
 
 
 class _Own(msgspec.Struct):
-    """The fields of the model's file that are read here."""
+    """The fields of the model's file that are used here."""
 
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
     top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
 
 
 def sampling_defaults(config: EngineConfig) -> SamplingDefaults:
-    """Raises ConfigError for a `generation_config.json` that cannot be read."""
+    """The defaults of a deployment. Raises ConfigError for a `generation_config.json` that cannot be read."""
     own = _own(Path(config.model) / FILE)
     temperature = own.temperature if config.temperature is None else config.temperature
     top_p = own.top_p if config.top_p is None else config.top_p

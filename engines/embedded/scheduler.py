@@ -1,11 +1,11 @@
 """Decides what the next step computes.
 
 There is one rule and no prefill or decode phase: every running sequence has tokens that are not computed yet, and a
-step computes some of them (the idea is vLLM V1's). A sequence that generates has one, and its drafts; a new prompt has
-many and takes the rest of the step's budget, so a long prompt is cut into chunks by the same rule.
+step computes some of them (an idea of vLLM V1). A generating sequence has one such token and its drafts. A new prompt
+has many and takes the rest of the step's budget, so the same rule cuts a long prompt into chunks.
 
-A sequence starts when it finds a slot and its reserved pages. Organizations take turns. An organization below its share
-of memory and slots may take those that others hold above theirs (`shares.py`).
+A sequence starts when a slot and its reserved pages are free. Organizations take turns. An organization below its share
+of memory and slots may take those that others hold above their shares (`shares.py`).
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from engines.embedded.step_costs import StepCosts, prompt_budget, running_limit
 from engines.embedded.waiting import WaitingQueue
 
 SHARE_BEHIND = 4
-"""One part in this many of a step is withheld from the oldest prompt for the prompts after it."""
+"""One part in this many of a step is reserved for the prompts after the oldest one."""
 CANDIDATES = 8
-"""Sequences from the front of an organization's line that are tried when those in front of them do not fit."""
+"""Sequences at the front of an organization's queue that are tried if those before them do not fit."""
 
 
 class Work(NamedTuple):
-    """Compute the next `tokens` tokens of one sequence."""
+    """The next `tokens` tokens of one sequence, to be computed."""
 
     sequence: Sequence
     tokens: int
     drafts: int = 0
-    """Number of drafts among them; they come last."""
+    """Number of drafts among the tokens, at their end."""
     forks: tuple[Sequence, ...] = ()
-    """Choices of the same prompt that begin where this work ends: they share its pages and sample from its logits."""
+    """Choices of the same prompt that begin where this work ends. They share its pages and sample from its logits."""
 
     def up_to(self, position: int) -> Work:
-        """The part of it up to this token of the sequence."""
+        """The part of the work before token `position` of the sequence, without drafts."""
         tokens = min(position - self.sequence.computed, self.tokens - self.drafts)
         return self._replace(tokens=tokens, drafts=0)
 
 
 @dataclass(slots=True)
 class StepPlan:
-    """The work of one step. Empty only when no sequence runs or waits."""
+    """The work of one step, empty only if no sequence runs or waits."""
 
     works: list[Work] = field(default_factory=list)
-    """Each has its pages."""
+    """The works, whose pages are allocated."""
     copies: list[tuple[int, int]] = field(default_factory=list)
-    """Pages to copy, from and to, in this order and before anything is computed."""
+    """Pairs of pages to copy, from and to, in this order, before anything is computed."""
 
 
 class Scheduler:
-    """Owns the queue, the running list and the pages of both."""
+    """Owns the queue, the list of running sequences and the pages of both."""
 
     def __init__(
         self, config: SchedulerConfig, pages: PagePool, cache: RadixCache, page_tokens: int, clock: Callable[[], float]
@@ -65,31 +65,31 @@ class Scheduler:
         self.waiting = WaitingQueue(config.ageing_s)
         self.running: list[Sequence] = []
         self.costs = StepCosts()
-        """Measured costs of tokens, which bound the steps."""
+        """Measured costs of tokens, which limit the steps."""
         self.preemptions = 0
-        """Sequences sent back to the queue for lack of pages."""
+        """Number of sequences returned to the queue for lack of pages."""
         self.yielded = 0
-        """Sequences sent back to the queue for another organization, which holds less."""
+        """Number of sequences returned to the queue for another organization, which holds less."""
         self._config = config
         self._pages = pages
         self._cache = cache
         self._page_tokens = page_tokens
         self._clock = clock
         self._gathered_from_s = math.inf
-        """Sequences due at this time or later do not start: memory is being gathered for an earlier one."""
+        """Sequences due at this time or later do not start, because memory is reserved for an earlier one."""
 
     @property
     def step_tokens(self) -> int:
-        """The most tokens that the next step may compute."""
+        """Maximum number of tokens that the next step may compute."""
         return self._step_tokens(sum(sequence.pending == 1 for sequence in self.running))
 
     def _step_tokens(self, generating: int) -> int:
-        """No stream waits for a step without generating sequences, so it may be as large as any."""
-        most = self._config.max_batch_tokens
+        """The limit of a step. Without generating sequences no stream waits for it, so it may have the maximum size."""
+        limit = self._config.max_batch_tokens
         if not generating:
-            return most
+            return limit
         spent_s = self.costs.generation_s(generating)
-        return min(generating + prompt_budget(self._config.pause_ms / 1e3, spent_s, self.costs.token_s, most), most)
+        return min(generating + prompt_budget(self._config.pause_ms / 1e3, spent_s, self.costs.token_s, limit), limit)
 
     @property
     def _most_running(self) -> int:
@@ -103,7 +103,7 @@ class Scheduler:
 
     @property
     def used_pages(self) -> int:
-        """Pages that running sequences own; pages that only the cache holds are as good as free."""
+        """Pages that running sequences own. Pages that only the cache holds count as free."""
         return self._pages.pinned
 
     def add(self, sequence: Sequence) -> None:
@@ -111,8 +111,8 @@ class Scheduler:
         self.waiting.push(sequence)
 
     def schedule(self) -> StepPlan:
-        """The work of the next step: sequences that generate first, the oldest prompt except for a share, new
-        sequences, the other prompts, the shortest first, and last background prompts."""
+        """Plan the next step. In order, it serves generating sequences, the oldest prompt except for a reserved share,
+        new sequences, the other prompts (the shortest first) and background prompts."""
         plan = StepPlan()
         works: dict[Sequence, int] = {}
         preemptions = self.preemptions
@@ -120,17 +120,17 @@ class Scheduler:
         budget = limit = self._step_tokens(len(generating))
         catching_up = [sequence for sequence in self.running if sequence.pending > 1]
         in_background = [sequence for sequence in catching_up if sequence.request.priority < 0]
-        waited_for = [sequence for sequence in catching_up if sequence not in in_background]
+        foreground = [sequence for sequence in catching_up if sequence not in in_background]
         self._cut_drafts(generating, budget)
-        oldest, younger = waited_for[:1], sorted(waited_for[1:], key=lambda sequence: sequence.pending)
-        # a sequence with a few tokens to compute must not wait for the thousands of another
-        kept = limit // SHARE_BEHIND if younger or self.waiting else 0
+        oldest, younger = foreground[:1], sorted(foreground[1:], key=lambda sequence: sequence.pending)
+        # a sequence with few tokens to compute must not wait for another with thousands
+        reserved = limit // SHARE_BEHIND if younger or self.waiting else 0
         for sequence in [*generating, *oldest]:
-            given = max(budget - kept, 0) if sequence in oldest else budget
-            if given and sequence.running:  # an earlier one may have preempted it
-                budget -= self._give(sequence, given, works, plan)
+            allowance = max(budget - reserved, 0) if sequence in oldest else budget
+            if allowance and sequence.running:  # an earlier sequence may have preempted it
+                budget -= self._give(sequence, allowance, works, plan)
         self._gathered_from_s = math.inf
-        # pages freed by a preemption are for running sequences: admitting now would only preempt again
+        # pages freed by a preemption are for running sequences; an admission now would only preempt again
         if self.preemptions == preemptions:
             while budget and (admitted := self._admit(plan, works)) is not None:
                 # `_admit` may have preempted sequences of this step
@@ -139,7 +139,7 @@ class Scheduler:
         for sequence in younger:
             if budget and sequence.running:
                 budget -= self._give(sequence, budget, works, plan)
-        for sequence in oldest:  # the rest of the budget, also where generating sequences left it no share
+        for sequence in oldest:  # it gets the rest of the budget, even if generating sequences left it no share
             if budget and sequence.running:
                 budget += works.pop(sequence, 0)
                 budget -= self._give(sequence, budget, works, plan)
@@ -150,7 +150,7 @@ class Scheduler:
         return plan
 
     def computed(self, work: Work) -> None:
-        """A work of the plan was done: its prompt is cached from now on."""
+        """Record that a work of the plan is computed, and cache its prompt."""
         sequence, tokens = work.sequence, work.tokens - work.drafts
         sequence.computed += tokens
         if tokens > 1 and not sequence.is_broken:
@@ -160,7 +160,7 @@ class Scheduler:
             fork.prompt_scores = list(sequence.prompt_scores)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a running sequence. Its pages stay in the cache until they are needed."""
+        """Remove a running sequence. Its pages stay in the cache until they are needed."""
         sequence.running = False
         sequence.drafts = []
         self.running.remove(sequence)
@@ -174,11 +174,11 @@ class Scheduler:
         sequence.pages = []
 
     def _admit(self, plan: StepPlan, works: dict[Sequence, int]) -> Sequence | None:
-        """Start the next waiting sequence that fits; None: none does. Removes preempted sequences from `works`.
+        """Start the next waiting sequence that fits; None if none fits. Removes preempted sequences from `works`.
 
-        Sequences that are due within `ageing_s` after one that does not fit may overtake it. The limit holds in its
-        own line, and in all lines if its organization runs nothing or stays within its share with it. Otherwise the
-        organization waits for its own responses to end, and blocks no other.
+        Sequences that are due within `ageing_s` after one that does not fit may overtake it. This limit applies in its
+        own queue, and in all queues if its organization runs nothing or would stay within its share. Otherwise the
+        organization waits for its own responses to end, and blocks no other organization.
         """
         if not self.waiting:
             return None
@@ -193,7 +193,7 @@ class Scheduler:
                     break
                 most_pages = self._most_pages(sequence)
                 entitled = shares.entitles(sequence, most_pages)
-                # the cache may hold this many of its pages
+                # the cache may hold the rest of its pages
                 least_pages = most_pages - sequence.most_cached // self._page_tokens
                 may_fit = entitled or not self.running or (has_place and least_pages <= unpromised)
                 if may_fit and self._starts(sequence, most_pages, shares if entitled else None, plan, works):
@@ -211,7 +211,7 @@ class Scheduler:
         plan: StepPlan,
         works: dict[Sequence, int],
     ) -> bool:
-        """Start a waiting sequence if its reservation fits. shares: None: no other sequence is preempted for it."""
+        """Start a waiting sequence if its reservation fits. shares: None to preempt no other sequence for it."""
         found = self._cache.match(sequence.request.namespace, sequence.tokens, sequence.most_cached)
         cached = len(found) * self._page_tokens
         lacking = most_pages - len(found) - self._unpromised_pages if self.running else 0
@@ -243,14 +243,14 @@ class Scheduler:
         return True
 
     def _fork(self, leader: Sequence, tokens: int) -> tuple[Sequence, ...]:
-        """Start the choices that wait for the leader's prompt, if this work ends it; choices that do not fit return to
-        the queue and start from the cached pages later."""
+        """Start the choices that wait for the leader's prompt, if this work completes it. Choices that do not fit
+        return to the queue and later start from the cached pages."""
         if leader.computed + tokens < len(leader.tokens):
             return ()
         forks: list[Sequence] = []
         for follower in self.waiting.unpark(leader):
             most_pages = self._most_pages(follower)
-            # one page more than is missing: the last one, which all share until they write into it
+            # one page more than is missing, for the last page, which all choices share until they write to it
             missing = most_pages - len(leader.pages) + 1
             has_room = len(self.running) < self._config.max_running and missing <= self._unpromised_pages
             if not has_room or follower.due_s >= self._gathered_from_s:
@@ -272,7 +272,7 @@ class Scheduler:
         self.running.append(sequence)
 
     def _give(self, sequence: Sequence, budget: int, works: dict[Sequence, int], plan: StepPlan) -> int:
-        """Put as many tokens of a sequence into the step as fit; returns their number. May preempt others."""
+        """Add as many tokens of a sequence to the step as fit; return their number. May preempt other sequences."""
         tokens = min(sequence.pending, budget)
         if sequence.drafts:
             # no sequence is preempted for a draft
@@ -292,7 +292,7 @@ class Scheduler:
         return tokens - given_back
 
     def _cut_drafts(self, generating: list[Sequence], budget: int) -> None:
-        """Drafts get the rest of the budget after every generating sequence has a token."""
+        """Cut drafts to the rest of the budget after every generating sequence has a token."""
         spare = max(budget - len(generating), 0)
         for sequence in generating:
             if sequence.drafts:
@@ -300,27 +300,27 @@ class Scheduler:
                 spare -= len(sequence.drafts)
 
     def _extend(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
-        """Give a sequence pages of its own to write up to `tokens` tokens. False: there are not enough."""
+        """Give a sequence its own pages for up to `tokens` tokens. Returns False if there are not enough."""
         page, offset = divmod(sequence.computed, self._page_tokens)
         # other choices of the prompt read the page's current content
         shared = offset > 0 and self._pages.owners(sequence.pages[page]) > 1
         missing = max(self._pages_for(tokens) - len(sequence.pages), 0) + shared
         if not missing:
             return True
-        taken = self._cache.take(missing)
-        if taken is None:
+        new_pages = self._cache.take(missing)
+        if new_pages is None:
             return False
         if shared:
-            copy, original = taken.pop(), sequence.pages[page]
+            copy, original = new_pages.pop(), sequence.pages[page]
             plan.copies.append((original, copy))
             self._cache.release((original,))
             sequence.pages[page] = copy
-        sequence.pages += taken
+        sequence.pages += new_pages
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Send a sequence back to the queue; its tokens are kept, and evicted pages are computed again."""
-        # the content that this step was to copy into its last page may be missing
+        """Return a sequence to the queue. Its tokens are kept, and evicted pages are recomputed."""
+        # its last page may lack content that this step was to copy
         sequence.computed -= sequence.computed % self._page_tokens
         self.remove(sequence)
         sequence.computed = 0
@@ -336,7 +336,7 @@ class Scheduler:
         return self._pages.total - self._pages.pinned - self.promised_pages
 
     def _own_pages(self, sequence: Sequence) -> int:
-        """Pages freed if the sequence leaves: those that only it owns, and its reservation."""
+        """Number of pages freed if the sequence leaves: the pages that only it owns, and its reservation."""
         own = sum(self._pages.owners(page) == 1 for page in sequence.pages)
         return own + max(sequence.most_pages - len(sequence.pages), 0)
 
@@ -344,7 +344,7 @@ class Scheduler:
         return pages <= self._pages.free + self._pages.idle
 
     def _most_pages(self, sequence: Sequence) -> int:
-        """Pages for its tokens and for the share of its output that admission reserves."""
+        """Number of pages for the tokens and for the share of the output that admission reserves."""
         output = sequence.most_tokens - len(sequence.tokens)
         return self._pages_for(len(sequence.tokens) + max(1, int(output * self._config.output_reserve)))
 

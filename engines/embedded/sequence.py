@@ -1,4 +1,4 @@
-"""One choice of one request while it is served: the only object that passes between the engine's parts."""
+"""One choice of one request while it is served, the only object that passes between the engine's parts."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Lookup(Protocol):
         ...
 
     def sample(self, tokens: list[int], count: int, temperature: float) -> Draws | None:
-        """The same sampled from a distribution; None: it has none."""
+        """At most `count` drafts sampled from a distribution; None if the source has none."""
         ...
 
     def tree(self, tokens: list[int], count: int, depth: int, width: int) -> DraftTree | None:
-        """At most `count` drafts, up to `depth` tokens ahead, at most `width` after each text; None: it makes none."""
+        """At most `count` drafts, up to `depth` tokens ahead and `width` after each text; None without trees."""
         ...
 
     def fork(self) -> Lookup:
-        """The same for another choice of the prompt."""
+        """The state for another choice of the prompt."""
         ...
 
 
 class Sequence:
-    """Tokens, how many of them are computed, and the pages that hold the computed ones.
+    """Tokens, the number of them that are computed, and the pages that hold the computed ones.
 
     tokens   p p p p p p p p o o o
              '--- computed ---'       computed catches up with len(tokens); then a token is sampled
@@ -57,83 +57,83 @@ class Sequence:
         self.index = index
         self.sampling: Sampling = request.sampling
         self.most_tokens = len(prompt) + request.sampling.max_tokens
-        """Length of the prompt and the longest possible response."""
+        """Length of the prompt plus the longest possible response."""
         self.tokens: list[int] = list(prompt)
         self.prompt_tokens = len(prompt)
         self.computed = 0
         self.drafts: list[int] = []
-        """Drafts of the next tokens, for the coming step only."""
+        """Drafts of the next tokens, only for the next step."""
         self.draft_tree: DraftTree | None = None
-        """The branches of `drafts`, for the coming step; None: each follows the one before it."""
+        """The branches of `drafts`, for the next step; None if each draft follows the one before it."""
         self._pruned = 0
-        """Rejected drafts of a tree, which are no longer in `drafts`."""
+        """Number of rejected drafts of a tree, which are no longer in `drafts`."""
         self.draft_law: Tensor | None = None
-        """(at least len(drafts), vocabulary) the distributions of the drafts; None: they are a function of the text."""
+        """(at least len(drafts), vocabulary) the drafts' distributions; None if they are a function of the text."""
         self.draft_checks = self.drafts_checked = self.drafts_accepted = 0
-        """Steps that checked drafts, the drafts in them, and those that were accepted."""
+        """Number of steps that checked drafts, of the drafts in them, and of those that were accepted."""
         self.lookup: Lookup | None = None
-        """The draft source's state; made for the first draft."""
+        """The draft source's state, created for the first draft."""
         self.cached_tokens = 0
-        """Prompt tokens found in the cache at its first admission."""
+        """Prompt tokens found in the cache at the first admission."""
         self.forked = False
-        """It began from another choice's computed prompt, without a lookup of its own."""
+        """Whether it began from another choice's computed prompt, without its own search of the cache."""
         self.pages: list[int] = []
         self.most_pages = 0
-        """Pages that admission promised it, taken or not yet."""
+        """Number of pages that admission reserved, allocated or not."""
         self.running = False
         self.finish: Finish | None = None
         self.text = text
         self.stops = StopMatcher(request.sampling.stop)
         self.preemptions = 0
         self.order = 0
-        """Number in the order of arrival; set by the queue."""
+        """Number in the order of arrival, set by the queue."""
         self.due_s = 0.0
-        """Arrival, moved forward by priority; set by the queue, which serves the smallest first."""
+        """Arrival, moved forward by priority. The queue sets it and serves the smallest first."""
         self.arrived_s = arrived_s
         self.admitted_s: float | None = None
         self.prompt_ended_s: float | None = None
-        """Time at which its whole prompt was first computed."""
+        """Time at which the whole prompt was first computed."""
         self.piece_began_s = arrived_s
-        """Time of its last admission, or the end of the last chunk of its prompt."""
+        """Time of the last admission, or the end of the prompt's last chunk."""
         self.last_token_s: float | None = None
         self.emitted_s = arrived_s
-        """Time of the last delta to its client."""
+        """Time of the last delta to the client."""
         self.is_broken = False
-        """The model computed NaN or infinity for it."""
+        """Whether the model computed NaN or infinity."""
 
         sampling = request.sampling
-        # a generator of its own: the text depends on the seed, never on the rest of the batch
+        # its own generator, so that the text depends on the seed and never on the rest of the batch
         seed = sampling.seed
         self._random = random.Random() if seed is None else random.Random(f"{seed}:{index}")  # noqa: S311
         self._coins: list[float] = []
-        """Numbers drawn for the coming tokens, the first for the next token."""
+        """Numbers drawn for the next tokens, in order."""
         self._next_coin = 0
         self._depths: list[int] = []
-        """Depths of the text's end and of each draft, where they branch."""
+        """Depths of the text's end and of each draft, if the drafts branch."""
         penalised = bool(sampling.frequency_penalty or sampling.presence_penalty)
         self.counts: Tensor | None = torch.zeros(vocabulary) if penalised else None
-        """How often each id was generated, where a penalty needs it."""
+        """How often each id was generated, if a penalty needs it."""
         self.seen: Tensor | None = None
-        """Whether each id stands in the prompt or the output, where the repetition penalty needs it."""
+        """Whether each id is in the prompt or the output, if the repetition penalty needs it."""
         if sampling.repetition_penalty != 1:
             self.seen = torch.zeros(vocabulary, dtype=torch.bool)
             self.seen[torch.tensor(self.tokens)] = True
         self.prompt_scores: list[TokenLogprob] = []
-        """Scores of the prompt's second token and those after it, where `score_prompt` requests them."""
+        """Scores of the prompt's tokens from the second on, if `score_prompt` requests them."""
         self._took_scores = False
         self.pooled: Tensor | None = None
-        """Where vectors are made: the sum or the last of the final states so far."""
+        """The sum or the last of the final states so far, if the model computes vectors."""
         self.pooled_tokens = 0
-        """Tokens in it."""
+        """Number of tokens in `pooled`."""
         self.guide: GuideState | None = request.guide.start() if request.guide is not None else None
-        """Position of its output in the grammar; like `tokens` it outlives a preemption."""
+        """Position of the output in the grammar. Like `tokens`, it survives a preemption."""
         opening = request.opening
         self.opening: OpeningState | None = None if opening is None else opening.start()
-        """Text that its output has yet to begin with; None: none."""
+        """Text with which the output must still begin; None if there is none."""
         self._undelivered = 0 if opening is None else len(opening.text)
-        """Characters of the output's beginning that are not delivered."""
+        """Number of characters of the output's beginning that are not delivered."""
         self.opening_tokens = 0
-        """Tokens that only repeat the given beginning of the output."""
+        """Number of tokens that only repeat the required beginning of the output."""
         self.bias: Tensor | None = None
         if sampling.logit_bias:
             self.bias = torch.zeros(vocabulary)
@@ -143,29 +143,29 @@ class Sequence:
         greedy = sampling.temperature == 0 or sampling.top_k == 1
         ids = sorted(sampling.stop_ids) if sampling.min_tokens else []
         self.end_ids = [id_ for id_ in ids if 0 <= id_ < vocabulary]
-        """What may not be picked before `min_tokens`."""
+        """Ids that may not be picked before `min_tokens`."""
         penalised = penalised or self.seen is not None
         adjusted = bool(self.bias is not None or penalised or self.guide is not None or self.end_ids)
         self._greedy_only = greedy and not adjusted and sampling.logprobs is None
 
     @property
     def pending(self) -> int:
-        """Tokens not computed yet."""
+        """Number of tokens that are not computed yet."""
         return len(self.tokens) - self.computed
 
     @property
     def greedy_only(self) -> bool:
-        """Only the likeliest token of its logits is needed."""
+        """Whether only the likeliest token of the logits is needed."""
         return self._greedy_only and self.opening is None
 
     @property
     def read_tokens(self) -> int:
-        """Tokens of its prompt that were computed or found in the cache before the step under way."""
+        """Prompt tokens that were computed or found in the cache before the step under way."""
         return max(self.computed, self.cached_tokens) if self.is_new else self.prompt_tokens
 
     @property
     def is_new(self) -> bool:
-        """No token was generated yet."""
+        """Whether no token has been generated yet."""
         return len(self.tokens) == self.prompt_tokens
 
     @property
@@ -174,30 +174,29 @@ class Sequence:
 
     @property
     def most_cached(self) -> int:
-        """Most tokens that may be taken from the cache. The last one is always computed, because the next token is
-        sampled from its logits; so are tokens that still have to be scored
-        or added to a vector."""
-        most = len(self.tokens) - 1
+        """Maximum number of tokens that may come from the cache. The last token is always computed, because the next
+        one is sampled from its logits, and so are tokens that must still be scored or added to a vector."""
+        limit = len(self.tokens) - 1
         if self.sampling.pools_all:
-            most = min(most, self.pooled_tokens)
+            limit = min(limit, self.pooled_tokens)
         if self.sampling.score_prompt and self.prompt_tokens - 1 > len(self.prompt_scores):
-            most = min(most, len(self.prompt_scores))
-        return most
+            limit = min(limit, len(self.prompt_scores))
+        return limit
 
     def unscored(self, start: int, stop: int) -> range:
-        """Positions of start..stop-1 whose next token is the prompt's and has no score yet."""
+        """The positions of start..stop-1 whose next token belongs to the prompt and has no score yet."""
         return range(max(start, len(self.prompt_scores)), min(stop, self.prompt_tokens - 1))
 
     def take_prompt_scores(self) -> list[TokenLogprob]:
-        """`prompt_scores` the first time, nothing afterwards."""
+        """Return `prompt_scores` the first time, and [] afterwards."""
         taken, self._took_scores = self._took_scores, True
         return [] if taken else self.prompt_scores
 
     @property
     def draws_drafts(self) -> bool:
-        """Its drafts may be sampled; sampled drafts are accepted more often than the likeliest ones.
+        """Whether drafts may be sampled, because sampled drafts are accepted more often than the likeliest ones.
 
-        Not with a seed: the same seed would give another text without drafts. Not with a grammar: forbidden drafts are
+        Not with a seed, which would give another text without drafts. Not with a grammar, because forbidden drafts are
         cut off beforehand, and the cut must not depend on the samples.
         """
         sampling = self.sampling
@@ -205,32 +204,33 @@ class Sequence:
         return plain and sampling.seed is None and self.guide is None
 
     def fresh_coins(self, count: int) -> list[float]:
-        """Uniform numbers in [0, 1) that are used for nothing else."""
+        """Draw uniform numbers in [0, 1) that are used for nothing else."""
         return [self._random.random() for _ in range(count)]
 
     def draw(self) -> float:
-        """A uniform number in [0, 1) of this sequence's own generator: for the next token, then for the one after it.
+        """Draw a uniform number in [0, 1) from this sequence's generator, for the next token, then for the one after
+        it.
 
-        `settle` reports how many of those tokens were kept. The others' numbers are drawn again, so that the n-th
-        token always has the n-th number, drafted or not.
+        `settle` reports how many of these tokens were kept. The other numbers are used again, so that the n-th token
+        always has the n-th number, drafted or not.
         """
         at = self._next_coin
         self._next_coin += 1
         if self.draft_tree is not None and self.drafts:
-            # of nodes equally deep at most one is kept
+            # at most one of the nodes of a depth is kept
             at = self._depths[at]
         while at >= len(self._coins):
             self._coins.append(self._random.random())
         return self._coins[at]
 
     def settle(self, emitted: int) -> None:
-        """The step added `emitted` tokens; its other draws and its drafts are void."""
+        """Record that the step added `emitted` tokens. Its other draws and its drafts are void."""
         del self._coins[:emitted]
         self._next_coin = 0
         self.forget_drafts()
 
     def forget_drafts(self) -> None:
-        """Drop every draft token, checked or not."""
+        """Drop all drafts, checked or not."""
         self.drafts, self.draft_law, self.draft_tree = [], None, None
         self._pruned = 0
 
@@ -240,37 +240,37 @@ class Sequence:
         self._depths = tree.depths()
 
     def keep_branch(self, path: list[int]) -> None:
-        """These branching drafts were accepted, one after the other: they become the drafts."""
+        """Keep only the accepted path of branching drafts, as a chain."""
         self._pruned = len(self.drafts) - len(path)
         self.drafts, self.draft_tree = [self.drafts[node] for node in path], None
 
     @property
     def checked_drafts(self) -> int:
-        """Drafts that the step has computed."""
+        """Number of drafts that the step has computed."""
         return len(self.drafts) + self._pruned
 
     @property
     def takes_trees(self) -> bool:
-        """Whether its drafts may branch: not where what may follow depends on the branch, by a penalty, a grammar or
-        how many tokens there are."""
+        """Whether drafts may branch: not if a penalty, a grammar or the number of tokens makes the next token's logits
+        depend on the branch."""
         return self.counts is None and self.seen is None and self.guide is None and not self.end_ids
 
     def count_drafts(self, accepted: int) -> None:
-        """Its drafts were checked."""
+        """Count the drafts of a check."""
         self.draft_checks += 1
         self.drafts_checked += self.checked_drafts
         self.drafts_accepted += accepted
 
     @property
     def speculated(self) -> Speculated | None:
-        """Its speculation counts; None when it had no drafts."""
+        """The speculation counts; None if no drafts were checked."""
         if not self.draft_checks:
             return None
         return Speculated(self.draft_checks, self.drafts_checked, self.drafts_accepted)
 
     @property
     def timing(self) -> Timing | None:
-        """Its phases before the first token; None: its prompt has not been computed."""
+        """The phases before the first token; None if the prompt has not been computed."""
         if self.admitted_s is None or self.prompt_ended_s is None:
             return None
         return Timing(
@@ -281,7 +281,7 @@ class Sequence:
         )
 
     def may_end(self, ahead: int) -> bool:
-        """An end id may be picked after the first `ahead` drafts."""
+        """Whether an end id may be picked after the first `ahead` drafts."""
         return self.completion_tokens + ahead >= self.sampling.min_tokens
 
     def counts_after(self, ahead: int) -> Tensor | None:
@@ -291,7 +291,7 @@ class Sequence:
         return self.counts + torch.bincount(torch.tensor(self.drafts[:ahead]), minlength=self.counts.shape[0])
 
     def seen_after(self, ahead: int) -> Tensor | None:
-        """`seen` as it is if the first `ahead` drafts are right."""
+        """`seen` if the first `ahead` drafts are accepted."""
         if self.seen is None or not ahead:
             return self.seen
         seen = self.seen.clone()
@@ -299,7 +299,7 @@ class Sequence:
         return seen
 
     def append(self, id_: int) -> str:
-        """Add a sampled token, set `finish` if it ends the sequence, and return the text that may be sent. id_: may be
+        """Add a sampled token, set `finish` if it ends the sequence, and return the text to send. id_: a token or
         `NO_TOKEN`."""
         if id_ < 0 or self.is_broken:
             self.is_broken = True
@@ -313,7 +313,7 @@ class Sequence:
             self.counts[id_] += 1
         if self.seen is not None:
             self.seen[id_] = True
-        # a mask that could not be made left this token free: it may be anything, an end token too
+        # if the mask could not be computed, this token may be any token, even an end token
         if self.guide is not None and self.guide.error is not None:
             self.finish = self._guide_finish()
             return self._rest()
@@ -342,18 +342,18 @@ class Sequence:
         return Finish("stop") if self.guide.finished else None
 
     def abort(self, error: SlipstreamError | None = None) -> str:
-        """End it from outside; returns the text that was held back. error: the error for its client."""
+        """End the sequence from outside; return the text that was held back. error: the error for the client."""
         self.finish = Finish("abort") if error is None else _error(error)
         return self._rest()
 
     @property
     def ended_by_id(self) -> bool:
-        """Its last token is an end token or a stop id: it is not part of the text and not reported."""
+        """Whether the last token is an end token or a stop id, which is not part of the text and not reported."""
         finish = self.finish
         return finish is not None and finish.reason == "stop" and isinstance(finish.matched, int)
 
     def _told(self, text: str) -> str:
-        """The part of the next text after the output's given beginning."""
+        """The part of the next text after the required beginning of the output."""
         rest = text[self._undelivered :]
         self._undelivered -= len(text) - len(rest)
         return rest

@@ -1,4 +1,4 @@
-"""The engine process: listens, loads the model, serves until it is stopped."""
+"""The engine process, which listens, loads the model and serves until it is stopped."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from telemetry.start import running_tracing
 
 logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
-"""Both threads need the interpreter several times per token. With Python's 5 ms, a busy thread can block the other for
-longer than a step takes."""
+"""Both threads need the interpreter lock several times per token. With Python's 5 ms, a busy thread can block the other
+for longer than a step takes."""
 
 
 def main(
@@ -37,9 +37,9 @@ def main(
     metrics_token: str | None = None,
     tracing: TracingConfig | None = None,
 ) -> None:
-    """Run one engine until SIGTERM or SIGINT; the first drains, a second one ends at once. Tokens: see `App`.
+    """Run one engine until SIGTERM or SIGINT. The first signal drains, a second one ends at once. Tokens: see `App`.
 
-    Raises ConfigError when settings, model folder or port are wrong, and the error that ended the engine's thread.
+    Raises ConfigError if settings, model folder or port are wrong, and the error that ended the engine's thread.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = listen(config.host, config.port)
@@ -88,7 +88,7 @@ async def run(service: Service, app: App, listener: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn would close the port at once on a signal; draining answers new requests with 503 instead."""
+    """A server without uvicorn's signal handlers, which would close the port instead of draining with 503."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises ConfigError when the port is not available."""
+    """Listen on the port. Raises ConfigError if it is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""The engine as the HTTP handlers use it: live requests by id, admission to the queue, readiness, draining."""
+"""The engine for the HTTP handlers, with live requests by id, admission to the queue, readiness and draining."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ logger = logging.getLogger(__name__)
 
 
 class Service:
-    """One model behind one engine thread. Lives on the event loop."""
+    """One model on one engine thread. The class runs on the event loop."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Reads the small files of the model folder; raises ConfigError when they are invalid. `start` loads the
-        rest."""
+        """Reads the small files of the model folder; `start` loads the rest. Raises ConfigError if they are invalid."""
         folder = Path(config.model)
         self.config = config = decided(config)
         self.name = config.name or folder.resolve().name.removesuffix(SUFFIX)
         self.model = ModelConfig.read(folder)
         self.pooling = Pooling.read(folder)
-        """Makes vectors of texts; None: the model generates text."""
+        """How the model computes vectors; None if it generates text."""
         if self.pooling is None and self.model.headless:
             raise ConfigError(
                 f"{folder / 'config.json'}: architectures: the model has no head to generate text with, and the folder "
@@ -65,11 +64,11 @@ class Service:
         self.adapters = Adapters(config.lora, lambda adapter: bool(self._users(adapter)))
         self.live: dict[str, LiveRequest] = {}
         self.engine: Engine | None = None
-        """Set once the model is loaded."""
+        """The engine, once the model is loaded."""
         self.failure: BaseException | None = None
         self.draining = False
         self.stopped = asyncio.Event()
-        """The engine failed, or draining is over: the process should end."""
+        """Set when the process should end, because the engine failed or draining is over."""
         self._idle = asyncio.Event()
         self._drain_task: asyncio.Task[None] | None = None
         build = functools.partial(build_engine, config, self.context_tokens, self.tokenizer)
@@ -77,24 +76,23 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """A new request would be accepted."""
+        """Whether a new request would be accepted."""
         return self.engine is not None and self.failure is None and not self.draining
 
     @property
     def unfinished_choices(self) -> int:
-        """Sequences running or waiting."""
+        """Number of sequences running or waiting."""
         return sum(live.request.choices for live in self.live.values())
 
     def start(self) -> None:
-        """Load the model in the engine's thread; then prepare to compile grammars, whose processes would compete for
-        the cores with the load."""
+        """Load the model in the engine's thread. The grammar processes, which also need cores, start afterwards."""
         self._worker.start()
 
     def submit(self, request: Request) -> LiveRequest:
-        """Hand a request to the engine.
+        """Pass a request to the engine.
 
-        Raises Draining or Overloaded when no request is accepted now, EngineFailed when the engine failed,
-        InvalidField for an id in use and ContextTooLong when a prompt and its output do not fit.
+        Raises Draining or Overloaded if no request is accepted now, EngineFailed if the engine failed, InvalidField for
+        an id in use, and ContextTooLong if a prompt and its output do not fit.
         """
         if self.draining:
             raise Draining("The engine is shutting down.", retry_after_s=1.0)
@@ -117,7 +115,7 @@ class Service:
         return live
 
     def _is_within_share(self, request: Request, limit: int) -> bool:
-        """The request leaves its organization within its share of a queue that others have filled."""
+        """Whether the request keeps its organization within its share of a queue that others have filled."""
         own, organizations = request.choices, {request.organization}
         for live in self.live.values():
             organizations.add(live.request.organization)
@@ -125,8 +123,8 @@ class Service:
         return len(organizations) > 1 and own * len(organizations) <= limit
 
     def abort(self, rid: str, *, prefix: bool = False) -> None:
-        """End requests before the engine's next step, or within a long one. An unknown id may belong to a request that
-        its abort has overtaken."""
+        """End requests before the engine's next step, or within a long step. An unknown id may belong to a request that
+        arrives after its abort."""
         preparing = self.preparation.abort(rid, prefix=prefix)
         known = preparing or rid in self.live or self.history.get(rid) is not None
         if rid and not known and not (prefix and any(own.startswith(rid) for own in self.live)):
@@ -134,19 +132,19 @@ class Service:
         self._worker.abort(rid, prefix=prefix)
 
     async def flush_cache(self) -> bool:
-        """Forget all cached prefixes; False while requests run or wait. Raises EngineFailed when the engine failed,
+        """Clear all cached prefixes; False while requests run or wait. Raises EngineFailed if the engine failed, and
         Overloaded before it is loaded."""
         self._require_engine()
         return await self._worker.ask(lambda engine: engine.flush_cache())
 
     async def load_adapter(self, name: str, path: str) -> Adapter:
-        """Offer an adapter; raises like `Adapters.load` and `flush_cache`."""
+        """Load and offer an adapter. Raises like `Adapters.load` and `flush_cache`."""
         adapter = await self.adapters.load(self._require_engine().model, name, path)
         logger.info("adapter %s: rank %d, %d bytes, from %s", name, adapter.rank, adapter.size_bytes, path)
         return adapter
 
     async def unload_adapter(self, name: str) -> None:
-        """Returns when no request uses it any more; raises like `Adapters.unload`."""
+        """Unload an adapter, and return when no request uses it. Raises like `Adapters.unload`."""
         await self.adapters.unload(name, self._unused)
         logger.info("adapter %s is unloaded", name)
 
@@ -165,10 +163,10 @@ class Service:
         return self.engine
 
     def stop(self) -> None:
-        """Begin to drain: refuse new requests and those in preparation, let the others finish for `drain_s`, abort the
-        rest, set `stopped`.
+        """Begin to drain: refuse new requests and those in preparation, let others finish for `drain_s`, abort the
+        rest, and set `stopped`.
 
-        A second call ends it at once.
+        A second call ends the drain at once.
         """
         if self.draining:
             self.stopped.set()
@@ -188,7 +186,7 @@ class Service:
         self.stopped.set()
 
     async def close(self) -> None:
-        """End the engine's thread, and all compilations."""
+        """End the engine's thread and all compilations."""
         self.grammars.close()
         await self._worker.stop()
 

@@ -1,6 +1,6 @@
 """Divides memory and slots among organizations at one moment.
 
-Each organization that runs or waits has an equal share of both. It keeps its holding above that share until another
+Each organization that runs or waits has an equal share of both. It may hold more than its share until another
 organization needs it.
 """
 
@@ -22,14 +22,14 @@ class Shares:
         self._max_running = max_running
         self._pages = pages = dict.fromkeys(waiting, 0)
         self._places = places = dict.fromkeys(waiting, 0)
-        # a hot path: built in every step with waiting sequences
+        # hot path, run in every step with waiting sequences
         for sequence in running:
-            name, most, taken = sequence.organization, sequence.most_pages, len(sequence.pages)
-            pages[name] = pages.get(name, 0) + (most if most > taken else taken)
+            name, reserved, owned = sequence.organization, sequence.most_pages, len(sequence.pages)
+            pages[name] = pages.get(name, 0) + (reserved if reserved > owned else owned)
             places[name] = places.get(name, 0) + 1
 
     def held(self, organization: str, more_pages: int = 0, more_places: int = 0) -> float:
-        """An organization's holding in multiples of its share: pages or slots, the larger of the two."""
+        """An organization's holding in multiples of its share, of pages or of slots, whichever is larger."""
         pages, places = self._pages.get(organization, 0), self._places.get(organization, 0)
         sharing = len(self._pages)
         return max(
@@ -37,33 +37,34 @@ class Shares:
         )
 
     def holds_nothing(self, organization: str) -> bool:
-        """The organization runs nothing."""
+        """Whether the organization runs nothing."""
         return not self._places.get(organization)
 
     def entitles(self, sequence: Sequence, most_pages: int) -> bool:
-        """The sequence, with `most_pages`, leaves its organization within its share."""
+        """Whether the organization stays within its share if the sequence starts with `most_pages`."""
         return self.held(sequence.organization, most_pages, 1) <= 1
 
     def yielding(
         self, sequence: Sequence, running: list[Sequence], own_pages: Callable[[Sequence], int], lacking: int
     ) -> list[Sequence]:
-        """Sequences to preempt so that an entitled sequence finds a slot and the `lacking` pages.
+        """Sequences to preempt so that an entitled sequence gets a slot and the `lacking` pages; [] if all would not
+        suffice.
 
-        They are the last in line of the organizations furthest above their share, none of a higher priority, and never
-        an organization's only one. Empty: preempting them all would not suffice. own_pages: pages freed by a sequence.
+        They are the last in the queue order of the organizations furthest above their shares, none of a higher
+        priority, and never an organization's only sequence. own_pages: pages that a sequence frees.
         """
-        left = [
+        candidates = [
             other
             for other in running
             if other.organization != sequence.organization and other.request.priority <= sequence.request.priority
         ]
         leaving: list[Sequence] = []
         while lacking > 0 or not leaving:
-            beyond = [other for other in left if self._gives(other.organization)]
-            if not beyond:
+            above_share = [other for other in candidates if self._gives(other.organization)]
+            if not above_share:
                 break
-            last = max(beyond, key=self.leaves_first)
-            left.remove(last)
+            last = max(above_share, key=self.leaves_first)
+            candidates.remove(last)
             leaving.append(last)
             lacking -= own_pages(last)
             self._count(last, -1)
@@ -82,7 +83,7 @@ class Shares:
         return self._places[organization] > 1 and self.held(organization) > 1
 
     def leaves_first(self, sequence: Sequence) -> tuple[int, float, float, int]:
-        """Sort key; the sequence with the largest is preempted first: the lowest priority, then the organization that
-        holds the most, then the last in line."""
+        """Sort key. The sequence with the largest key is preempted first: the lowest priority, then the organization
+        that holds the most, then the last in queue order."""
         held = self.held(sequence.organization)
         return -sequence.request.priority, held, sequence.due_s, sequence.order

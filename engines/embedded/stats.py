@@ -1,4 +1,4 @@
-"""Counters and histograms of one engine, kept as plain numbers: every token updates them."""
+"""Counters and histograms of one engine, kept as plain numbers because every token updates them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulated counts by upper bound, in Prometheus's form."""
+        """Cumulative counts by upper bound, in Prometheus's form."""
         running = 0
         result: list[tuple[str, float]] = []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -38,12 +38,12 @@ REQUEST_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 
 STEP_BOUNDS_S = tuple(0.0005 * 1.3**step for step in range(40))
 STAGE_BOUNDS_S = tuple(0.001 * 1.62**step for step in range(30))
 STAGES = ("request_process", "prefill_forward", "chunked_prefill")
-"""SGLang's names: from arrival at the engine's thread to the queue, while a step, or a block of one, may be running;
-from admission to the end of the prompt; and each chunk of a prompt but the last, from the end of the one before."""
+"""SGLang's names of the stages: from arrival at the engine's thread to the queue, during a step or a block of one; from
+admission to the end of the prompt; and each chunk of a prompt except the last, from the end of the chunk before."""
 
 
 class Stats:
-    """Written by the engine's thread, read by any; a reader may see a step half counted."""
+    """Statistics that the engine's thread writes and any thread reads; a reader may see a partly counted step."""
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
@@ -52,7 +52,7 @@ class Stats:
         self.requests = 0
         self.aborted_requests = 0
         self.broken_sequences = 0
-        """Sequences ended because the model computed NaN or infinity."""
+        """Number of sequences that ended because the model computed NaN or infinity."""
         self.draft_checks = 0
         """Checks of one sequence's drafts."""
         self.drafts = 0
@@ -67,16 +67,15 @@ class Stats:
         self.throughput = 0.0
         """Generated tokens per second over the last whole window."""
         self.hit_rate = 0.0
-        """Share of prompt tokens found in the cache, over the prompts of the last step that had any: the value of
-        SGLang's gauge of this name."""
+        """Share of prompt tokens found in the cache, over the last step with prompts, like SGLang's gauge."""
         self._window_start_s: float | None = None
         self._window_first = 0
         self._counted_prompt = self._counted_cached = 0
-        """`prompt_tokens` and `cached_tokens` when `hit_rate` was set."""
+        """`prompt_tokens` and `cached_tokens` when `hit_rate` was last set."""
 
     @property
     def accept_length(self) -> float:
-        """Tokens per check of drafts, the target's own included; 0 before the first check."""
+        """Tokens per check of drafts, including the target's own; 0 before the first check."""
         return 1 + self.accepted_drafts / self.draft_checks if self.draft_checks else 0.0
 
     @property
@@ -85,13 +84,13 @@ class Stats:
         return self.accepted_drafts / self.drafts if self.drafts else 0.0
 
     def count_drafts(self, drafts: int, accepted: int) -> None:
-        """One sequence's drafts were checked."""
+        """Count a check of one sequence's drafts."""
         self.draft_checks += 1
         self.drafts += drafts
         self.accepted_drafts += accepted
 
     def count_step(self, now_s: float, elapsed_s: float) -> None:
-        """One step ended; its tokens are counted already."""
+        """Count a step whose tokens are already counted."""
         self.steps += 1
         self.step_s.observe(elapsed_s)
         if new := self.prompt_tokens - self._counted_prompt:
@@ -105,6 +104,6 @@ class Stats:
             self._window_start_s, self._window_first = now_s, self.generation_tokens
 
     def idle(self) -> None:
-        """No request runs: throughput is 0, and its window restarts."""
+        """Set the throughput to 0 and restart its window, because no request runs."""
         self.throughput = 0.0
         self._window_start_s, self._window_first = None, self.generation_tokens

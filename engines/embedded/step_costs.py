@@ -1,27 +1,27 @@
-"""Measures what a token of a step costs, and decides how many a step may compute.
+"""Measures the cost of a step's tokens, and decides how many a step may compute.
 
-A step delays every running stream, so the prompt tokens in it must fit into the time that streams may pause. The cost
-of a token differs by a factor of a thousand between models and machines: it is measured, by kind. A generating sequence
-costs little and is paid first; a prompt's token costs what the step took beyond that.
+A step delays every running stream, so its prompt tokens must fit into the time that streams may pause. The cost of a
+token differs by a factor of a thousand between models and machines, so it is measured, by kind. Generation costs little
+and is deducted first; the rest of a step's time is the cost of its prompt tokens.
 """
 
 from __future__ import annotations
 
 LEARNT = 0.2
-"""Share of the newest measurement in an average."""
+"""Weight of the newest measurement in an average."""
 FIRST_TOKENS = 64
 """Prompt tokens of a step before any cost is known."""
 MIN_TOKENS = 16
-"""A prompt proceeds by this much where generation alone takes as long as streams may pause."""
+"""Prompt tokens of a step in which generation alone takes as long as streams may pause."""
 MIN_RUNNING = 8
-"""Sequences that run however slow a step is."""
+"""Sequences that may run even if a step is slow."""
 MEANINGFUL = 8
-"""Prompt tokens of a step from which their cost is learnt."""
+"""Minimum prompt tokens of a step from which their cost is learnt."""
 
 
 def prompt_budget(pause_s: float, generation_s: float, token_s: float | None, most: int) -> int:
-    """The most prompt tokens that fit into a step of `pause_s` seconds next to generation that takes `generation_s`;
-    token_s: of a prompt token, None: not known; most: the largest step."""
+    """Maximum prompt tokens that fit into a step of `pause_s` seconds in addition to generation that takes
+    `generation_s`. token_s: cost of a prompt token, None if unknown; most: the largest step."""
     if token_s is None:
         return min(FIRST_TOKENS, most)
     fitting = int(max(pause_s - generation_s, 0.0) / token_s) if token_s > 0 else most
@@ -29,7 +29,7 @@ def prompt_budget(pause_s: float, generation_s: float, token_s: float | None, mo
 
 
 def running_limit(pause_s: float, generation_s: float, running: int, most: int) -> int:
-    """Sequences that may run: no more than now where generating for them takes `pause_s` seconds or longer."""
+    """Number of sequences that may run: no more than now if generation for them takes `pause_s` or longer."""
     return max(min(running, most), MIN_RUNNING) if generation_s >= pause_s else most
 
 
@@ -40,11 +40,11 @@ class StepCosts:
         self._generation_s: dict[int, float] = {}
         """Seconds of a step that only generates, by the bit length of the number of sequences."""
         self.token_s: float | None = None
-        """Seconds of a prompt token."""
+        """Seconds per prompt token; None until measured."""
 
     def generation_s(self, sequences: int) -> float:
-        """Expected seconds of a step that generates for so many; of an unknown number, what the nearest smaller number
-        takes, else the nearest larger one."""
+        """Expected seconds of a step that generates for `sequences`. A number without measurements takes the time of
+        the nearest smaller number, or else of the nearest larger one."""
         if not sequences or not self._generation_s:
             return 0.0
         size = sequences.bit_length()
@@ -52,7 +52,7 @@ class StepCosts:
         return self._generation_s[known]
 
     def observe(self, generating: int, prompt_tokens: int, seconds: float) -> None:
-        """A step was computed. generating: sequences that got one token, drafts and prompts aside."""
+        """Record a computed step. generating: sequences that got one token, without drafts and prompts."""
         if not prompt_tokens:
             self._generation_s[generating.bit_length()] = _learnt(
                 self._generation_s.get(generating.bit_length()), seconds

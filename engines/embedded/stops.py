@@ -1,4 +1,4 @@
-"""Finds stop strings in text that arrives in chunks, and holds back a possible beginning of one."""
+"""Finds stop strings in text that arrives in chunks, and holds back a possible beginning of a stop string."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class StopMatcher:
     def push(self, text: str) -> tuple[str, str | None]:
         """Add a chunk. Returns the text that is safe to send and the stop string that was met, if any.
 
-        The first complete one counts, and of those the longest. No text after it is ever sent.
+        The stop string that is complete first counts, and among equals the longest. No text after it is ever sent.
         """
         if not self._stops:
             return text, None
@@ -31,12 +31,12 @@ class StopMatcher:
         return window[:cut], None
 
     def flush(self) -> str:
-        """The text held back; the sequence ended otherwise, so it was no stop string."""
+        """Return the held-back text, which was no stop string because the sequence ended for another reason."""
         held, self._held = self._held, ""
         return held
 
 
 def overlap(text: str, whole: str) -> int:
-    """Length of the longest end of `text` that begins `whole`."""
+    """Length of the longest end of `text` with which `whole` begins."""
     longest = min(len(text), len(whole) - 1)
     return next((length for length in range(longest, 0, -1) if text.endswith(whole[:length])), 0)

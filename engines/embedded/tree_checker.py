@@ -1,8 +1,8 @@
-"""Checks drafts that branch: the target computes all nodes of a tree at once, each attending only to its own branch.
+"""Checks drafts that branch. The target computes all nodes of a tree at once, and each attends only to its branch.
 
-The nodes' keys and values lie in the sequence's pages one after the other, like a chain's; those of the accepted branch
-are moved together afterwards, so that the pages end as a chain would have left them. PyTorch's operations, over
-gathered pages: see `engines/layers/attention.py`.
+The nodes' keys and values are stored in the sequence's pages one after the other, like a chain's. Those of the accepted
+branch are then moved together, so that the pages end like those of a chain. PyTorch's operations compute over gathered
+pages; see `engines/layers/attention.py`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class TreeChecker:
     """Shares the model and its memory with the runner."""
 
     def __init__(self, model: Llama, store: KVStore, layers: tuple[int, ...]) -> None:
-        """layers: the layers whose outputs are wanted."""
+        """layers: the layers whose outputs are requested."""
         self._model = model
         self._store = store
         self._layers = layers
-        # sums in bf16 would depend on the rest of the batch
+        # bf16 sums would depend on the rest of the batch
         self._dtype = torch.float32 if model.device.type == "cpu" else model.dtype
 
     @torch.inference_mode()
     def run(self, works: Rows[Work]) -> Ran:
-        """works: sequences that generate, each with a tree. Each keeps its accepted branch as its drafts, and the
-        outcome covers its last token and those."""
+        """Check the works, whose sequences generate, each with a tree. Each sequence keeps its accepted branch as
+        drafts, and the result covers its last token and these drafts."""
         rows: list[tuple[int, int, int]] = []
         chunks: list[Chunk] = []
         sampled: list[Sequence] = []
@@ -87,11 +87,11 @@ class TreeChecker:
         return Chunk(row, row + 1 + count, torch.tensor(pages, device=device), bias.to(device), self._dtype)
 
     def _prune(self, sequence: Sequence, picked: Rows[Picked]) -> list[int]:
-        """Leave the sequence its accepted branch; returns its rows, the last token's first."""
+        """Keep only the accepted branch of the sequence; return its rows, beginning with the last token's."""
         tree = _tree(sequence)
         path = accepted_path(tree.ids, tree.parents, [one.id for one in picked])
         first = sequence.computed + 1
-        moves = [(first + node, first + place) for place, node in enumerate(path) if node != place]
+        moves = [(first + node, first + index) for index, node in enumerate(path) if node != index]
         if moves:
             sources, targets = zip(*moves, strict=True)
             self._store.move([self._slot(sequence, at) for at in sources], [self._slot(sequence, at) for at in targets])

@@ -12,26 +12,26 @@ Line = list[tuple[float, int, Sequence]]
 
 
 class WaitingQueue:
-    """A line for each organization: higher priority first, then order of arrival; waiting raises priority. A preempted
-    sequence keeps its position.
+    """A queue per organization, ordered by priority and then by arrival; waiting raises priority. A preempted sequence
+    keeps its position.
 
-    Waiting `ageing_s` seconds is worth one step of priority, so nothing starves. All sequences age at the same speed:
-    the order of two never changes, and a position is computed once, on arrival.
+    A wait of `ageing_s` seconds is worth one step of priority, so no sequence starves. All sequences age at the same
+    speed, so the order of two never changes, and a position is computed once, on arrival.
     """
 
     def __init__(self, ageing_s: float) -> None:
         self._ageing_s = ageing_s
         self._lines: dict[str, Line] = {}
-        """By organization; no line is empty."""
+        """The queues by organization, none of which is empty."""
         self._parked: dict[Sequence, list[Sequence]] = {}
         self._numbers = itertools.count(1)
 
     def __bool__(self) -> bool:
-        """A sequence waits."""
+        """Whether a sequence waits."""
         return bool(self._lines or self._parked)
 
     def __len__(self) -> int:
-        # metrics read this from another thread: each tuple is made in one call
+        # metrics read this from another thread, so each tuple is created in one call
         lines, parked = tuple(self._lines.values()), tuple(self._parked.values())
         return sum(map(len, lines)) + sum(map(len, parked))
 
@@ -42,17 +42,17 @@ class WaitingQueue:
 
     @property
     def organizations(self) -> tuple[str, ...]:
-        """Organizations with a line."""
+        """Organizations with a queue."""
         return tuple(self._lines)
 
     def lines(self, held: Callable[[str], float]) -> list[Line]:
-        """All lines, ordered by the first sequence of each. held: an organization's holding in multiples of its share;
-        each multiple moves its line back by one step of priority."""
+        """All queues, ordered by the first sequence of each. held: an organization's holding in multiples of its share,
+        each of which moves its queue back by one step of priority."""
         order = {name: line[0][0] + self._ageing_s * held(name) for name, line in self._lines.items()}
         return [self._lines[name] for name in sorted(order, key=lambda name: (order[name], self._lines[name][0][1]))]
 
     def push(self, sequence: Sequence) -> None:
-        """Add a new sequence, or put back one that was preempted."""
+        """Add a new sequence, or return a preempted one to the queue."""
         if not sequence.order:
             sequence.order = next(self._numbers)
             sequence.due_s = sequence.arrived_s - sequence.request.priority * self._ageing_s
@@ -60,7 +60,7 @@ class WaitingQueue:
         bisect.insort(line, (sequence.due_s, sequence.order, sequence))
 
     def take(self, sequence: Sequence) -> None:
-        """Remove a sequence that starts. Raises ValueError when it is not in its line."""
+        """Remove a sequence that starts. Raises ValueError if it is not in its queue."""
         name = sequence.organization
         line = self._lines[name]
         line.remove((sequence.due_s, sequence.order, sequence))
@@ -68,7 +68,7 @@ class WaitingQueue:
             del self._lines[name]
 
     def park(self, leader: Sequence) -> None:
-        """Set aside the new choices of the leader's prompt: when it is computed, they start from there."""
+        """Set aside the new choices of the leader's prompt, which start from the prompt once it is computed."""
 
         def follows(other: Sequence) -> bool:
             return other.request is leader.request and other.prompt_index == leader.prompt_index and other.is_new
@@ -77,11 +77,11 @@ class WaitingQueue:
             self._parked[leader] = followers
 
     def unpark(self, leader: Sequence) -> list[Sequence]:
-        """The sequences set aside for a leader, which are no longer in the queue."""
+        """Remove and return the sequences set aside for a leader."""
         return self._parked.pop(leader, [])
 
     def remove(self, unwanted: Callable[[Sequence], bool]) -> list[Sequence]:
-        """Take out and return every sequence for which `unwanted` holds, in order of arrival."""
+        """Remove and return every sequence for which `unwanted` holds, in order of arrival."""
         removed = self._extract(unwanted)
         for leader, followers in list(self._parked.items()):
             removed += [sequence for sequence in followers if unwanted(sequence)]
@@ -92,16 +92,16 @@ class WaitingQueue:
         return sorted(removed, key=lambda sequence: sequence.order)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Sequences in lines, without those set aside."""
+        """The sequences in the queues, without those set aside."""
         return (entry[2] for line in self._lines.values() for entry in line)
 
-    def _extract(self, wanted: Callable[[Sequence], bool]) -> list[Sequence]:
+    def _extract(self, matches: Callable[[Sequence], bool]) -> list[Sequence]:
         found: Line = []
         for name, line in list(self._lines.items()):
-            own = [entry for entry in line if wanted(entry[2])]
+            own = [entry for entry in line if matches(entry[2])]
             if len(own) == len(line):
                 del self._lines[name]
             elif own:
-                self._lines[name] = [entry for entry in line if not wanted(entry[2])]
+                self._lines[name] = [entry for entry in line if not matches(entry[2])]
             found += own
         return [entry[2] for entry in sorted(found, key=lambda entry: entry[:2])]

@@ -1,4 +1,4 @@
-"""Decides, between the blocks of a running step, which rows are still wanted."""
+"""Decides between the blocks of a running step which rows are still needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engines.embedded.sequence import Sequence
 
 
 class _Placed(NamedTuple):
-    """A sequence's tokens from `start` on, in the rows first..stop-1."""
+    """The tokens of a sequence from `start` on, in the rows first..stop-1."""
 
     sequence: Sequence
     start: int
@@ -19,14 +19,13 @@ class _Placed(NamedTuple):
 
 
 class WantedRows:
-    """The rows of one step. Rows whose sequences have all ended need not be computed; tokens computed up to there are
-    kept, because a prompt whose user types on is the beginning of the next one."""
+    """The rows of one step. Rows whose sequences have all ended need not be computed. The tokens computed so far are
+    kept, because the prompt of a user who types on is the beginning of the next prompt."""
 
     def __init__(self, order: Iterable[Span], poll_commands: Callable[[], None]) -> None:
-        """order: the works, in the order of their rows in the batch. poll_commands: may end sequences (set their
-        `finish`)."""
+        """order: the spans, in the order of their rows. poll_commands: may end sequences by setting `finish`."""
         self.cut: dict[Sequence, int] = {}
-        """For sequences that were cut short: the number of tokens with keys and values."""
+        """The number of tokens with keys and values, for sequences that were cut short."""
         self._poll_commands = poll_commands
         self._placed: list[_Placed] = []
         row = 0
@@ -35,12 +34,12 @@ class WantedRows:
             row += stop - start
 
     def goes_on(self, start: int, stop: int) -> bool:
-        """The rows start..stop-1 must be computed, or continued. Called block after block."""
+        """Whether the rows start..stop-1 must be computed or continued. It is called for block after block."""
         self._poll_commands()
         within = [one for one in self._placed if one.first < stop and start < one.stop]
         if any(one.sequence.finish is None for one in within):
             return True
         for one in within:
-            # an earlier block has found this already
+            # an earlier block may have set this already
             self.cut.setdefault(one.sequence, one.start + max(start - one.first, 0))
         return False

@@ -1,7 +1,7 @@
 """The thread that runs the engine, and its communication with the event loop.
 
-Commands arrive by a queue, which is read between steps and between the blocks of a long one; the output of a step
-leaves by one call per step, however many tokens it has.
+Commands arrive in a queue, which is read between steps and between the blocks of a long step. The output of a step
+leaves in one call, for any number of tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EngineWorker:
         deliver: Callable[[list[Delta]], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """build: makes the engine, in the thread. ready, deliver, failed: called on the event loop."""
+        """build: creates the engine, in the thread. ready, deliver, failed: called on the event loop."""
         self._build = build
         self._ready = ready
         self._deliver = deliver
@@ -45,10 +45,10 @@ class EngineWorker:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
-        """A stop was requested; set in the thread."""
+        """Whether a stop was requested; set in the thread."""
 
     def start(self) -> None:
-        """Start the thread; `ready` or `failed` follows."""
+        """Start the thread, which calls `ready` or `failed`."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -63,15 +63,15 @@ class EngineWorker:
         self._commands.put(command)
 
     def abort(self, rid: str, *, prefix: bool = False) -> None:
-        """End requests before the next step, or within a long one; see `Engine.abort`."""
+        """End requests before the next step, or within a long step; see `Engine.abort`."""
         self._commands.put(lambda engine: engine.abort(rid, prefix=prefix))
 
     async def ask(self, question: Callable[[Engine], ArgumentT]) -> ArgumentT:
-        """The engine's result of a call between two steps, or between blocks of one."""
+        """Call `question` with the engine between two steps, or between the blocks of a step, and return its result."""
         answer: asyncio.Future[ArgumentT] = asyncio.get_running_loop().create_future()
 
         def tell(value: ArgumentT) -> None:
-            # the caller may be gone
+            # the caller may have been cancelled
             if not answer.done():
                 answer.set_result(value)
 
@@ -95,15 +95,15 @@ class EngineWorker:
             with contextlib.closing(engine):
                 while self._step(engine):
                     pass
-        # after any error the event loop must learn that its requests will not be answered
-        except ConfigError as error:  # one sentence, which the process prints as it ends
+        # after any error, notify the event loop that its requests will not be answered
+        except ConfigError as error:  # one sentence, which the process prints when it ends
             self._call(self._failed, error)
         except BaseException as error:
             logger.exception("engine thread ended")
             self._call(self._failed, error)
 
     def _step(self, engine: Engine) -> bool:
-        """Commands, then one step; sleeps while there is nothing to do. False: a stop was requested."""
+        """Run commands, then one step; sleep while there is nothing to do. Returns False if a stop was requested."""
         self._poll_commands(engine, wait=not engine.busy)
         if self._stopping:
             return False
@@ -111,8 +111,8 @@ class EngineWorker:
         return True
 
     def _poll_commands(self, engine: Engine, *, wait: bool = False) -> None:
-        """Carry out the queued commands, and deliver their deltas at once, because a client that aborts a request waits
-        for its end. wait: block until a command arrives."""
+        """Run the queued commands, and deliver their deltas at once, because a client that aborts a request waits for
+        its end. wait: block until a command arrives."""
         deltas: list[Delta] = []
         while not self._stopping and (wait or not self._commands.empty()):
             command = self._commands.get()

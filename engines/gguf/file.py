@@ -1,7 +1,7 @@
-"""Reads the head of a GGUF file: its metadata and the position of each tensor; no weights, no numpy.
+"""Reads the header of a GGUF file, with its metadata and the position of each tensor, without weights or numpy.
 
 The `gguf` package makes two numpy views of every token and merge. With a vocabulary of 49,152 it takes nearly three
-seconds of a core in each process that needs the model's context; this module takes a hundredth of a second. The package
+CPU seconds in each process that needs the model's context; this module takes a hundredth of a second. The package
 decodes the tensors' blocks (`engines/embedded/models/gguf_checkpoint.py`).
 """
 
@@ -24,18 +24,18 @@ MAX_ENTRIES = 1 << 24
 """Limit of a list's length and of the number of lists; a file with more is broken."""
 MAX_DIMENSIONS = 4
 NAME_CHARACTERS = 128
-"""Limit of a name's length: of an entry, of a tensor, and of what an entry names. The format allows tensors half."""
+"""Limit for the names of entries and tensors, and for names in entries. The format allows tensor names half of it."""
 STRING, ARRAY = 8, 9
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a model's path is a GGUF file's, and not a folder's."""
+    """Whether a model's path is that of a GGUF file and not of a folder."""
     return path.suffix.lower() == SUFFIX and not path.is_dir()
 
 
 class BlockFormat(msgspec.Struct, frozen=True):
-    """Layout of a tensor's numbers in blocks."""
+    """A number format of tensors, which are stored in blocks."""
 
     name: str
     elements: int
@@ -57,7 +57,7 @@ FORMATS = {
     14: BlockFormat("Q6_K", 256, 210),
     30: BlockFormat("BF16", 1, 2),
 }
-"""Supported formats by their numbers in files."""
+"""Supported formats by their numbers in a file."""
 OTHERS = {
     10: "Q2_K", 11: "Q3_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
     22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
@@ -66,7 +66,7 @@ OTHERS = {
 
 
 class TensorPlace(msgspec.Struct, frozen=True):
-    """One tensor of a file."""
+    """The shape, format and position of one tensor of a file."""
 
     shape: tuple[int, ...]
     """Outermost dimension first, like PyTorch's; the file has the reverse order."""
@@ -95,7 +95,8 @@ class GgufFile:
 
     @classmethod
     def read(cls, path: Path) -> GgufFile:
-        """Read the head. Raises ConfigError for a broken or cut file and for a tensor of an unsupported format."""
+        """Read the header. Raises ConfigError for a broken or truncated file and for a tensor of an unsupported
+        format."""
         try:
             with path.open("rb") as file:
                 return _Head(path, file).read()
@@ -105,26 +106,26 @@ class GgufFile:
             raise ConfigError(f"{path}: the GGUF file is incomplete or broken: {error}; download it again") from None
 
     def value(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """One entry, or `default` if the file has none. Raises ConfigError for an entry of another type."""
+        """The value of one entry, or `default` if it is missing. Raises ConfigError for a value of another type."""
         found = self._metadata.get(name, default)
         if found is not default and (not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool)):
             raise ConfigError(f"{self.path}: {name} has an unexpected type ({type(found).__name__})")
         return found
 
     def text(self, name: str) -> str | None:
-        """One text entry, or None."""
+        """The text of one entry, or None if it is missing."""
         found: str | None = self.value(name, str)
         return found
 
     def name(self, name: str) -> str | None:
-        """One text entry that is a name, or None. Raises ConfigError for a text that is none; errors quote names."""
+        """Like `text`, for a name that errors may quote. Raises ConfigError for a text that is not a name."""
         found = self.text(name)
         if found is not None and not _is_name(found):
             raise ConfigError(f"{self.path}: {name} is not a name: {excerpt(found)}; download the file again")
         return found
 
     def entries(self, name: str, kind: type) -> list[Any]:
-        """Read one list entry; empty if the file has none. Raises ConfigError for items of another type than `kind`."""
+        """Read one list entry, [] if it is missing. Raises ConfigError for items of another type than `kind`."""
         found: _List | None = self.value(name, _List)
         if found is None:
             return []
@@ -145,7 +146,7 @@ class GgufFile:
 
 
 class _Head:
-    """A position in the head of one file."""
+    """A position in the header of one file."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path

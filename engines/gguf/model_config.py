@@ -14,7 +14,7 @@ from engines.gguf.file import GgufFile
 ARCHITECTURES: Mapping[str, str] = MappingProxyType(
     {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 )
-"""Architectures in files and their names in config.json. Files of Mistral's models say llama."""
+"""Architectures in files and their names in config.json. Files of Mistral's models name llama."""
 EMBEDDING, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 SCALING = ("type", "factor", "original_context_length", "finetuned")
 WIDE = frozenset({"F32"})
@@ -22,7 +22,7 @@ WIDE = frozenset({"F32"})
 
 
 def config_of(path: Path) -> dict[str, Any]:
-    """The fields of config.json. Raises ConfigError with the cause for a file that cannot be read or served."""
+    """The fields of config.json. Raises ConfigError, with the cause, for a file that cannot be read or served."""
     file = GgufFile.read(path)
     name = file.name("general.architecture") or "none"
     architecture = ARCHITECTURES.get(name)
@@ -36,7 +36,7 @@ def config_of(path: Path) -> dict[str, Any]:
 
 
 def number_format(file: GgufFile) -> str:
-    """The number format that rounds the matrices no further, or hardly: `float32` or `bfloat16`."""
+    """The number format that rounds the matrices little or not at all: `float32` or `bfloat16`."""
     matrices = (place for place in file.tensors.values() if len(place.shape) > 1)
     return "float32" if any(place.made.name in WIDE for place in matrices) else "bfloat16"
 
@@ -120,7 +120,7 @@ class _Reader:
 
 def _shortest(value: float) -> float:
     """The shortest decimal of a float32: 1e-5 instead of 9.999999747378752e-06."""
-    if not abs(value) < 1e38:  # `pack` raises for what no float32 holds
+    if not abs(value) < 1e38:  # `pack` raises for a value beyond float32
         return value
     for digits in range(1, 10):
         short = float(f"{value:.{digits}g}")

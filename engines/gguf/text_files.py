@@ -19,7 +19,7 @@ MODEL, PRE, TOKENS, KINDS, MERGES = (
 )
 TEMPLATE = "tokenizer.chat_template"
 CONTROL, USER_DEFINED = 3, 4
-"""Kinds of tokens: control tokens, and text that the tokenizer never splits."""
+"""Token types of control tokens and of texts that the tokenizer never splits."""
 SPECIALS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 END_NAMES = ("eos_token_id", "eot_token_id", "eom_token_id")
 END_TEXTS = frozenset(
@@ -28,7 +28,7 @@ END_TEXTS = frozenset(
         "<EOT>", "<|EOT|>", "<｜end▁of▁sentence｜>",
     }
 )  # fmt: skip
-"""Control tokens that end an answer even if the file's ids omit them, like in llama.cpp: files name one of two."""
+"""Control tokens that end an answer even if the file's ids omit them, as in llama.cpp: a file may name one of two."""
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -42,9 +42,9 @@ class _Cutter(msgspec.Struct, frozen=True):
     steps: tuple[JsonObject, ...]
     normalizer: JsonObject | None = None
     whole_words: bool = False
-    """A word that is a token is taken without merges."""
+    """Whether a word that is itself a token is encoded without merges."""
     begins: bool = False
-    """A begin-of-text token precedes the prompt unless the file disables it."""
+    """Whether a begin-of-text token precedes the prompt unless the file disables it."""
 
 
 def _bytes(*, cut: bool) -> JsonObject:
@@ -81,7 +81,7 @@ class GgufText(msgspec.Struct, frozen=True):
 
 
 def chat_template_of(path: Path) -> str | None:
-    """The chat template, without the vocabulary, which takes ten times as long to read. Raises ConfigError naming an
+    """Read the chat template but not the vocabulary, which takes ten times as long. Raises ConfigError naming an
     unsupported kind of tokenizer."""
     file = GgufFile.read(path)
     _cutter(file)
@@ -89,20 +89,19 @@ def chat_template_of(path: Path) -> str | None:
 
 
 def template_file(path: Path) -> Path:
-    """The file beside a GGUF file whose text replaces the chat template in it, like `chat_template.jinja` in a
-    folder."""
+    """The file next to a GGUF file whose text replaces its chat template, like `chat_template.jinja` in a folder."""
     return path.with_suffix(".jinja")
 
 
 def _templates(file: GgufFile) -> tuple[str | None, str | None]:
-    """The template of conversations, and the one for tools."""
-    beside = template_file(file.path)
+    """The template for conversations and the one for tools."""
+    override = template_file(file.path)
     try:
-        return beside.read_text(encoding="utf-8-sig"), None
+        return override.read_text(encoding="utf-8-sig"), None
     except FileNotFoundError:
         return file.text(TEMPLATE), file.text(f"{TEMPLATE}.tool_use")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{beside}: cannot be read: {error}") from None
+        raise ConfigError(f"{override}: cannot be read: {error}") from None
 
 
 def _cutter(file: GgufFile) -> _Cutter:
@@ -170,7 +169,7 @@ def text_of(path: Path) -> GgufText:
 
 
 def _require_vocabulary(path: Path, tokens: list[str], merges: list[str]) -> None:
-    """Raises ConfigError for a vocabulary on which the `tokenizers` library panics, or whose key it does not name."""
+    """Raise ConfigError if the `tokenizers` library would panic on the vocabulary or fail without naming the key."""
     if not tokens:
         raise ConfigError(f"{path}: {TOKENS} is empty or missing; download the file again")
     known = set(tokens)
@@ -184,7 +183,7 @@ def _require_vocabulary(path: Path, tokens: list[str], merges: list[str]) -> Non
 
 
 def _id(file: GgufFile, name: str, tokens: list[str]) -> int:
-    """A special token's id; -1: the file has none."""
+    """A special token's id; -1 if the file has none."""
     id_: int = file.value(f"tokenizer.ggml.{name}", int, -1)
     if id_ >= len(tokens):
         raise ConfigError(f"{file.path}: tokenizer.ggml.{name} is {id_}; it must be below {len(tokens)}")
@@ -192,7 +191,7 @@ def _id(file: GgufFile, name: str, tokens: list[str]) -> int:
 
 
 def _beginning(file: GgufFile, tokens: list[str], cutter: _Cutter) -> JsonObject | None:
-    """The post-processor that puts a begin-of-text token in front of a prompt; None: no such token."""
+    """The post-processor that puts a begin-of-text token before a prompt; None if the model needs no such token."""
     id_ = _id(file, "bos_token_id", tokens)
     if id_ < 0 or not file.value("tokenizer.ggml.add_bos_token", bool, cutter.begins):
         return None

@@ -1,7 +1,7 @@
-"""Attention over keys and values that lie in pages, for a batch that mixes single tokens and chunks of prompts.
+"""Attention over keys and values in pages, for a batch that mixes single tokens and chunks of prompts.
 
-The batch is flat: (tokens, heads, head_dim), first the sequences that compute one token (and drafts), then the chunks.
-`AttentionPlan` assigns the rows; this module knows no requests.
+The batch is flat, (tokens, heads, head_dim): first the sequences that compute one token and their drafts, then the
+chunks. `AttentionPlan` assigns the rows; this module knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from torch.nn import functional
 from engines.layers import narrow_kv
 
 Rounding = Callable[[Tensor], Tensor]
-"""(tokens, 2, kv_heads, head_dim) float32 keys and values to their rounded values, of the same shape."""
+"""Rounds float32 keys and values, (tokens, 2, kv_heads, head_dim), and returns them in the same shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenGroup:
-    """Rows start..stop-1: sequences that compute `tokens` consecutive tokens each, over contexts of similar length."""
+    """Rows start..stop-1 of sequences that compute `tokens` consecutive tokens each, with contexts of similar
+    length."""
 
     start: int
     stop: int
     tokens: int
     pages: Tensor
-    """(sequences * pages per sequence,) page numbers; sequences with fewer repeat any page, hidden by the bias."""
+    """(sequences * pages per sequence,) page numbers. A sequence with fewer pages repeats one, which the bias hides."""
     bias: Tensor
     """(sequences, 1, tokens, positions): 0 where the token attends, -inf elsewhere. In the number format of the
     computation."""
@@ -35,10 +36,10 @@ class TokenGroup:
 
 @dataclass(frozen=True, slots=True)
 class MirrorGroup:
-    """The same for sequences whose keys and values are also stored contiguously, so that none are gathered.
+    """The first rows of the batch, whose sequences also store keys and values contiguously, so that none are gathered.
 
-    They are the first rows of the batch. Where they compute different numbers of tokens, each gets as many queries as
-    the largest, and the surplus is dropped.
+    If the sequences compute different numbers of tokens, each gets as many queries as the largest, and the surplus is
+    dropped.
     """
 
     rows: int
@@ -48,13 +49,13 @@ class MirrorGroup:
     positions: int
     """Positions of the longest context."""
     places: Tensor
-    """(rows * 2 * kv_heads,) destinations of each row's keys and values, a head each, in a layer's mirror."""
+    """(rows * 2 * kv_heads,) destinations of each row's keys and values in a layer's mirror, one per head."""
     bias: Tensor | None
-    """(sequences, 1, tokens, positions); None: every query attends to everything."""
+    """(sequences, 1, tokens, positions); None if every query attends to all positions."""
     spread: Tensor | None
-    """(sequences * tokens,) the row of each query; None: all rows in order."""
+    """(sequences * tokens,) the row of each query; None for all rows in order."""
     back: Tensor | None
-    """(rows,) the query of each row."""
+    """(rows,) the query of each row; None for all queries in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,17 @@ class Chunk:
     start: int
     stop: int
     pages: Tensor | None
-    """(pages,) page numbers of the context, this chunk included; None: nothing precedes the chunk, so that its own keys
-    and values are all."""
+    """(pages,) page numbers of the context, this chunk included; None if nothing precedes the chunk, which then needs
+    only its own keys and values."""
     bias: Tensor | None
-    """(rows, positions); None: causal, without pages."""
+    """(rows, positions); None for causal attention without pages."""
     dtype: torch.dtype = torch.float32
     """Number format of the computation and of the bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """The destination of each row's keys and values, and the context it attends to."""
+    """The destination of each row's keys and values, and the context that the row attends to."""
 
     slots: Tensor
     """(tokens,) page * page_tokens + offset."""
@@ -83,7 +84,7 @@ class AttentionPlan:
     mirror: MirrorGroup | None = None
 
     def within(self, window: int) -> AttentionPlan:
-        """The same for layers that attend to the last `window` positions only, the token's own included."""
+        """The plan for layers that attend only to the last `window` positions, including the token's own."""
         groups = tuple(replace(group, bias=_near(group.bias, window)) for group in self.groups)
         chunks = tuple(_near_chunk(chunk, window) for chunk in self.chunks)
         mirror = self.mirror
@@ -105,11 +106,11 @@ def _near_chunk(chunk: Chunk, window: int) -> Chunk:
 
 
 def _near(bias: Tensor, window: int) -> Tensor:
-    """bias: (…, positions). The first positions of a context are hidden, so that `window` are left."""
+    """Hide the first positions of each context, so that `window` remain. bias: (…, positions)."""
     positions = bias.shape[-1]
     if positions <= window:
         return bias
-    # a row attends to all positions up to its own; a draft of a tree to as many, if not to the ones before it
+    # a row attends to all positions up to its own; a draft in a tree attends to as many, but not to its siblings
     seen = (bias == 0).sum(-1, keepdim=True)
     return bias.masked_fill(torch.arange(positions, device=bias.device) < seen - window, float("-inf"))
 
@@ -122,13 +123,13 @@ class PagedAttention:
         self._kv_heads = kv_heads
         self._head_dim = head_dim
         self.rounding: Rounding | None = None
-        """Applied to keys and values before they are stored, to judge a narrower format; None: nothing."""
+        """Applied to keys and values before they are stored, to evaluate a narrower format; None for no rounding."""
 
     def __call__(self, q: Tensor, kv: Tensor, pages: Tensor, plan: AttentionPlan, mirror: Tensor | None) -> Tensor:
         """Write the batch's keys and values to their slots, then attend.
 
         q: (tokens, heads * head_dim); kv: (tokens, 2 * kv_heads * head_dim), keys then values; pages: one layer's
-        store, (pages, page_tokens, 2, kv_heads, head_dim), in 8 bits as rows of `narrow_kv`; mirror: one layer's, (2,
+        store, (pages, page_tokens, 2, kv_heads, head_dim), or rows of `narrow_kv` in 8 bits; mirror: one layer's, (2,
         sequences, kv_heads, positions, head_dim). Returns (tokens, heads * head_dim).
         """
         if self.rounding is not None:
@@ -136,7 +137,7 @@ class PagedAttention:
             kv = self.rounding(heads).reshape(kv.shape)
         if narrow_kv.is_narrow(pages.dtype):
             codes = narrow_kv.encode(kv.view(-1, 2, self._kv_heads, self._head_dim), pages.dtype)
-            # the pages' content, as a later read returns it
+            # the content of the pages as a later read returns it
             rows, kept = codes.flatten(1), narrow_kv.decode(codes, torch.float32).flatten(1)
         else:
             rows = kept = kv.to(pages.dtype)
@@ -153,7 +154,7 @@ class PagedAttention:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _mirrored(self, q: Tensor, kept: Tensor, mirror: Tensor, group: MirrorGroup) -> Tensor:
-        # the pages' content, rounded as stored: a context read back from them is the same
+        # stored with the rounding of the pages, so that a context read back from them is equal
         mirror.view(-1, self._head_dim).index_copy_(0, group.places, kept.to(mirror.dtype).reshape(-1, self._head_dim))
         context = mirror[:, : group.sequences, :, : group.positions]
         if group.spread is not None:
@@ -168,7 +169,7 @@ class PagedAttention:
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, tokens: int, bias: Tensor | None) -> Tensor:
         """q: (sequences * tokens, heads * head_dim); keys, values: (sequences, kv_heads, positions, head_dim)."""
-        # the query heads that share a kv head act as its query positions: no key is repeated in memory
+        # query heads that share a KV head act as its query positions, so that no key is repeated in memory
         shared = self._heads // self._kv_heads
         if tokens == 1:
             queries = q.view(-1, self._kv_heads, shared, self._head_dim)
@@ -196,8 +197,8 @@ class PagedAttention:
         return out.transpose(1, 2).reshape(rows, -1).to(q.dtype)
 
     def _gather(self, pages: Tensor, numbers: Tensor, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Keys and values of whole pages, each (rows, kv_heads, positions, head_dim)."""
-        # flat rows of a page make one memcpy each; gathering single positions is several times slower
+        """Gather the keys and values of whole pages, each (rows, kv_heads, positions, head_dim)."""
+        # each page is one flat row, hence one memcpy; gathering single positions is several times slower
         flat = pages.view(pages.shape[0], -1).index_select(0, numbers)
         both = flat.view(rows, -1, 2, self._kv_heads, pages.shape[-1])
         both = narrow_kv.decode(both, dtype) if narrow_kv.is_narrow(pages.dtype) else both.to(dtype)

@@ -1,6 +1,6 @@
-"""FP8 (E4M3) arithmetic simulated in float32: the numbers an FP8 GPU would compute, on any machine, slowly.
+"""Simulates FP8 (E4M3) arithmetic in float32. Any machine computes the numbers of an FP8 GPU, slowly.
 
-A scale, amax / 448, is the factor that turns a rounded value back into the real one.
+A scale, amax / 448, is the factor that turns a rounded value back into the original one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Activations = Literal["none", "token", "tensor"]
 
 
 def scale_of(amax: Tensor) -> Tensor:
-    """amax: largest magnitudes. Never 0."""
+    """The scale for the largest magnitudes `amax`; never 0."""
     return amax.clamp_min(1e-12) / MAX
 
 
 def rounded(x: Tensor, scale: Tensor) -> Tensor:
     """x / scale as the nearest E4M3 numbers, in float32; values beyond 448 become 448."""
-    # clamped first: older builds turn larger values into NaN
+    # clamp first, because older builds turn larger values into NaN
     return (x / scale).clamp_(-MAX, MAX).to(torch.float8_e4m3fn).float()
 
 
@@ -34,8 +34,8 @@ class Fp8Linear:
     def __init__(
         self, weight: Tensor, bias: Tensor | None, weights: Weights, activations: Activations, amax: float | None = None
     ) -> None:
-        """weight: (out, in) float32. weights: one scale for all, or one per output channel. activations: not rounded,
-        one scale per token computed on the fly, or one static scale from `amax`."""
+        """weight: (out, in) float32; weights: one scale for all or one per output channel; activations: not rounded,
+        with a scale computed per token, or with one static scale from `amax`."""
         self.shape = tuple(weight.shape)
         self._weight_scale = scale_of(weight.abs().amax(1) if weights == "channel" else weight.abs().max())
         self._weight = rounded(weight, self._weight_scale[:, None] if weights == "channel" else self._weight_scale)

@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 MAX = 127
 ROWS = 4_096
 MULTIPLE = 16
-"""PyTorch's kernel reads beyond the end of rows with any other number of inputs."""
+"""Number of inputs must be a multiple; otherwise PyTorch's kernel reads beyond the end of rows."""
 MAX_INPUTS = 2**16
-"""More might overflow a sum in the native kernels."""
+"""More inputs might overflow a sum in the native kernels."""
 
 
 class Int8Linear:
-    """y = x W^T + b with W rounded to 255 steps, whose size each row has of its own.
+    """y = x W^T + b with each row of W rounded to 255 steps of its own size.
 
-    Activations are not rounded to 8 bits. Doing that by one scale for the batch, as the faster dynamic kernels do,
-    makes a row's result depend on the rest of the batch; here a row has the same bits in any batch.
+    Activations are not rounded to 8 bits. Rounding them with one scale for the batch, like the faster dynamic kernels,
+    would make a row's result depend on the rest of the batch; here a row has the same bits in any batch.
 
-    `native`: by the native kernels, for which one row takes half of bf16's time and many rows the same time. Otherwise
-    by PyTorch's, for which one row takes a third to a half of its bf16's time, and some 8 rows or more take longer.
+    With the native kernels (`native`), one row takes half the time of bf16 and many rows take the same time. With
+    PyTorch's, one row takes a third to a half of PyTorch's bf16 time, and about 8 rows or more take longer.
     """
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None = None, *, native: bool = False, team: Team | None = None
     ) -> None:
-        """weight: (out, in); bias: (out,); native: have `panels`; needs numba; team: threads that multiply by
-        them; None: one."""
+        """weight: (out, in); bias: (out,); native: create `panels`, which needs numba; team: the threads that multiply
+        by `panels`; None for one thread."""
         self.shape = tuple(weight.shape)
         rounded, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(weight.shape[0])
-        # a few rows at a time: a head of 49,152 words would be in memory four times in float32
+        # a few rows at a time, or a head of 49,152 words would be in memory four times in float32
         for start in range(0, weight.shape[0], ROWS):
             rows = slice(start, start + ROWS)
             exact = weight[rows].float()
@@ -48,7 +48,7 @@ class Int8Linear:
         self._weight: Tensor | None = None
         self._scales = scales.bfloat16()
         self.panels: Int8Panels | None = None
-        """The weight in the native kernels' layout, then the only copy."""
+        """The weight in the native kernels' layout. It is then the only copy."""
         if native and weight.shape[1] <= MAX_INPUTS:
             from engines.layers.native.int8 import Int8Panels
 
@@ -58,7 +58,7 @@ class Int8Linear:
             self._weight = functional.pad(rounded, (0, self._surplus))
 
     holds_rows = True
-    """`rows` gives the weight, as rounded."""
+    """`rows` returns the rounded weight."""
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the rounded weight, (ids, in) float32."""
@@ -68,7 +68,7 @@ class Int8Linear:
         return self._weight[ids, : self.shape[1]].float() * self._scales[ids, None].float()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x: (tokens, in), rounded to bf16. Returns (tokens, out) of its dtype."""
+        """x: (tokens, in), rounded to bf16. Returns (tokens, out) of the same dtype."""
         if self._weight is None:
             assert self.panels is not None
             out = self.panels(x)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from engines.layers.native.team import Team
 
 MAX_WIDE_ELEMENTS = 2**23
-"""Larger matrices get no second copy for float32 inputs: reading them takes the time, in any kernel."""
+"""Larger matrices get no second copy for float32 inputs, because every kernel is bound by reading them."""
 LARGEST_FLOAT16 = 65504.0
 AVX2_ROWS = 3
-"""FBGEMM's AVX2 kernels sum the last one or two of some numbers of rows in another order than three to six rows; no
-multiple of three leaves so few over. AVX-512 kernels do not differ."""
+"""FBGEMM's AVX2 kernels sum the last one or two rows of some batches in another order than groups of three to six
+rows. Batches of a multiple of three rows leave no such rest. The AVX-512 kernels have one order."""
 
 
 class Projection(Protocol):
@@ -34,16 +34,15 @@ class Projection(Protocol):
 class Linear:
     """y = x W^T + b for x: (tokens, in), W: (out, in).
 
-    bf16 on a CPU that multiplies in it: the weight is packed at start, which is 1.3 to 1.6 times faster at small
-    batches than packing it on every call. On other CPUs it is stored in float16 alone, as for `wide`: bf16 by PyTorch
-    takes two to five times as long there. In all three cases a row has the same bits in any batch.
+    On a CPU that multiplies in bf16, a bf16 weight is packed at start, which is 1.3 to 1.6 times faster at small
+    batches than packing it on every call. On other CPUs it is stored only in float16, like the copy of `wide`, because
+    PyTorch's bf16 takes two to five times as long there.
 
-    `wide`: the layer takes float32 inputs in addition to bf16 ones and multiplies them in float32, by a second copy of
-    the weight in float16, which represents all bf16 weights except below 1e-7. Up to some 12 rows that is faster than
-    bf16, above it slower, and a row has the same bits in any batch here too.
+    With `wide`, the layer also accepts float32 inputs and multiplies them in float32 by a second copy of the weight in
+    float16, which represents all bf16 weights except those below 1e-7. It is faster than bf16 up to about 12 rows.
 
-    `native`: the only copy is `panels`, in the native kernels' layout. Inputs are rounded to bf16; products are summed
-    in float32.
+    With `native`, the only copy is `panels`, in the native kernels' layout. Inputs are rounded to bf16; products are
+    summed in float32. In all cases a row has the same bits in any batch.
     """
 
     def __init__(
@@ -55,7 +54,8 @@ class Linear:
         native: bool = False,
         team: Team | None = None,
     ) -> None:
-        """native: have `panels`; needs numba; team: threads that multiply by them; None: one."""
+        """native: create `panels`, which needs numba; team: the threads that multiply by `panels`; None for one
+        thread."""
         self.shape = tuple(weight.shape)
         self.bias = bias
         """Added to the product."""
@@ -95,7 +95,7 @@ class Linear:
             return self._plain(x)
         if self._wide is not None:
             rows, single = len(x), x.float()
-            if short := -rows % self._multiple:  # padding with no rows would copy all of them
+            if short := -rows % self._multiple:  # padding by zero rows would still copy
                 single = functional.pad(single, (0, 0, 0, short))
             wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(single, self._wide, self._wide_bias)
             return wide[:rows].to(x.dtype)
@@ -103,11 +103,11 @@ class Linear:
 
     @property
     def holds_rows(self) -> bool:
-        """`rows` gives the weight, which is held in no other order."""
+        """Whether `rows` returns the weight, of which no other copy exists."""
         return self.panels is not None
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Rows of a weight in `panels`, (ids, in)."""
+        """Rows of the weight in `panels`, (ids, in)."""
         assert self.panels is not None
         return self.panels.rows(ids)
 
@@ -119,17 +119,17 @@ class Linear:
 
 
 def _packs_bfloat16() -> bool:
-    """oneDNN multiplies in bf16 here; without AVX-512 or `avx_ne_convert` it refuses to pack."""
+    """Whether oneDNN multiplies in bf16 here. Without AVX-512 or `avx_ne_convert` it refuses to pack."""
     return torch._C._has_mkldnn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def wide_is_fast(device: torch.device) -> bool:
-    """This processor has the kernels that `Linear` needs for float32 inputs with bf16 weights."""
+    """Whether this processor has the kernels that `Linear` needs for float32 inputs with bf16 weights."""
     return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
 
 
 def team_of(threads: int) -> Team | None:
-    """The threads of the native kernels; None: the caller's alone."""
+    """The threads of the native kernels; None for the caller's thread alone."""
     if threads == 1:
         return None
     from engines.layers.native.team import Team
@@ -138,13 +138,13 @@ def team_of(threads: int) -> Team | None:
 
 
 def native_is_possible(device: torch.device) -> bool:
-    """The native kernels can be compiled here."""
+    """Whether the native kernels can be compiled here."""
     return device.type == "cpu" and sys.byteorder == "little" and importlib.util.find_spec("numba") is not None
 
 
 def _packed_float16(weight: Tensor) -> Tensor:
     with warnings.catch_warnings():
-        # both functions are called deprecated, once, in favour of one that takes twice as long for a row
+        # both functions warn once that they are deprecated; their replacement takes twice as long for a row
         warnings.simplefilter("ignore")
         packed: Tensor = torch.fbgemm_pack_gemm_matrix_fp16(weight)
         torch.fbgemm_linear_fp16_weight_fp32_activation(torch.zeros(1, weight.shape[1]), packed, None)

@@ -21,17 +21,17 @@ class RMSNorm:
         self._floor = torch.tensor(math.sqrt(width * epsilon), device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x: (..., width). Same shape and dtype back."""
+        """x: (..., width). Returns the same shape and dtype."""
         if x.dtype is torch.float32:
-            # torch has no single kernel for this on a CPU: three of these take half the time of `rms_norm`
+            # torch has no single kernel for this on a CPU; these three operations take half the time of `rms_norm`
             length = torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)
             return (x * self._scaled).div_(length)
-        # a weight in float32 is more exact than x
+        # a float32 weight is more precise than x
         return torch.rms_norm(x.to(self.weight.dtype), self._shape, self.weight, self._epsilon).to(x.dtype)
 
 
 class HeadNorm:
-    """The same over each head of queries and keys at once; every head has its own row of weights."""
+    """RMSNorm over each head of queries and keys at once; every head has its own row of weights."""
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
         """weight: (heads, head_dim)"""

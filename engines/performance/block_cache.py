@@ -1,7 +1,7 @@
-"""A radix prefix cache as far as a model of an engine needs it: which blocks are held or in use, and who goes first.
+"""The parts of a radix prefix cache that a modelled engine needs: which blocks are cached, in use, or evicted next.
 
-A block's key names its whole prefix, so the tree needs no nodes: a set of keys is one. Blocks no sequence uses are kept
-in the order they were let go, each sequence's deepest first; taking the oldest therefore always takes a leaf.
+A block's key identifies its whole prefix, so the tree is a set of keys and needs no nodes. Blocks that no sequence uses
+are kept in the order of their release, each sequence's deepest block first; the oldest is therefore always a leaf.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BlockCache:
         return len(self._users) - len(self._idle)
 
     def match(self, blocks: Sequence[Block]) -> int:
-        """How many leading blocks are held."""
+        """The number of leading blocks that are cached."""
         users = self._users
         for count, block in enumerate(blocks):
             if block not in users:
@@ -44,7 +44,7 @@ class BlockCache:
         return len(blocks)
 
     def lock(self, blocks: Sequence[Block]) -> None:
-        """Use these, a whole path from its first block; those that are missing are stored."""
+        """Use a whole path, from its first block; missing blocks are stored."""
         users, idle = self._users, self._idle
         for block in blocks:
             count = users.get(block)
@@ -58,7 +58,7 @@ class BlockCache:
                 users[block] = count + 1
 
     def unlock(self, blocks: Sequence[Block]) -> None:
-        """Stop using a path that was locked."""
+        """Stop using a locked path."""
         users, idle = self._users, self._idle
         for block in reversed(blocks):
             users[block] -= 1
@@ -66,15 +66,15 @@ class BlockCache:
                 idle[block] = None
 
     def evict(self, count: int) -> int:
-        """Drop up to so many idle blocks, least recently used first; how many went."""
-        gone = min(count, len(self._idle))
-        for _ in range(gone):
+        """Drop at most `count` idle blocks, the least recently used first; return the number dropped."""
+        evicted = min(count, len(self._idle))
+        for _ in range(evicted):
             block, _ = self._idle.popitem(last=False)
             del self._users[block]
             if self._listener is not None:
                 self._listener(False, block)
-        return gone
+        return evicted
 
     def clear(self) -> None:
-        """Forget everything that is idle."""
+        """Drop all idle blocks."""
         self.evict(len(self._idle))

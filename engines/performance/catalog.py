@@ -1,8 +1,8 @@
-"""Cards, models and nodes that are modelled. Dimensions are published; nothing here is measured by us.
+"""The GPUs, models and nodes that can be modelled, with published dimensions; none is our own measurement.
 
-Cards: NVIDIA's data sheets of the SXM boards, dense operations (they print sparse ones, twice as many). Chunks: those
-at which serving engines fill an A100 (2,048) and an H100 (8,192); B200's is H100's times the ratio of their operations,
-rounded down to a power of two.
+The GPUs' limits are from NVIDIA's data sheets of the SXM boards and count dense operations (the sheets count sparse
+ones, twice as many). The chunks are those at which serving engines fill an A100 (2,048) and an H100 (8,192); B200's is
+H100's times the ratio of their operations, rounded down to a power of two.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MODELS = {model.name: model for model in (LLAMA_70B, LLAMA_8B, LLAMA_7B, QWEN_32
 
 
 def nodes() -> dict[str, Node]:
-    """By name, such as `70b-fp8-8xh100`."""
-    made = [
+    """The modelled nodes by name, such as `70b-fp8-8xh100`."""
+    modelled = [
         Node("70b-fp8-8xh100", H100, 8, LLAMA_70B),
         Node("70b-fp8-4xh100", H100, 4, LLAMA_70B),
         Node("70b-fp8-2xh100", H100, 2, LLAMA_70B),
@@ -39,11 +39,11 @@ def nodes() -> dict[str, Node]:
         Node("7b-fp8-1xh100", H100, 1, LLAMA_7B),
         Node("32b-bf16-2xh100", H100, 2, Precision.BF16.of(QWEN_32B)),
     ]
-    return {node.name: node for node in made}
+    return {node.name: node for node in modelled}
 
 
 def node(name: str) -> Node:
-    """Raises ConfigError for a name that is not modelled."""
+    """The modelled node named `name`. Raises ConfigError if no such node is modelled."""
     known = nodes()
     if name not in known:
         raise ConfigError(f"no modelled node named {name!r}; known: {', '.join(known)}", param="node")

@@ -1,10 +1,10 @@
-"""A modelled inference engine: continuous batching, chunked prefill, a radix cache and a bounded KV pool, on a clock
-that somebody else turns.
+"""A modelled inference engine with continuous batching, chunked prefill, a radix cache and a bounded KV pool. The
+caller advances its clock.
 
-Each step takes every running sequence one token further and fills the rest of its token budget with prompts, first come
-first served. Memory: a prompt starts when its uncached part fits beside what is in use; when growth exhausts the pool,
-the newest sequence is retracted and later recomputed. Steps without a prompt are run in one stretch until something
-can change, which is what makes a day simulable.
+Each step generates one token for every running sequence and fills the rest of its token budget with prompts, first come
+first served. A prompt starts when its uncached part fits in the free memory; when growth exhausts the pool, the newest
+sequence is retracted and later recomputed. Steps without a prompt are run in one stretch until something can change,
+which makes it feasible to simulate a day.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EngineLimits(msgspec.Struct, frozen=True):
     block_tokens: int = 512
     """Granularity of the prefix cache."""
     capacity_tokens: int = 0
-    """KV pool; 0: what the node's memory holds."""
+    """Size of the KV pool; 0 for the tokens that fit the node's memory."""
     watermark: float = 0.01
     """Share of the pool that must stay free when a prompt starts."""
 
@@ -42,7 +42,7 @@ class FirstToken(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A job has its last token, or was aborted."""
+    """A job has its last token."""
 
     job: Job
 
@@ -57,12 +57,12 @@ Progress = FirstToken | Ended | Retracted
 
 
 def no_noise() -> float:
-    """Every step takes exactly what the roofline says."""
+    """Return 1: every step takes exactly the time that the roofline predicts."""
     return 1.0
 
 
 class ModelledEngine:
-    """Call `submit` and `abort` at any time, and `finish_step` exactly at `step_ends_at`. now: seconds."""
+    """The caller may `submit` and `abort` at any time, and must call `finish_step` at `step_ends_at`. now: seconds."""
 
     def __init__(
         self,
@@ -84,34 +84,34 @@ class ModelledEngine:
         self._noise = noise
         self._running = 0
         self._context_tokens = 0
-        """Of all running sequences together."""
+        """Context tokens of all running sequences together."""
         self._private_tokens = 0
-        """Memory in use outside the cache."""
+        """Tokens of memory in use outside the cache."""
         self._step = 0
         self._ends: list[tuple[int, int, Job]] = []
         self._stack: list[Job] = []
-        """Running jobs, newest last; ended ones are skipped when met."""
+        """Running jobs, newest last. Ended jobs remain in it until they are popped."""
         self._numbered = 0
         self._chunks: list[tuple[Job, int]] = []
         self._stretch = 0
-        """Steps under way; more than one only while no prompt is being prefilled."""
+        """Number of steps under way; more than one only while no prompt is being prefilled."""
         self._began_at = 0.0
         self._factor = 1.0
 
     @property
     def running(self) -> int:
-        """Sequences in the batch, prompts under way included."""
+        """Sequences in the batch, including prompts in prefill."""
         return self._running + len(self.prefilling)
 
     @property
     def used_tokens(self) -> int:
-        """Memory that cannot be evicted."""
+        """Tokens of memory that cannot be evicted."""
         return self.cache.locked * self.limits.block_tokens + self._private_tokens
 
     def submit(self, job: Job, now: float) -> None:
-        """Take a request. Its first step begins when the present one ends, or now.
+        """Queue a request. Its first step begins when the current step ends, or now if the engine is idle.
 
-        Raises ValueError for a prompt shorter than its blocks: they were cut to another size than this engine's.
+        Raises ValueError if the prompt is shorter than its blocks, which were then cut to another engine's block size.
         """
         if len(job.blocks) * self.limits.block_tokens > job.prompt_tokens:
             raise ValueError(
@@ -125,7 +125,7 @@ class ModelledEngine:
             self._cut(now)
 
     def abort(self, job: Job, now: float) -> None:
-        """Forget a request wherever it is. A step under way ends as planned."""
+        """Drop a request in any state. A step under way ends as planned."""
         if job.ended:
             return
         job.ended = True
@@ -141,7 +141,7 @@ class ModelledEngine:
             self._leave(job)
 
     def finish_step(self, now: float) -> list[Progress]:
-        """The step that was to end now has ended; what it brought, and the next one begins."""
+        """End the step that is due now, begin the next one and return the progress."""
         progress: list[Progress] = []
         steps, self._stretch = self._stretch, 0
         self._step += steps
@@ -174,22 +174,22 @@ class ModelledEngine:
         prefill_tokens, prefill_pairs = self._plan()
         if prefill_tokens:
             self._stretch = 1
-            taken = self.roofline.step_s(prefill_tokens, prefill_pairs, self._running, self._context_tokens)
+            taken_s = self.roofline.step_s(prefill_tokens, prefill_pairs, self._running, self._context_tokens)
         elif self._running:
             until_end = max(self._next_end() - self._step, 1)
             self._stretch = max(1, min(until_end, self._room() // self._running))
-            taken = self.roofline.decode_run_s(self._stretch, self._running, self._context_tokens)
+            taken_s = self.roofline.decode_run_s(self._stretch, self._running, self._context_tokens)
         else:
             self.step_ends_at = None
             return
         self._evict_for(self._running * self._stretch)
         self._factor = self._noise()
         self._began_at = now
-        self.busy_s += taken * self._factor
-        self.step_ends_at = now + taken * self._factor
+        self.busy_s += taken_s * self._factor
+        self.step_ends_at = now + taken_s * self._factor
 
     def _plan(self) -> tuple[int, float]:
-        """Chunks of the prompts under way, within the step's token budget."""
+        """Plan the next chunks of the prompts in prefill within the budget; return their tokens and attention pairs."""
         budget = max(self.limits.batch_tokens - self._running, 1)
         total, all_pairs = 0, 0.0
         for job in self.prefilling:
@@ -203,13 +203,13 @@ class ModelledEngine:
         return total, all_pairs
 
     def _admit(self) -> None:
-        """Start waiting prompts that fit, in order, as many as the next step can begin."""
+        """Start waiting prompts that fit, in order, up to the number that the next step can begin."""
         budget = self.limits.batch_tokens - self._running
         budget -= sum(job.to_prefill - job.prefilled for job in self.prefilling)
         while self.waiting and budget > 0 and self.running < self.limits.max_running:
             job = self.waiting[0]
             held = self.cache.match(job.blocks)
-            # the last token is always computed: its logits are the first answer
+            # the last token is always computed, because its logits yield the first token of the answer
             while held and held * self.limits.block_tokens >= job.to_prefill:
                 held -= 1
             path = job.blocks[:held]
@@ -235,7 +235,7 @@ class ModelledEngine:
         self.cache.unlock(job.held_blocks)
         self.cache.lock(job.blocks)
         job.held_blocks = job.blocks
-        # what other sequences had cached meanwhile is shared now, the rest has moved from private to cached
+        # blocks that other sequences cached meanwhile are now shared; the rest moved from private to cached
         own = job.to_prefill - len(job.blocks) * self.limits.block_tokens
         self._private_tokens += own - job.private_tokens
         job.private_tokens = own
@@ -259,7 +259,7 @@ class ModelledEngine:
         self._private_tokens += 1
 
     def _leave(self, job: Job) -> None:
-        """Out of the batch, its memory given back."""
+        """Remove a job from the batch and free its memory."""
         grown = self._step - job.started_at_step
         job.running = False
         job.generated += grown
@@ -280,7 +280,7 @@ class ModelledEngine:
     # memory
 
     def _room(self) -> int:
-        """Tokens that can still be written, idle cache evicted."""
+        """Tokens that can still be written if the idle cache is evicted."""
         return self.capacity_tokens - self.used_tokens
 
     def _make_room(self, progress: list[Progress] | None) -> None:
@@ -313,7 +313,7 @@ class ModelledEngine:
         return ends[0][0] if ends else self._step + 1
 
     def _cut(self, now: float) -> None:
-        """Somebody came during a stretch: end it at the first step boundary from now on."""
+        """End the stretch at the next step boundary, because a request arrived or was aborted during it."""
         passed = max(now - self._began_at, 0.0) / self._factor
         first = self.roofline.decode_s(self._running, self._context_tokens)
         growth = self.roofline.read_s_per_token * self._running
@@ -325,6 +325,6 @@ class ModelledEngine:
         steps = max(1, min(steps, self._stretch))
         if steps < self._stretch and self.step_ends_at is not None:
             self._stretch = steps
-            taken = self.roofline.decode_run_s(steps, self._running, self._context_tokens) * self._factor
-            self.busy_s -= self.step_ends_at - (self._began_at + taken)
-            self.step_ends_at = self._began_at + taken
+            taken_s = self.roofline.decode_run_s(steps, self._running, self._context_tokens) * self._factor
+            self.busy_s -= self.step_ends_at - (self._began_at + taken_s)
+            self.step_ends_at = self._began_at + taken_s

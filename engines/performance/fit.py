@@ -1,6 +1,6 @@
-"""Whether a model can be launched on a machine at all; every no comes with its arithmetic and what would do.
+"""Decides whether a machine can run a model at all; a refusal shows its arithmetic and what would suffice.
 
-For the planner and for whatever renders launch commands: both refuse the same settings with the same words.
+The planner and the renderer of launch commands both use it, so that they refuse the same settings with the same words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engines.performance.roofline import Node
 
 GB = 1e9
 GPU_COUNTS = (1, 2, 4, 8, 16)
-"""Numbers of GPUs that are proposed."""
+"""Numbers of GPUs that a refusal may propose."""
 
 
 class PrecisionNotSupported(ConfigError):
@@ -25,7 +25,7 @@ class TensorParallelAcrossNodes(ConfigError):
 
 
 class HeadsNotDivisible(ConfigError):
-    """The attention heads cannot be dealt out evenly to so many GPUs."""
+    """The attention heads cannot be divided evenly among the GPUs."""
 
 
 class WeightsDoNotFit(ConfigError):
@@ -33,7 +33,7 @@ class WeightsDoNotFit(ConfigError):
 
 
 class ContextBeyondKv(ConfigError):
-    """One request of this length needs more keys and values than all that fit."""
+    """One request of this length needs more keys and values than fit in memory."""
 
 
 def require_fit(node: Node, context_tokens: int) -> None:
@@ -43,10 +43,10 @@ def require_fit(node: Node, context_tokens: int) -> None:
     """
     gpu, model, memory = node.gpu, node.model, node.memory
     if gpu.peak_flops(model.weight_bytes) == 0:
-        asked = next(each.value for each in Precision if each.weight_bytes == model.weight_bytes)
+        requested = next(each.value for each in Precision if each.weight_bytes == model.weight_bytes)
         known = " or ".join(each.value for each in Precision if gpu.peak_flops(each.weight_bytes))
         raise PrecisionNotSupported(
-            f"{gpu.name} has no units for {asked}: choose {known}, or another GPU", param="precision"
+            f"{gpu.name} has no units for {requested}: choose {known}, or another GPU", param="precision"
         )
     if node.gpus > gpu.per_node:
         raise TensorParallelAcrossNodes(
@@ -97,7 +97,7 @@ def _enough_for(node: Node, context_tokens: int) -> str:
     """The next number of GPUs that would hold the context, as the end of a sentence."""
     for gpus in GPU_COUNTS:
         if node.gpus < gpus <= node.gpu.per_node and node.model.heads % gpus == 0:
-            # of adapters a part is on every GPU: in proportion is never too little
+            # each GPU holds a part of the adapters, so a size in proportion is never too small
             more = msgspec.structs.replace(node, gpus=gpus, adapter_bytes=node.adapter_bytes * gpus / node.gpus)
             if context_tokens <= more.memory.kv_tokens:
                 return f"{gpus} GPUs would hold it"

@@ -10,7 +10,7 @@ from engines.performance.block_cache import Block
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Mutable; owned by the engine once submitted."""
+    """A mutable request, owned by the engine once submitted."""
 
     id: str
     prompt_tokens: int
@@ -19,19 +19,19 @@ class Job:
     blocks: Sequence[Block] = ()
     """The prompt's whole blocks."""
     answer_blocks: Sequence[Block] = ()
-    """Those of prompt and answer together, cached when the job ends; empty when the answer's text is not known to come
-    back."""
+    """Whole blocks of prompt and answer together, cached when the job ends; empty if no later prompt is known to repeat
+    the answer."""
     cached_tokens: int = 0
-    """Of the prompt, found when it was first started."""
+    """Prompt tokens found in the cache when the job first started."""
     to_prefill: int = field(init=False)
-    """Prompt, and after a retraction what had been generated."""
+    """Tokens of the prompt; after a retraction, the generated tokens too."""
     prefilled: int = 0
     generated: int = 0
-    """Known at a retraction or at the end; in between the engine counts steps."""
+    """Updated at a retraction and at the end; in between, the engine counts steps."""
     held_blocks: Sequence[Block] = ()
-    """Locked in the cache."""
+    """Blocks that the job has locked in the cache."""
     private_tokens: int = 0
-    """Memory beyond the held blocks, as of `started_at_step`."""
+    """Tokens of memory beyond the held blocks at `started_at_step`."""
     started_at_step: int = 0
     ends_at_step: int = 0
     running: bool = False

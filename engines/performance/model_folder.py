@@ -1,7 +1,7 @@
-"""Reads a model's shape from its Hugging Face folder or its GGUF file: `config.json` or the head, never the weights.
+"""Reads a model's shape from its Hugging Face `config.json` or the header of its GGUF file, never from the weights.
 
-Dense decoders only: where experts take turns, parameters do not tell a step's work. Layers with a window count like the
-others.
+It supports dense decoders only: in a mixture of experts, the parameters do not determine a step's work. Layers with a
+sliding window count like the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def read_shape(folder: Path) -> ModelShape:
-    """The shape in FP8, as the catalog has them; `Precision.of` says otherwise. Raises ConfigError."""
+    """The model's shape in FP8, like those of the catalog; `Precision.of` converts it. Raises ConfigError."""
     file = folder if is_gguf(folder) else folder / "config.json"
     try:
         raw = config_of(folder) if is_gguf(folder) else msgspec.json.decode(file.read_bytes(), type=dict)
@@ -67,7 +67,7 @@ def read_shape(folder: Path) -> ModelShape:
 
 
 def _parameters(config: _Config, kv_heads: int, head_size: int) -> int:
-    """Norms included; Qwen2's biases, a ten-thousandth of it, are not."""
+    """Number of parameters, including norms but not Qwen2's biases, which are a ten-thousandth of them."""
     hidden = config.hidden_size
     attention = 2 * hidden * head_size * (config.num_attention_heads + kv_heads)  # q and o, k and v
     layer = attention + 3 * hidden * config.intermediate_size + 2 * hidden

@@ -1,4 +1,4 @@
-"""The dimensions of a language model that decide what a step costs."""
+"""The dimensions of a language model that determine the cost of a step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ModelShape(msgspec.Struct, frozen=True):
     kv_heads: int
     head_size: int
     weight_bytes: float = 1.0
-    """Per parameter: 1 for FP8, 2 for BF16."""
+    """Bytes per parameter: 1 for FP8, 2 for BF16."""
     kv_bytes: float = 1.0
-    """Per cached number."""
+    """Bytes per cached number."""
 
     @property
     def weights_bytes(self) -> float:
@@ -26,5 +26,5 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """Keys and values of one token in all layers."""
+        """Bytes of the keys and values of one token in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_size * self.kv_bytes

@@ -1,4 +1,4 @@
-"""In how many bytes a model's weights and cached keys and values are kept."""
+"""The number formats of a model's weights and KV cache, with their sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engines.performance.model_shape import ModelShape
 
 
 class Precision(Enum):
-    """Of weights and of the KV cache together, as engines are launched with them."""
+    """The precision of weights and KV cache together, as set when an engine is launched."""
 
     BF16 = "bf16"
     FP8 = "fp8"
@@ -18,19 +18,19 @@ class Precision(Enum):
 
     @property
     def weight_bytes(self) -> float:
-        """Per parameter. NVFP4: 4 bits, and an FP8 scale for every 16 of them."""
+        """Bytes per parameter. NVFP4 has 4 bits, plus an FP8 scale for every 16 parameters."""
         return {Precision.BF16: 2.0, Precision.FP8: 1.0, Precision.NVFP4: 0.5 + 1 / 16}[self]
 
     @property
     def kv_bytes(self) -> float:
-        """Per cached number; beside NVFP4 weights the cache is FP8."""
+        """Bytes per cached number; with NVFP4 weights the cache is FP8."""
         return 2.0 if self is Precision.BF16 else 1.0
 
     @property
     def projected(self) -> bool:
-        """No published figure was held against the model of this precision."""
+        """Whether the model of this precision was never compared with published figures."""
         return self is Precision.NVFP4
 
     def of(self, model: ModelShape) -> ModelShape:
-        """The same model kept so."""
+        """`model` in this precision."""
         return msgspec.structs.replace(model, weight_bytes=self.weight_bytes, kv_bytes=self.kv_bytes)

@@ -1,4 +1,4 @@
-"""Writes and reads a head in the one layout that SGLang, TensorRT-LLM and vLLM all take."""
+"""Writes and reads a head in the one layout that SGLang, TensorRT-LLM and vLLM all accept."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from speculative.eagle.head import EagleHead
 
 
 def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write config.json and model.safetensors. d2t and t2d keep their own types; a head that can draft every token of
-    the target has neither."""
+    """Write config.json and model.safetensors. d2t and t2d keep their own types; if the head can draft every
+    token of the target, the file has neither."""
     folder.mkdir(parents=True, exist_ok=True)
     shape = msgspec.to_builtins(head.config)
     layers = shape.pop("eagle_aux_hidden_state_layer_ids")
@@ -29,16 +29,16 @@ def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
         "attention_bias": False,
         "mlp_bias": False,
         "torch_dtype": str(dtype).removeprefix("torch."),
-        # SGLang reads this one: k is the output of layer k
+        # SGLang reads this field; its k is the output of layer k
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},
-        # vLLM looks here first, and counts inputs: k is the input of layer k
+        # vLLM reads this field first; its k is the input of layer k
         "eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in layers],
     }
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=1))
     tensors = {
         name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous().cpu()
         for name, tensor in head.state_dict().items()
-        # vLLM has a map for a smaller vocabulary only, and refuses one that it does not expect
+        # vLLM expects a map only for a smaller vocabulary, and refuses any other
         if name not in VOCABULARY_MAPS or not head.config.guesses_all
     }
     save_file(tensors, str(folder / "model.safetensors"))
@@ -60,7 +60,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
         tensors = {name: state[name] for name in VOCABULARY_MAPS} | tensors
     expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name, shape in expected.items():
-        # SGLang would leave a missing one random and skip an unknown one silently
+        # SGLang would silently leave a missing tensor random and skip an unknown one
         if name not in tensors:
             raise ConfigError(f"{folder / 'model.safetensors'}: {name} is missing")
         if tuple(tensors[name].shape) != shape:

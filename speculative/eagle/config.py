@@ -31,15 +31,16 @@ class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def guesses_all(self) -> bool:
-        """Its vocabulary is the target's, so that no map is needed."""
+        """Whether the head can draft every token of the target, so that it needs no map."""
         return self.draft_vocab_size == self.vocab_size
 
 
 def default_layers(layers: int) -> tuple[int, int, int]:
-    """Early, middle and late layer of a target with that many. Raises ValueError below 4 layers.
+    """An early, a middle and a late layer of a target with `layers` layers. Raises ValueError below 4 layers.
 
-    From 8 layers on it is the choice SGLang, TensorRT-LLM and vLLM make by themselves; a smaller target's must be set.
-    Never the last one: SGLang takes a layer's output as the next layer's input, and there is none after the last.
+    For 8 layers or more, SGLang, TensorRT-LLM and vLLM choose the same by default; for a smaller target they must be
+    set. The last layer is never chosen: SGLang reads a layer's output as the next layer's input, and the last has no
+    next.
     """
     if layers < 4:
         raise ValueError(f"a target of {layers} layers has no three hidden states between layers")

@@ -1,7 +1,7 @@
 """The EAGLE-3 draft head: one class that is trained, exported and served (Li et al. 2025, arXiv 2503.01840).
 
 At index t it takes the target's hidden states after token t and the embedding of token t+1, and predicts token t+2. For
-further drafts its own output replaces the hidden states. Embeddings are the target's and not part of it.
+further drafts, its own output replaces the hidden states. It uses the target's embeddings and has none of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class KeysValues(NamedTuple):
 
 
 class EagleHead(nn.Module):
-    """Parameters are named as the checkpoints of SGLang, TensorRT-LLM and vLLM name them."""
+    """The head. Its parameters have the names that the checkpoints of SGLang, TensorRT-LLM and vLLM use."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -35,26 +35,26 @@ class EagleHead(nn.Module):
         self.midlayer = _Layer(config)
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
-        # target id = draft id + d2t[draft id]; t2d: the target ids that can be drafted
+        # target id = draft id + d2t[draft id]; t2d masks the target ids that can be drafted
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
         t2d = torch.zeros(config.vocab_size, dtype=torch.bool)
         t2d[: config.draft_vocab_size] = True
         self.register_buffer("t2d", t2d)
 
     def use_vocabulary(self, ids: Tensor) -> None:
-        """Let the head draft these target ids. ids: (draft_vocab_size,) int64, each once, in any order, on the head's
-        device."""
+        """Let the head draft the target ids in `ids`, (draft_vocab_size,) int64 on the head's device, distinct and in
+        any order."""
         ids = ids.sort().values
         self.d2t = ids - torch.arange(len(ids), device=ids.device)
         self.t2d = torch.zeros(self.config.vocab_size, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
-        """Draft ids in the target's numbering."""
+        """Convert draft ids to the target's ids."""
         offsets: Tensor = self.d2t
         return draft_ids + offsets[draft_ids]
 
     def features(self, states: Tensor) -> Tensor:
-        """The target's three hidden states, (tokens, 3 * hidden), as one feature, (tokens, hidden)."""
+        """Combine the target's three hidden states, (tokens, 3 * hidden), into one feature, (tokens, hidden)."""
         feature: Tensor = self.fc(states)
         return feature
 
@@ -66,11 +66,11 @@ class EagleHead(nn.Module):
         past: KeysValues | None,
         visible: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        """Serve consecutive indices of one sequence after those of `past`.
+        """Compute consecutive indices of one sequence after those of `past`.
 
-        embeddings: (n, hidden) of the tokens one further on; features: (n, hidden), from `features` or the head's own
-        outputs; positions: (n,); visible: (n, all) bool, the attention mask where it is not causal. Returns outputs,
-        (n, hidden), to feed back or to give to `logits`, and all keys and values.
+        embeddings: (n, hidden) of the tokens one index later; features: (n, hidden), from `features` or the head's own
+        outputs; positions: (n,); visible: (n, all) bool, the attention mask if it is not causal. Returns the outputs,
+        (n, hidden), to feed back or to pass to `logits`, and all keys and values.
         """
         q, own = self.midlayer.project(embeddings, features, positions)
         if past is not None:
@@ -94,8 +94,8 @@ class EagleHead(nn.Module):
 
     @torch.inference_mode()
     def draft(self, output: Tensor, past: KeysValues, position: int, count: int, embedding: Tensor) -> list[int]:
-        """Draft `count` tokens greedily from the last index's output, (hidden,). position: that index's; embedding: the
-        target's table. `past` is not changed: the drafts' entries are void once they have been checked."""
+        """Draft `count` tokens greedily from the last index's output, (hidden,). position: that of the last index;
+        embedding: the target's table. Does not change `past`, because the drafts' entries are void after the check."""
         return self._unrolled(
             output, past, position, count, embedding, lambda scores: int(self.target_ids(scores.argmax(-1)))
         )
@@ -104,18 +104,18 @@ class EagleHead(nn.Module):
     def sample(
         self, output: Tensor, past: KeysValues, position: int, count: int, embedding: Tensor, temperature: float
     ) -> Draws:
-        """The same, sampled from the head's distribution at `temperature` (above 0). Tokens that the head cannot draft
-        have probability 0."""
+        """Draft like `draft`, but sample from the head's distribution at `temperature` (above 0). Tokens that the head
+        cannot draft have probability 0."""
         law = torch.zeros(count, self.config.vocab_size, device=output.device)
         ids = self.target_ids(torch.arange(self.config.draft_vocab_size, device=output.device))
         rows = iter(law)
 
-        def drawn(scores: Tensor) -> int:
+        def draw(scores: Tensor) -> int:
             probabilities = torch.softmax(scores[0] / temperature, -1)
             next(rows)[ids] = probabilities
             return int(ids[torch.multinomial(probabilities, 1)])
 
-        return Draws(self._unrolled(output, past, position, count, embedding, drawn), law)
+        return Draws(self._unrolled(output, past, position, count, embedding, draw), law)
 
     def _unrolled(
         self,
@@ -126,7 +126,7 @@ class EagleHead(nn.Module):
         embedding: Tensor,
         choose: Callable[[Tensor], int],
     ) -> list[int]:
-        """choose: returns the target id for scores over the draft vocabulary, (1, draft_vocab_size)."""
+        """choose: returns the target id that it picks from scores over the draft vocabulary, (1, draft_vocab_size)."""
         ids: list[int] = []
         outputs = output[None]
         while True:
@@ -139,7 +139,7 @@ class EagleHead(nn.Module):
 
 
 class _Layer(nn.Module):
-    """A Llama layer whose attention reads embedding and feature concatenated."""
+    """A Llama layer whose attention takes the embedding and the feature, concatenated."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class _Layer(nn.Module):
         )
 
     def project(self, embeddings: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, KeysValues]:
-        """Queries, (tokens, heads, head_dim), and keys and values."""
+        """The rotated queries, (tokens, heads, head_dim), with the keys and values."""
         both = torch.cat((self.input_layernorm(embeddings), self.hidden_norm(features)), -1)
         config = self._config
         q = self.self_attn["q_proj"](both).unflatten(-1, (config.num_attention_heads, config.head_dim))
@@ -175,7 +175,7 @@ class _Layer(nn.Module):
         return self._rotate(q, positions), KeysValues(self._rotate(k, positions), v)
 
     def finish(self, attended: Tensor, features: Tensor) -> Tensor:
-        """attended: (tokens, heads, head_dim). Returns the layer's output, (tokens, hidden), before the final norm."""
+        """Return the layer's output, (tokens, hidden), before the final norm. attended: (tokens, heads, head_dim)."""
         x = features + self.self_attn["o_proj"](attended.flatten(-2))
         h = self.post_attention_layernorm(x)
         out: Tensor = x + self.mlp["down_proj"](functional.silu(self.mlp["gate_proj"](h)) * self.mlp["up_proj"](h))

@@ -1,6 +1,4 @@
-"""The head's training loss: the head is unrolled over its own drafts, as it will be served (EAGLE-3's training-time
-test).
-"""
+"""The head's training loss, over the head unrolled on its own drafts as in serving (EAGLE-3's training-time test)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ DECAY = 0.8
 
 
 class Unrolled(NamedTuple):
-    """The loss, and each step's accuracy."""
+    """The loss and each step's accuracy."""
 
     loss: Tensor
     accuracy: list[float]
@@ -34,12 +32,12 @@ def unroll(
     steps: int,
     counted: Tensor | None = None,
 ) -> Unrolled:
-    """Loss of one sequence.
+    """Compute the loss of one sequence.
 
     ids: (n,); states: (n, 3 * hidden), the target's features after each token; scores: (n, vocab), the target's logits
     after each token; embedding: the target's table; steps: drafts in a row, less than n - 1; counted: (n,) bool, the
-    tokens whose drafts count, all if left out; all on the head's device. Raises ValueError for a sequence too short, or
-    if none counts.
+    tokens whose drafts count, all if None. All tensors are on the head's device. Raises ValueError if the sequence is
+    too short or no token counts.
     """
     count = len(ids) - 1 - steps
     if count < 1:
@@ -51,22 +49,22 @@ def unroll(
     loss = torch.zeros((), device=ids.device)
     accuracy: list[float] = []
     for step, outputs in enumerate(outputs_by_step(head, ids, states, embedding, steps)):
-        # after tokens 0 .. t+1+step, of which the last `step` are the ones drafted before
+        # scores after tokens 0 .. t+1+step, the last `step` of which earlier steps drafted
         target = scores[1 + step : 1 + step + count]
         matters = counted[2 + step : 2 + step + count]
         mask = head.t2d[target.argmax(-1)] & matters
         wanted = functional.softmax(target[:, head.t2d].float(), -1)
         scored = functional.log_softmax(head.logits(outputs), -1)
         loss = loss - DECAY**step * ((wanted * scored).sum(-1) * mask).sum() / matters.sum().clamp(min=1)
-        right = (head.target_ids(scored.argmax(-1)) == target.argmax(-1)) & matters
-        accuracy.append(float(right.sum() / matters.sum().clamp(min=1)))
+        correct = (head.target_ids(scored.argmax(-1)) == target.argmax(-1)) & matters
+        accuracy.append(float(correct.sum() / matters.sum().clamp(min=1)))
     return Unrolled(loss, accuracy)
 
 
 def outputs_by_step(head: EagleHead, ids: Tensor, states: Tensor, embedding: Tensor, steps: int) -> list[Tensor]:
-    """The head's outputs at every index when it drafts from there, `steps` times (count, hidden), all in parallel.
+    """The head's outputs when it drafts from every index in parallel, as `steps` tensors of (count, hidden).
 
-    At step i, index t attends to the true keys of 0 .. t, and to those of its own earlier steps:
+    At step i, index t attends to the true keys of 0 .. t, and to the keys of its own earlier steps:
 
         step 0 of   0 1 2 . . t      causal, shared by all steps
         own steps             1 . i  one key each, of this index alone

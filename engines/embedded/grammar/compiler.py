@@ -1,7 +1,7 @@
-"""Compiles grammars off the event loop, organizations in turn, and keeps the newest of each.
+"""Compiles grammars off the event loop, for one organization after another, and caches the newest of each.
 
-Plain schemas are compiled at once. All others are first tried in a process that is killed at a deadline, and compiled
-here only after that: an uninterruptible compilation is known to be short before it begins.
+Plain schemas are compiled at once. All other grammars are first tried in a process that is killed at a deadline. Only
+those that pass are compiled here, because a compilation here cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class GrammarCompiler:
-    """The grammars of one model. Lives on the event loop; starts threads and processes when they are first needed."""
+    """The grammars of one model. It runs on the event loop, and starts threads and processes when first needed."""
 
     def __init__(self, folder: Path, width: int, end_ids: frozenset[int], config: GrammarConfig) -> None:
-        """width: of the model's logits. end_ids: ids that may follow a complete text."""
+        """width: number of the model's logits. end_ids: ids that may follow a complete text."""
         self._definition = KeptDefinition(folder)
         self._width = width
         self._end_ids = end_ids
@@ -48,17 +48,17 @@ class GrammarCompiler:
 
     def start(self) -> None:
         """Read the vocabulary and start the processes now, so that the first request does not wait for them."""
-        # reading a large one frees twenty megabytes
+        # reading a large vocabulary frees twenty megabytes
         self._plain_thread.submit(self.vocabulary).add_done_callback(lambda read: release())
         for trial in self._trials:
             self._tried_threads.submit(_warm, trial)
 
     async def compile(self, spec: GrammarSpec, tenant: str = "") -> Guide:
-        """The guide of a grammar. tenant: its owner; guides are not shared between tenants. Cancelling ends the
-        compilation.
+        """The guide of a grammar. tenant: its owner; guides are not shared between tenants. Cancellation ends
+        the compilation.
 
         Raises InvalidField that names the wrong, unsupported or too complex part of the grammar; the errors of
-        `Turns.turn`; and Overloaded when no process can be started.
+        `Turns.turn`; and Overloaded if no process can be started.
         """
         guide = self.kept(spec, tenant)
         if guide is not None:
@@ -84,7 +84,7 @@ class GrammarCompiler:
         self._definition.close()
 
     def vocabulary(self) -> Vocabulary:
-        """Read by the first caller; for threads."""
+        """The vocabulary, which the first caller reads. Call it in threads."""
         with self._reading:
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary(self._definition.descriptor(), self._width, self._end_ids)
@@ -94,7 +94,7 @@ class GrammarCompiler:
         return await asyncio.get_running_loop().run_in_executor(self._plain_thread, self._compile, spec)
 
     async def _tried(self, spec: GrammarSpec) -> Guide:
-        """There are as many threads and processes as slots, so each finds one of either."""
+        """Try and compile a grammar. There are as many threads and processes as slots, so one of each is free."""
         trial, left = self._idle.pop(), threading.Event()
         work = asyncio.get_running_loop().run_in_executor(self._tried_threads, self._compile_tried, spec, trial, left)
         try:
@@ -102,7 +102,7 @@ class GrammarCompiler:
         except asyncio.CancelledError:
             left.set()
             trial.kill()
-            # the slot is taken until the thread is free; the process's death frees it at once
+            # keep the slot until the thread is free, which it is once the process is dead
             await asyncio.wait([work])
             if not work.cancelled():
                 work.exception()
@@ -129,15 +129,15 @@ class GrammarCompiler:
             )
             self._renew(trial)
         except EOFError:
-            # out of memory, out of stack, a panic; or killed, and then no caller reads this
+            # out of memory or stack, or a panic; or killed, in which case no caller reads this
             fault = "too complex: the compiler failed on it. Use fewer and simpler rules."
             self._renew(trial)
         if fault is not None:
             raise _refusal(spec, fault)
 
     def _renew(self, trial: TrialProcess) -> None:
-        """Restart it before the next grammar arrives."""
-        # closed meanwhile
+        """Restart the process before the next grammar arrives."""
+        # the threads may be shut down meanwhile
         with contextlib.suppress(RuntimeError):
             self._tried_threads.submit(_warm, trial)
 

@@ -1,4 +1,4 @@
-"""The guides kept for repeated requests: each organization's own, none of which crowd out another's."""
+"""Caches guides for repeated requests, so that no organization's guides crowd out another's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engines.embedded.grammar.guide import Guide
 
 
 class GuideCache:
-    """Keeps `kept` guides in all; beyond, the organization with the most loses its least recently used one."""
+    """Keeps up to `kept` guides in all. Above, the organization with the most loses its least recently used one."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -28,16 +28,16 @@ class GuideCache:
         return guide
 
     def put(self, tenant: str, text: str, guide: Guide) -> None:
-        """Keep a tenant's guide for a grammar; the tenant that keeps the most loses its oldest."""
+        """Keep a tenant's guide for a grammar. In a full cache, the tenant with the most guides loses its oldest."""
         own = self._tenants.setdefault(tenant, OrderedDict())
         self._count += text not in own
         own[text] = guide
         own.move_to_end(text)
         self._tenants.move_to_end(tenant)
         while self._count > self._kept:
-            # of equals the one that came first
-            richest = max(self._tenants, key=lambda name: len(self._tenants[name]))
-            self._drop(richest, next(iter(self._tenants[richest])))
+            # among equals, the tenant used least recently
+            largest = max(self._tenants, key=lambda name: len(self._tenants[name]))
+            self._drop(largest, next(iter(self._tenants[largest])))
 
     def _drop(self, tenant: str, text: str) -> None:
         own = self._tenants[tenant]

@@ -1,4 +1,4 @@
-"""Forbids what grammars do not allow, for all guided rows of a step at once."""
+"""Masks the tokens that grammars forbid, for all guided rows of a step at once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from engines.embedded.grammar.guide import GuideState
 def mask_(logits: Tensor, rows: list[int], guided: Sequence[tuple[GuideState, Sequence[int]]]) -> None:
     """Set the logits of forbidden tokens to -inf, in place.
 
-    logits: (n, vocabulary). guided: each sequence's state in its grammar and its drafts; of `rows`, one belongs to its
-    next token and one more to the token after each draft. A row whose grammar allows nothing, an error in
-    `GuideState.error`, is left unchanged: a row of -inf alone has no distribution.
+    logits: (n, vocabulary). guided: each sequence's state in its grammar and its drafts; `rows` has one entry for its
+    next token and one for the token after each draft. A row whose grammar allows nothing, which sets
+    `GuideState.error`, is left unchanged, because a row of -inf alone has no distribution.
     """
     vocabulary = logits.shape[1]
     words = torch.zeros(len(rows), -(-vocabulary // 32), dtype=torch.int32)

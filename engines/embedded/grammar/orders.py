@@ -1,4 +1,4 @@
-"""Messages between the engine and a process that tries grammars: JSON over a pipe."""
+"""Messages between the engine and a process that tries grammars, as JSON over a pipe."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Verdict(msgspec.Struct, frozen=True):
     """The result of the trial process."""
 
     fault: str | None = None
-    """The reason the grammar cannot be enforced; None: it can."""
+    """The reason why the grammar cannot be enforced; None if it can."""
 
 
 def send(pipe: Connection, message: Order | Verdict) -> None:
-    """Write a whole message. Raises OSError when the reader is gone."""
+    """Write a whole message. Raises OSError if the reader has closed the pipe."""
     pipe.send_bytes(msgspec.json.encode(message))
 
 
 def receive(pipe: Connection, timeout_s: float | None = None) -> bytes:
-    """The next message. Raises EOFError when the other side is gone, TimeoutError when it takes too long."""
+    """The next message. Raises EOFError if the other side has closed, and TimeoutError after `timeout_s`."""
     if not pipe.poll(timeout_s):
         raise TimeoutError
     try:
         return pipe.recv_bytes()
-    except OSError:  # gone in the middle of a message
+    except OSError:  # closed in the middle of a message
         raise EOFError from None

@@ -1,7 +1,7 @@
-"""Recognises JSON schemas that compile within milliseconds: small ones of plain keywords.
+"""Recognises small JSON schemas of plain keywords, which compile within milliseconds.
 
-Expensive features are never plain: patterns, formats, numeric bounds and multiples, repetition counts, references,
-intersections. A keyword that is not named here makes a schema not plain, so a new one is tried before it is trusted.
+Patterns, formats, numeric bounds and multiples, repetition counts, references and intersections are expensive and never
+plain. A schema with a keyword that is not listed here is not plain, so new keywords are tried before they are trusted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _KEYWORDS = frozenset({"type", "properties", "required", "items", "additionalPro
 
 
 def is_plain(schema: Any, size_bytes: int) -> bool:
-    """size_bytes: of the schema as JSON."""
+    """Whether a schema is plain. size_bytes: its size as JSON."""
     return size_bytes <= PLAIN_BYTES and _plain(schema)
 
 
@@ -25,7 +25,7 @@ def _plain(schema: Any) -> bool:
         return False
     names = schema.keys() - _NOTES
     if names == {"anyOf"}:
-        # alone: with others it would be an intersection
+        # alone, because with other keywords it would be an intersection
         return isinstance(schema["anyOf"], list) and all(map(_plain, schema["anyOf"]))
     properties, values = schema.get("properties", {}), schema.get("enum", [])
     return (

@@ -1,4 +1,4 @@
-"""The engine's side of a process that tries grammars: started when needed, killed at the deadline."""
+"""The engine's side of a process that tries grammars, which starts it when needed and kills it at the deadline."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from engines.embedded.grammar.orders import Order, Verdict, receive, send
 from engines.embedded.grammar.vocabulary import KeptDefinition
 
 START_TIMEOUT_S = 60.0
-"""Time to import and read the vocabulary, on a busy machine."""
+"""Time limit for imports and for reading the vocabulary on a busy machine."""
 MODULE = "engines.embedded.grammar.trial"
 
 
 class TrialProcess:
-    """One process, one grammar at a time. Its methods block, and are called in threads; `kill` in any."""
+    """A process that tries one grammar at a time. Its methods block, so threads call them; any may call `kill`."""
 
     def __init__(self, definition: KeptDefinition, width: int, end_ids: Collection[int], config: GrammarConfig) -> None:
-        """The vocabulary is that of `Vocabulary`."""
+        """definition, width, end_ids: see `Vocabulary`."""
         self._definition = definition
         self._width, self._end_ids = str(width), msgspec.json.encode(sorted(end_ids)).decode()
         self._compile_bytes = str(config.compile_bytes)
         self._timeout_s = config.compile_timeout_s
         self._child: subprocess.Popen[bytes] | None = None
         self._pipes: tuple[Connection, ...] = ()
-        """For orders and for verdicts, while there is a child."""
+        """The pipes for the orders and verdicts of the child."""
         self._lock = threading.Lock()
         self.closed = False
-        """Closed: nothing is started any more."""
+        """Whether `close` was called, so that no process starts again."""
 
     def warm(self) -> None:
-        """Start it unless it runs. Raises EOFError or TimeoutError when it does not start."""
+        """Start the process unless it runs. Raises EOFError or TimeoutError if it does not start."""
         with self._lock:
             self._running()
 
     def run(self, text: str, left: threading.Event) -> Verdict:
-        """Try a grammar. left: set, before `kill`, when the caller no longer waits for the verdict.
+        """Try a grammar. left: set before `kill` if the caller no longer waits for the verdict.
 
-        Raises TimeoutError at the deadline and EOFError when the process ended, by `kill` or by its limit of memory;
+        Raises TimeoutError at the deadline, and EOFError if the process ended because of `kill` or its memory limit;
         the next call then restarts it.
         """
         with self._lock:
@@ -59,13 +59,13 @@ class TrialProcess:
             return verdict
 
     def kill(self) -> None:
-        """Kill it, at any point of its work."""
+        """Kill the process, at any point of its work."""
         child = self._child
         if child is not None:
             child.kill()
 
     def close(self) -> None:
-        """Kill it and never restart."""
+        """Kill the process and never restart it."""
         self.closed = True
         self.kill()
         with self._lock:
@@ -90,7 +90,7 @@ class TrialProcess:
                 stdin=orders_in.fileno(),
                 stdout=verdicts_out.fileno(),
                 env=_environment(),
-                # Ctrl-C in the terminal is for the engine to handle
+                # the engine handles Ctrl-C in the terminal
                 start_new_session=True,
             )
         try:
@@ -119,9 +119,9 @@ class TrialProcess:
 
 
 def _environment() -> dict[str, str]:
-    """The variables that Python needs to find our modules: no settings of the deployment, and no secrets."""
+    """The variables that Python needs to find our modules, without settings and secrets of the deployment."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG") if name in os.environ}
-    # the libraries would start a thread for every core
+    # otherwise the libraries start a thread for every core
     return {
         **kept,
         "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),

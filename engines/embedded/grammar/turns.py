@@ -1,4 +1,4 @@
-"""Decides which grammar is compiled next: organizations in turn, one grammar of each at a time."""
+"""Decides which grammar is compiled next. Organizations take turns, each with one grammar at a time."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ RETRY_AFTER_S = 1.0
 
 
 class Turns:
-    """A number of slots, each given to one organization until it returns it. Lives on the event loop."""
+    """Slots, each held by one organization until its grammar is compiled. The class runs on the event loop."""
 
     def __init__(self, places: int, tenant_waiting: int, timeout_s: float) -> None:
-        """tenant_waiting: the most grammars of one organization that may wait. timeout_s: the longest wait."""
+        """places: slots. tenant_waiting: maximum waiting grammars per organization. timeout_s: longest wait."""
         self._free = places
         self._tenant_waiting = tenant_waiting
         self._timeout_s = timeout_s
         self._served: set[str] = set()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """In the order of the tenants' turns."""
+        """The waiting grammars by tenant, in the order of the tenants' turns."""
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it. Raises RateLimited when too many of this organization wait already, and
-        Overloaded when no slot comes free in time."""
+        """Wait for a slot and hold it. Raises RateLimited if too many grammars of this organization wait already, and
+        Overloaded if no slot becomes free in time."""
         await self._wait(tenant)
         try:
             yield
@@ -42,19 +42,19 @@ class Turns:
                 "Send fewer new ones at a time.",
                 retry_after_s=RETRY_AFTER_S,
             )
-        place = asyncio.get_running_loop().create_future()
-        own.append(place)
+        slot = asyncio.get_running_loop().create_future()
+        own.append(slot)
         self._waiting.setdefault(tenant, own)
         self._hand_out()
         try:
             async with asyncio.timeout(self._timeout_s):
-                await place
+                await slot
         except BaseException as error:
-            # granted at the very moment of leaving
-            if place.done() and not place.cancelled():
+            # the slot was granted while this request gave up
+            if slot.done() and not slot.cancelled():
                 self._give_back(tenant)
             else:
-                self._forget(tenant, place)
+                self._forget(tenant, slot)
             if isinstance(error, TimeoutError):
                 raise Overloaded(
                     f"No grammar compiler came free within {self._timeout_s:g} s.", retry_after_s=RETRY_AFTER_S
@@ -65,13 +65,13 @@ class Turns:
         self._free += 1
         self._served.discard(tenant)
         if (own := self._waiting.pop(tenant, None)) is not None:
-            # after all who wait
+            # its next turn is after all waiting tenants
             self._waiting[tenant] = own
         self._hand_out()
 
-    def _forget(self, tenant: str, place: asyncio.Future[None]) -> None:
+    def _forget(self, tenant: str, slot: asyncio.Future[None]) -> None:
         own = self._waiting[tenant]
-        own.remove(place)
+        own.remove(slot)
         if not own:
             del self._waiting[tenant]
 
@@ -81,9 +81,9 @@ class Turns:
             if tenant is None:
                 return
             own = self._waiting[tenant]
-            place = own.popleft()
+            slot = own.popleft()
             if not own:
                 del self._waiting[tenant]
             self._free -= 1
             self._served.add(tenant)
-            place.set_result(None)
+            slot.set_result(None)

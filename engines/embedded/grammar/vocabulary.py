@@ -1,6 +1,4 @@
-"""The vocabulary that grammars are compiled against, and the compilation itself; free of PyTorch, which the trial
-processes do not need.
-"""
+"""Compiles grammars against a model's vocabulary. It imports no PyTorch, which the trial processes do not need."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ from engines.tokenizer.folder import TokenizerFolder
 
 
 class KeptDefinition:
-    """A model's tokenizer in llguidance's form, in a file without a name: a process restarted later reads it there,
-    even if the model's own file is gone or replaced."""
+    """A model's tokenizer in llguidance's form, in an unnamed file. A process that restarts later can read it even if
+    the model's own file was removed or replaced."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,8 +28,7 @@ class KeptDefinition:
         self._closed = False
 
     def descriptor(self) -> int:
-        """The open file, which the first call writes; for threads. Raises ConfigError, OSError, and EOFError once
-        closed."""
+        """The open file, which the first call writes. Raises ConfigError, OSError, or EOFError if closed."""
         with self._reading:
             if self._closed:
                 raise EOFError
@@ -45,7 +42,7 @@ class KeptDefinition:
             return self._file.fileno()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         with self._reading:
             self._closed = True
             if self._file is not None:
@@ -53,12 +50,12 @@ class KeptDefinition:
 
 
 class Vocabulary:
-    """One model's tokens. Reading a large vocabulary takes a second; compiled grammars share it."""
+    """One model's tokens, shared by compiled grammars. Reading a large vocabulary takes a second."""
 
     def __init__(self, definition: int, width: int, end_ids: Collection[int]) -> None:
-        """definition: the descriptor of `KeptDefinition`. width: of the model's logits. end_ids: ids that may follow a
-        complete text."""
-        # not `read`: the processes share the file's position
+        """definition: the descriptor of `KeptDefinition`. width: number of the model's logits. end_ids: ids that
+        may follow a complete text."""
+        # not `read`, because the processes share the file's position
         text = os.pread(definition, os.fstat(definition).st_size, 0).decode()
         self.tokens = LLTokenizer(text, n_vocab=width, eos_token=sorted(end_ids) or None)
 
@@ -72,18 +69,18 @@ class Vocabulary:
             kept.close()
 
     def compile(self, text: str) -> tuple[LLMatcher, str | None]:
-        """Compile a grammar in llguidance's own form. Returns it at its beginning, and its fault, if any. May take
-        minutes; without the interpreter lock."""
+        """Compile a grammar in llguidance's own form. Returns it at its beginning, and its fault or None. It may take
+        minutes, without the interpreter lock."""
         matcher = LLMatcher(self.tokens, text, log_level=0, limits=_limits())
         if (error := error_of(matcher)) is not None:
             return matcher, f"this cannot be enforced: {error}"
-        # it also fills the lexer that sequences share, which would delay their first step
+        # this also fills the lexer that sequences share, which would otherwise delay their first step
         limit = rehearse(matcher)
         return matcher, None if limit is None else f"too complex to be enforced: {limit}"
 
 
 def _limits() -> LLParserLimits:
-    """A step of a guided sequence may take some milliseconds, and its lexer some tens of megabytes, at most."""
+    """Limits of a few milliseconds for a step of a guided sequence, and of tens of megabytes for its lexer."""
     return LLParserLimits(
         step_lexer_fuel=100_000,
         step_max_items=30_000,

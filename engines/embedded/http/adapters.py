@@ -1,4 +1,4 @@
-"""Loading and unloading LoRA adapters, in SGLang's API."""
+"""Loads and unloads LoRA adapters over SGLang's API."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class AdapterHandlers:
         self._service = service
 
     async def load(self, exchange: Exchange) -> None:
-        """200 once requests may name it; 400 with the fault of the adapter, or when it is loaded already; 503 when the
-        maximum is loaded and all are in use."""
+        """200 once requests may name it; 400 if the adapter is faulty or already loaded; 503 if the maximum is loaded
+        and all are in use."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), LoadAdapterBody)
         adapter = await self._service.load_adapter(body.lora_name, body.lora_path)
         await exchange.answer_json({**self._told(), "rank": adapter.rank, "bytes": adapter.size_bytes})
 
     async def unload(self, exchange: Exchange) -> None:
-        """200 once no request uses it any more; 400 when it is not loaded."""
+        """200 once no request uses it any more; 400 if it is not loaded."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), UnloadAdapterBody)
         await self._service.unload_adapter(body.lora_name)
         await exchange.answer_json(self._told())

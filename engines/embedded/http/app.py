@@ -1,4 +1,4 @@
-"""The engine's ASGI application: a route table, the token check, and errors in SGLang's form."""
+"""The engine's ASGI application, with its routes, the token check, and errors in SGLang's form."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from engines.embedded.spans import EngineSpans
 logger = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
 OPEN_PATHS = frozenset({"/health"})
-"""Answered without the token."""
+"""Paths that are answered without the token."""
 METRICS_PATHS = frozenset({"/v1/loads", "/metrics"})
-"""Paths answered with the metrics token as well: totals only, nothing about any request."""
+"""Paths that the metrics token opens too, because they return only totals and nothing about a request."""
 PROBE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
-"""Paths where `ProbeGate` lets probes through with the metrics token."""
+"""Paths on which `ProbeGate` accepts probes with the metrics token."""
 
 
 class App:
@@ -41,8 +41,8 @@ class App:
     def __init__(
         self, service: Service, token: str | None, metrics_token: str | None = None, spans: EngineSpans | None = None
     ) -> None:
-        """token: required as a bearer token everywhere except on /health; None: none is required. metrics_token: opens
-        load, metrics and the router's probes only. spans: None: nothing is traced."""
+        """token: the bearer token that all paths but /health require; None to require none. metrics_token: opens only
+        load, metrics and the router's probes. spans: None to trace nothing."""
         generate, control = GenerateHandlers(service, spans), ControlHandlers(service)
         adapters = AdapterHandlers(service)
         self._expected = None if token is None else f"Bearer {token}".encode()
@@ -76,7 +76,7 @@ class App:
             await self._handler(exchange)(exchange)
         except SlipstreamError as error:
             if exchange.started:
-                # a cut connection is the only honest end of a stream whose status was 200
+                # only a cut connection can show that a stream with status 200 failed
                 raise
             await self._refuse(exchange, error)
         except Exception:
@@ -97,10 +97,10 @@ class App:
     def _require_token(self, exchange: Exchange) -> None:
         if self._expected is None or exchange.path in OPEN_PATHS:
             return
-        given = exchange.header(b"authorization")
-        if not given:
+        header = exchange.header(b"authorization")
+        if not header:
             raise MissingKey("This engine needs `Authorization: Bearer` with the deployment's token.")
-        sent = given.encode("latin-1")
+        sent = header.encode("latin-1")
         if hmac.compare_digest(sent, self._expected):
             return
         if self._expected_for_metrics is None or not hmac.compare_digest(sent, self._expected_for_metrics):

@@ -1,4 +1,4 @@
-"""The request bodies that the engine accepts. A field that is not here is refused by name."""
+"""The request bodies that the engine accepts. A field that is not defined here is refused by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPENAI_ONLY = frozenset(
     {"audio", "function_call", "functions", "modalities", "moderation", "prediction", "store"}
     | {"prompt_cache_options", "prompt_cache_retention", "service_tier", "verbosity", "web_search_options"}
 )
-"""Fields of OpenAI's API that would change the response there and cannot here."""
+"""Fields that would change the response of OpenAI's API, and which this engine does not support."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"schema_": "schema"}):
-    """A named schema; it is always enforced, `strict` or not."""
+    """A named schema, which is enforced even if `strict` is false."""
 
     name: str
     schema_: dict[str, Any] | None = None
@@ -48,7 +48,7 @@ class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Fields that chat and completions share; the lower half is SGLang's."""
+    """Fields that chat and completions share; those from `rid` on are SGLang's or ours."""
 
     model: str
     max_tokens: Count | None = None
@@ -56,7 +56,7 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     n: Count | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=32)] | None = None
-    """The client's stops, and those that the gateway adds for a model's family."""
+    """The client's stop texts, and those that the gateway adds for a model's family."""
     seed: int | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
@@ -65,11 +65,11 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     user: str | None = None
-    """Like the next two accepted and ignored; they do not change responses of OpenAI either."""
+    """Accepted and ignored, like the next two fields, which do not change OpenAI's responses either."""
     metadata: dict[str, str] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    """A hint; the prefix cache needs none."""
+    """A hint that the prefix cache does not need."""
 
     rid: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     priority: int | None = None
@@ -80,15 +80,15 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
-    """No id ends the text before this many tokens. Stop texts do, and so does a format that allows nothing more."""
+    """Before this many tokens, no id ends the text; stop texts do, and so does a format that allows nothing more."""
     start_within_s: Annotated[float, Meta(gt=0)] | None = None
-    """Ours: a request that waits longer than this for a slot or memory is refused with 503."""
+    """Our own field: a request that waits longer than this for a slot or memory is refused with 503."""
     speculation: bool | None = None
-    """Ours: false checks no drafts for this request; the text is the same either way."""
+    """Our own field: false turns drafts off for this request, which does not change its text."""
     return_spec_tokens_details: bool | None = None
     """Add to the usage the numbers of drafted and accepted tokens, and the timing."""
     lora_path: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    """The name of a loaded adapter, under SGLang's field name; None: the model alone."""
+    """The name of a loaded adapter, under SGLang's field name; None for the model alone."""
     json_schema: str | dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None
@@ -105,9 +105,9 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
-    """`none` alone, which switches thinking off by the template's variables."""
+    """Only `none`, which turns thinking off with the template's variables."""
     chat_template_kwargs: dict[str, Any] | None = None
-    """SGLang's: variables for the chat template."""
+    """SGLang's field of variables for the chat template."""
 
 
 class CompletionBody(SamplingFields, frozen=True, kw_only=True):
@@ -116,10 +116,10 @@ class CompletionBody(SamplingFields, frozen=True, kw_only=True):
     prompt: str | list[Any]
     """Text, texts, token ids or lists of them; its type is checked where it is encoded."""
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
-    """0 only with `echo`: for the likelihood of the prompt."""
+    """0 is allowed only with `echo`, for the likelihood of the prompt."""
     suffix: str | None = None
     begins_with: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
-    """Ours: the output begins with this text, in any tokens; they count, but the text is not part of the response."""
+    """Our own field: the output begins with this text, which counts as tokens but is not part of the response."""
     echo: bool | None = None
     best_of: Count | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -137,9 +137,9 @@ class LoadAdapterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     lora_name: Annotated[str, Meta(min_length=1, max_length=256)]
     lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """A folder in PEFT's format, as this engine reaches it."""
+    """A folder in PEFT's format, on this engine's machine."""
     pinned: bool = False
-    """SGLang's, and without effect here: an adapter in use is never evicted, and any other may be."""
+    """SGLang's field, without effect here: an adapter in use is never evicted, and any other may be."""
 
 
 class UnloadAdapterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,13 +164,13 @@ def _field_error(message: str) -> RequestError:
     sentence, path = sentence_and_path(message)
     path = shortened(path)
     if (unknown := unknown_field(sentence)) is not None:
-        named = _inside(path, unknown)
-        if named in OPENAI_ONLY:
-            return UnsupportedField(f"{named} is not supported by this engine.", param=named)
-        return UnknownField(f"Unknown field: {named}. This engine does not support it.", param=named)
+        field = _inside(path, unknown)
+        if field in OPENAI_ONLY:
+            return UnsupportedField(f"{field} is not supported by this engine.", param=field)
+        return UnknownField(f"Unknown field: {field}. This engine does not support it.", param=field)
     if (missing := missing_field(sentence)) is not None:
-        named = _inside(path, missing)
-        return MissingField(f"Missing field: {named}.", param=named)
+        field = _inside(path, missing)
+        return MissingField(f"Missing field: {field}.", param=field)
     return InvalidField(f"{path or 'body'}: {shortened(sentence)}.", param=path or None)
 
 

@@ -1,4 +1,4 @@
-"""chat.completion and its chunks, tool calls included."""
+"""Formats chat.completion and its chunks, including tool calls."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class ChatFormat(Format):
         super().__init__(request, model, "chat.completion", "chat.completion.chunk")
         self._tokenizer = tokenizer
         self._reports = request.sampling.logprobs is not None
-        self._begun: set[int] = set()
+        self._started: set[int] = set()
         self._parsers: list[CallParser] = [use.parser() for _ in range(request.choices)] if use else []
         self._called: set[int] = set()
 
     def chunk(self, delta: Delta, usage: bytes) -> bytes:
-        """Role first, then text and calls, then the end in a chunk of its own."""
+        """The role first, then text and calls, then the finish in a separate chunk."""
         start = b'%b{"index":%d,"delta":{' % (self._head, delta.index)
         pieces: list[bytes] = []
-        if delta.index not in self._begun:
-            self._begun.add(delta.index)
+        if delta.index not in self._started:
+            self._started.add(delta.index)
             pieces.append(b'"role":"assistant","content":""},"logprobs":null,')
         logprobs = encode(chat_logprobs(delta.logprobs, self._tokenizer)) if delta.logprobs else b"null"
         events = self._events(delta.index, delta.text, delta.finish)

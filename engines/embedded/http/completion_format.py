@@ -1,4 +1,4 @@
-"""text_completion, streamed or whole: a chunk has the same shape, and the finish comes with the last text."""
+"""Formats text_completion, streamed or whole. A chunk has the same shape, and the last text includes the finish."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CompletionFormat(Format):
         self._echo_ids: list[int | None] = [prompt[0] if request.sampling.score_prompt else None for prompt in prompts]
 
     def chunk(self, delta: Delta, usage: bytes) -> bytes:
-        """Text, with the finish in the last one."""
+        """A chunk of text, with the finish in the last one."""
         text = self._take_echo(delta.index) + delta.text
         return b'%b{"index":%d,"text":%b,"logprobs":%b,%b' % (
             self._head,
@@ -38,20 +38,20 @@ class CompletionFormat(Format):
         )
 
     def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:
-        """One text per choice; with `best`, only the likeliest of each prompt."""
+        """One text per choice; with `best_of`, only the likeliest of each prompt."""
         best = enumerate(self._best(choices))
-        return [self._choice(place, number, choices[number]) for place, number in best]
+        return [self._choice(index, number, choices[number]) for index, number in best]
 
-    def _choice(self, place: int, number: int, deltas: Sequence[Delta]) -> dict[str, Any]:
+    def _choice(self, index: int, number: int, deltas: Sequence[Delta]) -> dict[str, Any]:
         return {
-            "index": place,
+            "index": index,
             "text": self._take_echo(number) + text_of(deltas),
             "logprobs": self._entries(number, deltas, whole=True),
             **finish_fields(deltas[-1].finish),
         }
 
     def _best(self, choices: Sequence[Sequence[Delta]]) -> list[int]:
-        """Numbers of the choices to return, prompt by prompt."""
+        """Numbers of the choices to return, by prompt."""
         tried = self._request.choices_per_prompt
         if tried == self._chosen:
             return list(range(len(choices)))
@@ -70,7 +70,7 @@ class CompletionFormat(Format):
         return text
 
     def _entries(self, number: int, deltas: Sequence[Delta], *, whole: bool = False) -> dict[str, Any] | None:
-        """whole: the deltas are the complete response, which may have no token."""
+        """whole: whether the deltas are the complete response, which may have no token."""
         if not self._report:
             return None
         first_id, self._echo_ids[number] = self._echo_ids[number], None
@@ -81,6 +81,6 @@ class CompletionFormat(Format):
 
 
 def _likelihood(deltas: Sequence[Delta], scored: int) -> float:
-    """Mean log probability per generated token. scored: number of prompt tokens with a log probability of their own."""
+    """Mean log probability per generated token. scored: number of prompt tokens that have log probabilities."""
     values = [entry.logprob for entry in logprobs_of(deltas)][scored:]
     return sum(values) / len(values) if values else float("-inf")

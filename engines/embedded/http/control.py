@@ -1,4 +1,4 @@
-"""All endpoints except generation: health, description, load, abort, past usage, metrics."""
+"""All endpoints except generation: health, model and server information, load, abort, past usage and metrics."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ControlHandlers:
         self._registry.register(EngineCollector(service))
 
     async def health(self, exchange: Exchange) -> None:
-        """200 when a request would be accepted, else 503. Needs no token."""
+        """200 if a request would be accepted, else 503. Needs no token."""
         await exchange.answer(200 if self._service.ready else 503, b"")
 
     async def model_info(self, exchange: Exchange) -> None:
-        """Description of the served model."""
+        """Describe the served model."""
         await exchange.answer_json(
             {
                 "model_path": self._service.config.model,
@@ -45,7 +45,7 @@ class ControlHandlers:
         )
 
     async def models(self, exchange: Exchange) -> None:
-        """OpenAI's list of models: the model, and the loaded adapters."""
+        """OpenAI's list of models: the model and the loaded adapters."""
         card = {
             "id": self._service.name,
             "object": "model",
@@ -61,7 +61,7 @@ class ControlHandlers:
         await exchange.answer_json({"object": "list", "data": [card, *adapters]})
 
     async def server_info(self, exchange: Exchange) -> None:
-        """Settings and state."""
+        """Return settings and state."""
         config, load, engine = self._service.config, self._load(), self._service.engine
         await exchange.answer_json(
             {
@@ -94,26 +94,26 @@ class ControlHandlers:
         )
 
     async def loads(self, exchange: Exchange) -> None:
-        """Running, waiting, memory; one entry, as there is one rank."""
+        """Running and waiting requests, and memory, in one entry because there is one rank."""
         await exchange.answer_json({"dp_rank_count": 1, "loads": [{"dp_rank": 0, **self._load()}]})
 
     async def abort(self, exchange: Exchange) -> None:
-        """Stop requests whose id starts with `rid`, or all. Unknown ids are no error: a request of exactly that id that
-        arrives shortly afterwards is stopped too."""
+        """Stop requests whose id starts with `rid`, or all. An unknown id is no error, and a request with exactly that
+        id that arrives shortly afterwards is stopped too."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), AbortBody)
         if body.abort_all or body.rid:
             self._service.abort("" if body.abort_all else body.rid, prefix=True)
         await exchange.answer(200, b"")
 
     async def flush_cache(self, exchange: Exchange) -> None:
-        """Forget all cached prefixes: 200, or 400 while requests run or wait, like SGLang."""
+        """Clear all cached prefixes: 200, or 400 while requests run or wait, like SGLang."""
         flushed = await self._service.flush_cache()
         text = b"Cache flushed.\n" if flushed else b"Cache not flushed: requests are running or waiting.\n"
         await exchange.answer(200 if flushed else 400, text, (b"content-type", b"text/plain; charset=utf-8"))
 
     async def usage(self, exchange: Exchange) -> None:
-        """The final usage of a request. A running one is awaited, because its gateway has just died and the engine is
-        about to notice. 404 when it is unknown, no longer kept, or runs for `USAGE_WAIT_S`."""
+        """The final usage of a request. Waits for a running request, because its gateway has just died and the engine
+        will soon notice. 404 if the request is unknown, no longer kept, or still runs after `USAGE_WAIT_S`."""
         rid = exchange.query("rid")
         live = self._service.live.get(rid)
         if live is not None:
@@ -128,7 +128,7 @@ class ControlHandlers:
         await exchange.answer_json({"rid": rid, "usage": usage.wire(), **extra})
 
     async def metrics(self, exchange: Exchange) -> None:
-        """Prometheus text."""
+        """Return the metrics in Prometheus' text format."""
         body = generate_latest(self._registry)
         await exchange.answer(200, body, (b"content-type", CONTENT_TYPE_LATEST.encode()))
 

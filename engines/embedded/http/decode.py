@@ -1,4 +1,4 @@
-"""Converts a decoded body to an engine request: templates, token ids, limits and defaults."""
+"""Converts a decoded body to an engine request, with templates, token ids, limits and defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_ID_DIGITS = 10
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """Fields that the two endpoints spell differently."""
+    """Values that the two endpoints take from different fields."""
 
     max_tokens: int | None
     logprobs: int | None
@@ -40,7 +40,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class Decoder:
-    """Knows one model: its tokenizer, its context, its name, its tool call style."""
+    """Decodes requests for one model, with its tokenizer, context, name and tool call style."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -72,31 +72,31 @@ class Decoder:
             messages, use.tools if use else None, self._service.context_tokens, body.cache_salt or "", _variables(body)
         )
         guide, grammar_s = await self._guide(use.grammar if use else form, body)
-        sampling = _Asked(
+        common = _Asked(
             max_tokens=body.max_completion_tokens or body.max_tokens,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             choices=body.n or 1,
             guide=guide,
             grammar_s=grammar_s,
         )
-        return self._request(body, (tuple(ids),), sampling, "messages"), use
+        return self._request(body, (tuple(ids),), common, "messages"), use
 
     async def completion(self, body: CompletionBody) -> Request:
-        """Raises a RequestError that names the field."""
+        """The request. Raises a RequestError that names the field."""
         self._require_model(body.model)
         _require_stream(body)
         if body.max_tokens == 0 and not body.echo:
             raise InvalidField("max_tokens: 0 needs echo; the response would be empty otherwise.", param="max_tokens")
         if body.echo and body.suffix is not None:
             raise UnsupportedField("echo and suffix cannot be combined.", param="echo")
-        chosen, logprobs = body.n or 1, body.logprobs
-        tried = body.best_of or chosen
-        if tried < chosen:
-            raise InvalidField(f"best_of is {tried}; it must be at least n, {chosen}.", param="best_of")
-        if tried > chosen:
+        returned, logprobs = body.n or 1, body.logprobs
+        generated = body.best_of or returned
+        if generated < returned:
+            raise InvalidField(f"best_of is {generated}; it must be at least n, {returned}.", param="best_of")
+        if generated > returned:
             if body.stream:
                 raise InvalidField("best_of above n cannot be streamed: all choices are compared.", param="best_of")
-            # the choices are compared by these
+            # the choices are compared by their log probabilities
             logprobs = logprobs or 0
         form = form_of(body, self._grammar_config)
         if body.begins_with is not None and form is not None:
@@ -105,19 +105,19 @@ class Decoder:
                 param="begins_with",
             )
         guide, grammar_s = await self._guide(form, body)
-        asked = _Asked(
+        common = _Asked(
             max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
             logprobs=logprobs,
-            choices=tried,
+            choices=generated,
             guide=guide,
             grammar_s=grammar_s,
             score_prompt=bool(body.echo) and body.logprobs is not None,
             opening=None if body.begins_with is None else self._service.tokenizer.opening(body.begins_with),
         )
-        return self._request(body, await self._prompts(body), asked, "prompt")
+        return self._request(body, await self._prompts(body), common, "prompt")
 
     async def _guide(self, form: GrammarSpec | None, body: SamplingFields) -> tuple[Guide | None, float]:
-        """The guide, and the seconds it took, including the wait for a compiler; 0 for a cached one."""
+        """The guide and the seconds to compile it, including the wait for a compiler; 0 for a cached guide."""
         if form is None:
             return None, 0.0
         grammars, tenant = self._service.grammars, body.cache_salt or ""
@@ -157,7 +157,7 @@ class Decoder:
         return tuple(ids)
 
     def _request(
-        self, body: SamplingFields, prompts: tuple[tuple[int, ...], ...], asked: _Asked, prompt_field: str
+        self, body: SamplingFields, prompts: tuple[tuple[int, ...], ...], common: _Asked, prompt_field: str
     ) -> Request:
         if not all(prompts):
             raise InvalidField(
@@ -165,7 +165,7 @@ class Decoder:
                 param=prompt_field,
             )
         longest, context = max(map(len, prompts)), self._service.context_tokens
-        output = 1 if asked.max_tokens is None else asked.max_tokens
+        output = 1 if common.max_tokens is None else common.max_tokens
         if longest + output > context:
             raise ContextTooLong(
                 limit_tokens=context,
@@ -173,31 +173,31 @@ class Decoder:
                 output_tokens=output,
                 param="max_tokens" if longest < context else prompt_field,
             )
-        choices = asked.choices * len(prompts)
+        choices = common.choices * len(prompts)
         if choices > self._service.config.max_choices:
             raise InvalidField(f"n times prompts is {choices}; at most {self._service.config.max_choices}.", param="n")
         adapter = None if body.lora_path is None else self._service.adapters.get(body.lora_path)
         return Request(
             rid=body.rid or uuid.uuid4().hex,
             prompts=prompts,
-            sampling=self._sampling(body, asked, context - longest),
-            choices_per_prompt=asked.choices,
+            sampling=self._sampling(body, common, context - longest),
+            choices_per_prompt=common.choices,
             priority=body.priority or 0,
             start_within_s=body.start_within_s,
             cache_salt=body.cache_salt or "",
-            # drafts are made for the model alone
+            # drafts match only the model without adapters
             speculate=body.speculation is not False and adapter is None,
             adapter=adapter,
-            guide=asked.guide,
-            grammar_s=asked.grammar_s,
-            opening=asked.opening,
+            guide=common.guide,
+            grammar_s=common.grammar_s,
+            opening=common.opening,
         )
 
-    def _sampling(self, body: SamplingFields, asked: _Asked, room: int) -> Sampling:
+    def _sampling(self, body: SamplingFields, common: _Asked, room: int) -> Sampling:
         end_ids = frozenset() if body.ignore_eos else self._service.tokenizer.end_ids
         defaults = self._service.sampling_defaults
         return Sampling(
-            max_tokens=room if asked.max_tokens is None else asked.max_tokens,
+            max_tokens=room if common.max_tokens is None else common.max_tokens,
             temperature=defaults.temperature if body.temperature is None else body.temperature,
             top_p=defaults.top_p if body.top_p is None else body.top_p,
             top_k=max(body.top_k or 0, 0),
@@ -209,23 +209,23 @@ class Decoder:
             logit_bias=self._logit_bias(body.logit_bias),
             stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
             stop_ids=end_ids | frozenset(body.stop_token_ids or ()),
-            min_tokens=_min_tokens(body, asked, room),
-            logprobs=asked.logprobs,
-            score_prompt=asked.score_prompt,
+            min_tokens=_min_tokens(body, common, room),
+            logprobs=common.logprobs,
+            score_prompt=common.score_prompt,
         )
 
     def _logit_bias(self, bias: dict[str, float] | None) -> tuple[tuple[int, float], ...]:
         vocabulary = self._service.model.vocab_size
         pairs: list[tuple[int, float]] = []
         for text, value in (bias or {}).items():
-            # the length first: Python reads no integer of more than 4,300 digits
+            # check the length first, because Python parses no integer of more than 4,300 digits
             if not text.isdecimal() or len(text) > MAX_ID_DIGITS or int(text) >= vocabulary:
                 raise InvalidField(f"logit_bias: {text[:32]!r} is no token id below {vocabulary}.", param="logit_bias")
             pairs.append((int(text), value))
         return tuple(pairs)
 
     def _require_shown(self, messages: list[dict[str, Any]]) -> None:
-        """Refuse messages that the template would drop silently: the model would never see them."""
+        """Refuse messages that the template would silently drop."""
         for at, message in enumerate(messages):
             if message["role"] == "tool" and not self._service.tokenizer.shows_tool_results:
                 raise UnsupportedField(
@@ -246,26 +246,26 @@ def _require_stream(body: SamplingFields) -> None:
 
 
 def _variables(body: ChatBody) -> dict[str, TemplateValue]:
-    """Of the chat template. Raises RequestError naming the field."""
+    """Variables of the chat template. Raises a RequestError that names the field."""
     effort = body.reasoning_effort
     if effort not in (None, NO_EFFORT):
         raise UnsupportedField(
             f"reasoning_effort: {effort[:32]!r} is not supported by this engine; it takes {NO_EFFORT!r} alone.",
             param="reasoning_effort",
         )
-    given = template_variables(body.chat_template_kwargs or {}, "chat_template_kwargs")
-    return given if effort is None else {**NOT_THINKING, **given}
+    variables = template_variables(body.chat_template_kwargs or {}, "chat_template_kwargs")
+    return variables if effort is None else {**NOT_THINKING, **variables}
 
 
-def _min_tokens(body: SamplingFields, asked: _Asked, room: int) -> int:
-    least, most = body.min_tokens or 0, room if asked.max_tokens is None else asked.max_tokens
-    if least > most:
-        raise InvalidField(f"min_tokens is {least}; at most {most} tokens may be generated.", param="min_tokens")
-    return least
+def _min_tokens(body: SamplingFields, common: _Asked, room: int) -> int:
+    min_tokens, limit = body.min_tokens or 0, room if common.max_tokens is None else common.max_tokens
+    if min_tokens > limit:
+        raise InvalidField(f"min_tokens is {min_tokens}; at most {limit} tokens may be generated.", param="min_tokens")
+    return min_tokens
 
 
 def _plain(message: dict[str, Any], at: int) -> dict[str, Any]:
-    """A message whose content is one text, or parts of text that the template reads as it does in the gateway."""
+    """A message whose content is a text or text parts, which the template handles as in the gateway."""
     content = message.get("content")
     if not isinstance(message.get("role"), str):
         raise InvalidField(f"messages[{at}].role must be a string.", param=f"messages[{at}].role")

@@ -1,4 +1,4 @@
-"""Serves vectors: tokenize, submit, and return all vectors in one body."""
+"""Serves embeddings: tokenizes and submits the inputs, and returns all vectors in one body."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EmbeddingBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class EmbeddingHandlers:
-    """POST /v1/embeddings. pooling: None: the model generates text."""
+    """POST /v1/embeddings. pooling: None if the model generates text."""
 
     def __init__(self, service: Service, pooling: Pooling | None) -> None:
         self._service = service
@@ -44,7 +44,7 @@ class EmbeddingHandlers:
         self._tokenizer = OffLoopTokenizer(service.tokenizer)
 
     async def create(self, exchange: Exchange) -> None:
-        """A vector for each input, in their order."""
+        """Return a vector for each input, in the order of the inputs."""
         service, pooling = self._service, self._pooling
         body = decode_body(await exchange.body(service.config.max_body_bytes), EmbeddingBody)
         if pooling is None:
@@ -60,7 +60,7 @@ class EmbeddingHandlers:
         prompts = await service.preparation.run(rid, self._prompts(body), exchange.on_disconnect)
         vectors: list[bytes] = []
         sampling, size = Sampling(max_tokens=0, pools_all=pooling.mode == "mean"), service.config.scheduler.max_running
-        # in waves: a queue may be shorter than a list of texts
+        # in waves, because a queue may be shorter than a list of texts
         for first in range(0, len(prompts), size):
             name, wave = f"{rid}+{first}" if first else rid, tuple(prompts[first : first + size])
             vectors += await self._served(exchange, Request(name, wave, sampling, cache_salt=body.cache_salt or ""))
@@ -73,7 +73,7 @@ class EmbeddingHandlers:
         await exchange.answer(200, msgspec.json.encode(answer), JSON)
 
     async def _served(self, exchange: Exchange, request: Request) -> list[bytes]:
-        """The vectors of one wave. Raises Overloaded for one that was aborted."""
+        """The vectors of one wave. Raises Overloaded if the wave was aborted."""
         service = self._service
         live = service.submit(request)
         watch = exchange.on_disconnect(lambda: service.abort(request.rid))
@@ -92,13 +92,13 @@ class EmbeddingHandlers:
         return [vectors[index] for index in range(request.choices)]
 
     async def _prompts(self, body: EmbeddingBody) -> list[TokenIds]:
-        given = body.input
-        if isinstance(given, str):
-            inputs: list[Any] = [given]
-        elif given and all(isinstance(one, int) for one in given):
-            inputs = [given]
+        value = body.input
+        if isinstance(value, str):
+            inputs: list[Any] = [value]
+        elif value and all(isinstance(one, int) for one in value):
+            inputs = [value]
         else:
-            inputs = given
+            inputs = value
         if not inputs:
             raise InvalidField("input must not be empty.", param="input")
         texts = [one for one in inputs if isinstance(one, str)]
@@ -106,13 +106,13 @@ class EmbeddingHandlers:
             body.cache_salt or "", texts, lambda: [self._ids(one, at) for at, one in enumerate(inputs)]
         )
 
-    def _ids(self, given: Any, at: int) -> TokenIds:
+    def _ids(self, value: Any, at: int) -> TokenIds:
         """Token ids of one input. Raises InvalidField and ContextTooLong."""
         tokenizer, limit, param = self._service.tokenizer, self._service.context_tokens, f"input[{at}]"
-        if isinstance(given, str):
-            ids = (*tokenizer.encode(given, limit), *tokenizer.trailing_ids)
-        elif isinstance(given, list) and all(type(id_) is int and 0 <= id_ < self._vocabulary for id_ in given):
-            ids = tuple(given)
+        if isinstance(value, str):
+            ids = (*tokenizer.encode(value, limit), *tokenizer.trailing_ids)
+        elif isinstance(value, list) and all(type(id_) is int and 0 <= id_ < self._vocabulary for id_ in value):
+            ids = tuple(value)
         else:
             raise InvalidField(f"{param} must be text, or token ids below {self._vocabulary}.", param=param)
         if not ids:
@@ -127,7 +127,7 @@ class EmbeddingHandlers:
 
 
 def _shown(vector: bytes, body: EmbeddingBody) -> list[float] | str:
-    """The vector as its client wants it; a cut vector keeps the length 1."""
+    """The vector in the requested format; a shortened vector is scaled to length 1."""
     numbers = array("f", vector)
     if body.dimensions is not None and body.dimensions < len(numbers):
         numbers = numbers[: body.dimensions]

@@ -1,4 +1,4 @@
-"""Errors in SGLang's flat form; the only place in the engine that knows HTTP statuses."""
+"""Errors in SGLang's flat form. Only this module of the engine maps errors to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
     (ModelNotFound, HTTPStatus.NOT_FOUND),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED),
     (RequestError, HTTPStatus.BAD_REQUEST),
-    # ServiceErrors too, but none that a retry would fix: 503 means a lack of room
+    # these are ServiceErrors too, but a retry fixes none of them, and 503 means a lack of capacity
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
     (EngineFailed, HTTPStatus.INTERNAL_SERVER_ERROR),
     (LimitError, HTTPStatus.TOO_MANY_REQUESTS),
     (ServiceError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 TYPES = {
-    # all others are classified as the client's fault or ours
+    # all other statuses are named as the client's error or the engine's
     HTTPStatus.UNAUTHORIZED: "AuthenticationError",
     HTTPStatus.FORBIDDEN: "PermissionDeniedError",
     HTTPStatus.NOT_FOUND: "NotFoundError",
@@ -45,7 +45,7 @@ TYPES = {
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The flat shape."""
+    """An error in SGLang's flat shape."""
 
     object: str
     message: str
@@ -55,13 +55,13 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 def error_answer(error: SlipstreamError) -> tuple[int, bytes]:
-    """Status and body."""
+    """The status and body of an error response."""
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
     name = TYPES.get(status, "BadRequestError" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "InternalServerError")
     return status, msgspec.json.encode(ErrorBody("error", error.message, name, error.param, int(status)))
 
 
 def error_event(error: SlipstreamError) -> bytes:
-    """An event that ends a stream which has begun, as SGLang sends it."""
+    """The event that ends a stream after it has begun, like SGLang's."""
     _, body = error_answer(error)
     return b'data: {"error":%b}\n\n' % body

@@ -20,28 +20,28 @@ EVENT_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache
 
 
 class Exchange:
-    """Reads the body once, responds once."""
+    """Reads the body once and responds once."""
 
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.started = False
-        """The status line has been sent."""
+        """Whether the status line has been sent."""
         self.arrived_ns = time.time_ns()
         """Arrival in nanoseconds since 1970."""
         self.observer = False
-        """The request came with the metrics token."""
+        """Whether the request came with the metrics token."""
         self._scope = scope
         self._receive = receive
         self._send = send
 
     def header(self, name: bytes) -> str:
-        """A request header's value, "" when absent. name: lower case."""
+        """A request header's value; "" if absent. name: in lower case."""
         headers: list[Header] = self._scope["headers"]
         return next((str(value, "latin-1") for key, value in headers if key == name), "")
 
     def query(self, name: str) -> str:
-        """A query parameter's first value, "" when absent."""
+        """A query parameter's first value; "" if absent."""
         raw: bytes = self._scope["query_string"]
         return parse_qs(raw.decode("latin-1")).get(name, [""])[0]
 
@@ -60,7 +60,7 @@ class Exchange:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def on_disconnect(self, callback: Callable[[], object]) -> asyncio.Task[None]:
-        """Call back when the client leaves. Only after the body was read; cancel the task after the response."""
+        """Call `callback` when the client disconnects. Use it after the body is read; cancel it after the response."""
 
         async def watch() -> None:
             while (await self._receive())["type"] != "http.disconnect":
@@ -86,10 +86,10 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(EVENT_STREAM)})
 
     def try_write(self, data: bytes) -> bool:
-        """Send a part of an event stream now. False: the client is slow and nothing was sent; `write` waits for it.
+        """Send a part of an event stream now. Returns False without effect if the client is slow; `write` waits.
 
-        uvicorn's `send` waits before it writes, never afterwards: a coroutine that does not end at its first step has
-        written nothing.
+        uvicorn's `send` waits only before it writes, so a coroutine that does not end at its first step has written
+        nothing.
         """
         attempt = self._send({"type": "http.response.body", "body": data, "more_body": True})
         try:

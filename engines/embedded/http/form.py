@@ -1,4 +1,4 @@
-"""The one format that a body demands of its output: OpenAI's `response_format`, or SGLang's own fields."""
+"""The one format that a body demands of its output, in OpenAI's `response_format` or SGLang's own fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA_FIELD = "response_format.json_schema"
 
 
 def form_of(body: SamplingFields, config: GrammarConfig) -> GrammarSpec | None:
-    """The grammar, or None when any text is allowed. Raises InvalidField or UnsupportedField that names the field."""
+    """The grammar, or None if any text is allowed. Raises InvalidField or UnsupportedField that names the field."""
     forms = _response_format(body.response_format, config)
     if body.json_schema is not None:
         forms.append(schema_spec(_parsed(body.json_schema), "json_schema", config))
@@ -46,7 +46,7 @@ def _response_format(wanted: ResponseFormat | None, config: GrammarConfig) -> li
 
 
 def _parsed(text: str | dict[str, Any]) -> dict[str, Any]:
-    """SGLang accepts a schema as JSON text."""
+    """The schema, which SGLang also accepts as JSON text."""
     if isinstance(text, dict):
         return text
     try:

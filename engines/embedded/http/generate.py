@@ -1,4 +1,4 @@
-"""Serves one generation: submit, then relay the engine's deltas as events or as one body."""
+"""Serves generations: submits a request, then relays the engine's deltas as events or as one body."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class GenerateHandlers:
     """POST /v1/chat/completions and POST /v1/completions."""
 
     def __init__(self, service: Service, spans: EngineSpans | None = None) -> None:
-        """spans: None: nothing is traced."""
+        """spans: None to trace nothing."""
         self._service = service
         self._spans = spans
         self._decoder = Decoder(service)
         self._probes = ProbeGate()
 
     async def chat(self, exchange: Exchange) -> None:
-        """The next message of a conversation."""
+        """Generate the next message of a conversation."""
         raw = await self._body(exchange)
         with self._passage(exchange, raw, ChatProbe):
             body = decode_body(raw, ChatBody)
@@ -46,7 +46,7 @@ class GenerateHandlers:
             await self._serve(exchange, body, form, self._service.submit(request))
 
     async def completion(self, exchange: Exchange) -> None:
-        """One or more prompts continued, or a gap filled."""
+        """Continue one or more prompts, or fill a gap."""
         raw = await self._body(exchange)
         with self._passage(exchange, raw, CompletionProbe):
             body = decode_body(raw, CompletionBody)

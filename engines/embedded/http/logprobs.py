@@ -11,7 +11,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 
 
 def token_name(id_: int, tokenizer: Tokenizer) -> str:
-    """A token's text; one that is not whole characters is spelled `bytes:\\\\xe2\\\\x80`, as OpenAI does."""
+    """A token's text; incomplete characters are written as `bytes:\\\\xe2\\\\x80`, like OpenAI's."""
     data = tokenizer.token_bytes(id_)
     try:
         return data.decode()
@@ -35,27 +35,27 @@ def chat_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer) -> dict
 
 
 class CompletionLogprobs:
-    """`logprobs` of one completion choice, part by part."""
+    """`logprobs` of one completion choice, in parts."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._offset = 0
-        # a character may take several tokens: it counts once its last one has arrived
+        # a character may take several tokens, and counts once the last of them has arrived
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def skip(self, characters: int) -> None:
-        """Text without log probabilities, before the first token."""
+        """Count text without log probabilities before the first token."""
         self._offset += characters
 
     def more(self, entries: Sequence[TokenLogprob], first_id: int | None = None) -> dict[str, Any]:
-        """The next tokens. first_id: a prompt's first token, which has no probability because nothing precedes it."""
+        """The next part. first_id: a prompt's first token, which has no probability because nothing precedes it."""
         first: list[int] = [] if first_id is None else [first_id]
         ids = first + [entry.id for entry in entries]
-        nothing = [None] * len(first)
+        absent = [None] * len(first)
         return {
             "tokens": [token_name(id_, self._tokenizer) for id_ in ids],
-            "token_logprobs": [*nothing, *(entry.logprob for entry in entries)],
-            "top_logprobs": [*nothing, *(self._top(entry) for entry in entries)],
+            "token_logprobs": [*absent, *(entry.logprob for entry in entries)],
+            "top_logprobs": [*absent, *(self._top(entry) for entry in entries)],
             "text_offset": [self._place(id_) for id_ in ids],
         }
 
@@ -66,9 +66,9 @@ class CompletionLogprobs:
         return at
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
-        """The likeliest tokens and the chosen one: at most one more than requested."""
+        """The likeliest tokens and the chosen one, hence at most one more than requested."""
         top: dict[str, float] = {}
         for id_, value in (*entry.top, (entry.id, entry.logprob)):
-            # two ids may have the same text: the likelier one stays
+            # if two ids have the same text, keep the likelier one
             top.setdefault(token_name(id_, self._tokenizer), value)
         return top

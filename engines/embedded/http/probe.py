@@ -1,8 +1,8 @@
-"""Bounds the generations that the metrics token may request: one token after a few characters, for the router's probe
-of whether this engine still generates.
+"""Limits the generations that the metrics token may request to one token after a few characters. With it, the router
+probes whether this engine still generates.
 
-The holder of that token can learn nothing about other requests and take almost nothing from them: a prompt shorter than
-a page of the cache, no salt and so no tenant's cache, no extras, and one such generation at a time.
+The holder of that token learns nothing about other requests and takes almost no capacity from them: a probe's prompt is
+shorter than a page of the cache, it has no salt and so no tenant's cache, and only one probe runs at a time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from contracts.errors import Overloaded, PermissionDenied
 from engines.embedded.http.bodies import StreamOptions
 
 PROBE_BYTES = 1_024
-"""Limit of the whole body. The router's own has about 300."""
+"""Limit of the whole body. The router's probe has about 300 bytes."""
 Few = Annotated[str, Meta(max_length=8)]
 
 
 class ProbeFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Fields that drivers write for any generation; every other field is forbidden."""
+    """Fields that drivers send for any generation; every other field is forbidden."""
 
     model: str
     max_tokens: Literal[1]
     n: Literal[1] = 1
     rid: Annotated[str, Meta(pattern="^probe_[0-9a-f]{1,64}$")]
-    """No client's request has such an id, so a probe can take none from a client."""
+    """No client's request has such an id, so a probe cannot use the id of one."""
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_spec_tokens_details: bool = False
@@ -40,7 +40,7 @@ class ProbeFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class ProbeMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The one message."""
+    """The only message of a chat probe."""
 
     role: Literal["user"]
     content: Few
@@ -60,14 +60,14 @@ class CompletionProbe(ProbeFields, frozen=True, kw_only=True):
 
 
 class ProbeGate:
-    """Lets one probe through at a time."""
+    """Admits one probe at a time."""
 
     def __init__(self) -> None:
         self._busy = False
 
     @contextmanager
     def passage(self, body: bytes, kind: type[ProbeFields]) -> Iterator[None]:
-        """Raises PermissionDenied when the body exceeds a probe, Overloaded while another is being answered."""
+        """Admit a probe. Raises PermissionDenied if the body is not a probe, and Overloaded while another runs."""
         try:
             msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, RecursionError) as error:

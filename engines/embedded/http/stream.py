@@ -1,7 +1,7 @@
 """Relays the engine's deltas of one request as events.
 
-While the client keeps up, events are written in the very call that delivers the deltas, without waking a task: that
-call happens once per step for every stream, and waking would cost more than writing.
+While the client keeps up, the call that delivers the deltas also writes the events, without waking a task. That call
+happens once per step for every stream, and waking a task would cost more than the write.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class EventStream:
         include_usage: bool,
         extended: bool = False,
     ) -> None:
-        """continuous_usage_stats: usage in every event. include_usage: in an event of its own at the end. extended:
-        SGLang's additions in another event before it, if there are any."""
+        """continuous_usage_stats: usage in every event. include_usage: usage in a separate event at the end. extended:
+        SGLang's additions, if any, in another event before it."""
         self._extended = extended
         self._exchange = exchange
         self._form = form
@@ -39,20 +39,20 @@ class EventStream:
         self._continuous_usage_stats = continuous_usage_stats
         self._include_usage = include_usage
         self._unsent = b""
-        """Events that a slow client has not received yet."""
+        """Events that are not sent yet because the client is slow."""
 
     async def run(self) -> None:
         """Send everything. Raises EngineFailed, and the error of a sequence that fails before the first event."""
         live = self._live
         news = await live.news()
         require_no_error(news)
-        # the status waits for the first delta: until then a failure can still set it
+        # wait for the first delta, because until then a failure can still set the status
         await self._exchange.start_events()
         while not live.finished and error_in(news) is None:
             await self._exchange.write(self._unsent + self._events(news))
             self._unsent = b""
             live.relay = self._relay
-            # deltas that arrived while the client was slow are still there
+            # relay the deltas that arrived while the client was slow
             if self._relay():
                 await live.wait()
             live.relay = None
@@ -61,12 +61,12 @@ class EventStream:
         if error is None:
             await self._exchange.write(self._unsent + self._events(news) + self._end(), last=True)
             return
-        # an error event, and no [DONE]
-        good = [delta for delta in news if delta.finish is None or delta.finish.error is None]
-        await self._exchange.write(self._unsent + self._events(good) + error_event(error), last=True)
+        # end with an error event instead of [DONE]
+        valid = [delta for delta in news if delta.finish is None or delta.finish.error is None]
+        await self._exchange.write(self._unsent + self._events(valid) + error_event(error), last=True)
 
     def _relay(self) -> bool:
-        """Write new deltas. False: the task must write the rest."""
+        """Write new deltas; return False if the task must write the rest."""
         live = self._live
         if live.finished or live.failed:
             return False
@@ -83,7 +83,7 @@ class EventStream:
         return True
 
     def _events(self, news: Sequence[Delta]) -> bytes:
-        """The events of one step, or of several when the client is slow."""
+        """The events of one step, or of several if the client is slow."""
         chunk = self._form.chunk
         return b"".join([chunk(delta, _usage(delta) if self._continuous_usage_stats else b"null") for delta in news])
 
@@ -95,7 +95,7 @@ class EventStream:
 
 
 def error_in(news: Sequence[Delta]) -> SlipstreamError | None:
-    """The error of the first sequence that failed; None: none failed."""
+    """The error of the first sequence that failed; None if none failed."""
     for delta in news:
         if delta.finish is not None and delta.finish.error is not None:
             return delta.finish.error
@@ -103,7 +103,7 @@ def error_in(news: Sequence[Delta]) -> SlipstreamError | None:
 
 
 def require_no_error(news: Sequence[Delta]) -> None:
-    """Raises the error of `error_in`."""
+    """Raise the error of `error_in`, if any."""
     error = error_in(news)
     if error is not None:
         raise error

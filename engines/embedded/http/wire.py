@@ -1,6 +1,7 @@
-"""The common part of responses in SGLang's variant of the OpenAI format: chat and completions, chunks and whole bodies.
+"""The common part of responses in SGLang's variant of the OpenAI format, for chat and completions, streamed or whole.
 
-A chunk is put together from parts encoded once per stream: encoding a whole object per token costs four times as much.
+A chunk is joined from parts that are encoded once per stream. Encoding a whole object per token would cost four times
+as much.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ encode = msgspec.json.encode
 
 
 class Format(ABC):
-    """One endpoint's responses to one request. object_: OpenAI's name of a whole response; chunk: of a chunk."""
+    """An endpoint's responses to one request. object_, chunk: OpenAI's names of a whole response and of a chunk."""
 
     def __init__(self, request: Request, model: str, object_: str, chunk: str) -> None:
         self._object = object_
         self._rid, self._model, self._created = request.rid, model, int(time.time())
         fields = encode({"id": self._rid, "object": chunk, "created": self._created, "model": model})
         self._head = b"data: " + fields[:-1] + b',"choices":['
-        """An event up to its choices, left open."""
+        """The beginning of an event, up to its first choice."""
 
     @abstractmethod
     def chunk(self, delta: Delta, usage: bytes) -> bytes:
@@ -39,11 +40,11 @@ class Format(ABC):
         """The choices of an unstreamed response, from the deltas of each."""
 
     def usage_chunk(self, usage: bytes) -> bytes:
-        """The event after all choices ended: no choice, only usage."""
+        """The event after all choices ended, with usage and no choice."""
         return b'%b],"usage":%b}\n\n' % (self._head, usage)
 
     def extension_chunk(self, extension: bytes) -> bytes:
-        """The event before it, with SGLang's additions to OpenAI's fields."""
+        """The event before `usage_chunk`'s, with SGLang's additions to OpenAI's fields."""
         return b'%b],"sglext":%b}\n\n' % (self._head, extension)
 
     def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool = False) -> bytes:
@@ -71,11 +72,11 @@ def logprobs_of(deltas: Sequence[Delta]) -> list[TokenLogprob]:
 
 
 def finish_fields(finish: Finish | None) -> dict[str, Any]:
-    """Both are null until it ends."""
+    """The fields of a choice's finish, null until the choice ends."""
     return {"finish_reason": finish.reason if finish else None, "matched_stop": finish.matched if finish else None}
 
 
 def ending(finish: Finish | None, usage: bytes) -> bytes:
-    """The end of a chunk, from its choice's finish on. usage: encoded JSON."""
+    """The end of a chunk, beginning with the finish of its choice. usage: encoded JSON."""
     reason, matched = map(encode, finish_fields(finish).values())
     return b'"finish_reason":%b,"matched_stop":%b}],"usage":%b}\n\n' % (reason, matched, usage)

@@ -1,4 +1,4 @@
-"""The interface of the prefix cache to publishers of its changes."""
+"""The interface through which the prefix cache reports its changes to publishers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class BlockEvents:
     def stored(
         self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, Namespace]
     ) -> None:
-        """A run of pages, each below the one before it, is cached now. above: the page above the first one (None: it
+        """Report newly cached pages, each below the one before it. above: the page above the first one (None if it
         begins a prompt), and the namespace."""
 
     def removed(self, page: int) -> None:
-        """A page is no longer cached."""
+        """Report that a page is no longer cached."""
 
     def cleared(self) -> None:
-        """The cache is empty; every page was reported as removed before."""
+        """Report that the cache is empty. Every page was reported as removed before."""
 
     def flush(self) -> None:
-        """A step is over."""
+        """Report the end of a step."""
 
     def close(self) -> None:
-        """The engine ends."""
+        """Release all resources at the end of the engine."""
 
     def description(self) -> dict[str, object] | None:
-        """Endpoints for /server_info; None: nothing is published."""
+        """Endpoints for /server_info; None if nothing is published."""
         return None

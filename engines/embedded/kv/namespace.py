@@ -1,4 +1,4 @@
-"""The prompts that may share keys and values: those of one salt, computed with the same adapter or with none."""
+"""Identifies the prompts that may share keys and values: prompts with one salt, and with the same adapter or none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class AdaptedSalt(NamedTuple):
-    """load_number: an adapter that is loaded again may have other weights under the same name."""
+    """load_number: distinguishes loads, because an adapter may be reloaded with other weights under the same name."""
 
     salt: str
     adapter: str
@@ -14,4 +14,4 @@ class AdaptedSalt(NamedTuple):
 
 
 Namespace = str | AdaptedSalt
-"""The salt alone where there is no adapter."""
+"""The salt alone if there is no adapter."""

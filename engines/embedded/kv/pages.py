@@ -1,7 +1,7 @@
-"""The pages of key and value memory: free ones, those that the prefix cache keeps, and the number of owners of each.
+"""Tracks which pages of key and value memory are free or kept by the prefix cache, and the number of owners of each.
 
-A page is in one of three states. *Pinned*: at least one sequence owns it. *Idle*: no sequence owns it, but the cache
-keeps it, so it can be evicted. *Free*: neither.
+A page is in one of three states. A *pinned* page belongs to at least one sequence. An *idle* page belongs to none, but
+the cache keeps it, so it can be evicted. A *free* page is neither.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class PagePool:
 
     @property
     def pinned(self) -> int:
-        """Pages that sequences own; each counts once, however many share it."""
+        """Pages that sequences own; a shared page counts once."""
         return self.total - len(self._free) - self._idle
 
     def take(self, count: int) -> list[int] | None:
-        """`count` new pages, each with one owner, or None when there are not that many."""
+        """`count` new pages, each with one owner, or None if fewer are free."""
         if count > len(self._free):
             return None
         taken = [self._free.pop() for _ in range(count)]
@@ -53,7 +53,7 @@ class PagePool:
             self._owners[page] += 1
 
     def give_back(self, pages: Iterable[int]) -> None:
-        """Take one owner from each page. Raises ValueError for a page that has none."""
+        """Remove one owner from each page. Raises ValueError for a page that has none."""
         for page in pages:
             if not self._owners[page]:
                 raise ValueError(f"page {page} was given back twice")
@@ -65,14 +65,13 @@ class PagePool:
                     self._free.append(page)
 
     def keep(self, page: int) -> None:
-        """The cache holds this page from now on. Raises ValueError unless a sequence owns it and it is not cached
-        yet."""
+        """Let the cache hold this page. Raises ValueError unless a sequence owns it and it is not cached yet."""
         if self._kept[page] or not self._owners[page]:
             raise ValueError(f"page {page} cannot be kept: it is {'kept already' if self._kept[page] else 'free'}")
         self._kept[page] = True
 
     def drop(self, page: int) -> None:
-        """The cache drops an idle page, which is then free. Raises ValueError for a page in any other state."""
+        """Let the cache drop an idle page, which is then free. Raises ValueError for a page in any other state."""
         if not self.is_idle(page):
             raise ValueError(f"page {page} is not idle and cannot be dropped")
         self._kept[page] = False
@@ -80,13 +79,13 @@ class PagePool:
         self._free.append(page)
 
     def is_idle(self, page: int) -> bool:
-        """Only the cache holds the page."""
+        """Whether only the cache holds the page."""
         return self._kept[page] and not self._owners[page]
 
     def is_only(self, page: int) -> bool:
-        """Exactly one sequence owns the page and the cache does not hold it."""
+        """Whether exactly one sequence owns the page and the cache does not hold it."""
         return self._owners[page] == 1 and not self._kept[page]
 
     def owners(self, page: int) -> int:
-        """Number of sequences that own a page; 0: idle or free."""
+        """Number of sequences that own a page; 0 if it is idle or free."""
         return self._owners[page]

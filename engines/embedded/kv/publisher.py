@@ -1,9 +1,9 @@
-"""Publishes the prefixes that this engine holds: SGLang's KV events over ZeroMQ.
+"""Publishes the prefixes that this engine holds, as SGLang's KV events over ZeroMQ.
 
-A PUB socket sends [topic, sequence number (8 bytes, big endian), msgpack]; one message per engine step that changed the
-cache: `[time, events, rank]`, each event a map with its kind in `type`, as version 0.5.23 writes them (older versions:
-arrays). PUB drops messages that a slow subscriber does not take, so the newest are kept, and a ROUTER socket answers
-`["", first number wanted]` with them and then the number -1. A separate thread owns both sockets.
+For each engine step that changed the cache, a PUB socket sends [topic, sequence number (8 bytes, big endian), msgpack].
+The msgpack is `[time, events, rank]`, and each event is a map with its kind in `type`, like those of version 0.5.23
+(older versions write arrays). PUB drops messages for a slow subscriber, so the newest are kept, and a ROUTER socket
+answers `["", first requested number]` with them and then the number -1. A separate thread owns both sockets.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from engines.embedded.kv.namespace import AdaptedSalt, Namespace
 
 END_OF_REPLAY = b"\xff" * 8
 MEDIUM = "GPU"
-"""SGLang's name for the fast memory; there is no other tier here."""
+"""SGLang's name for the fast memory, which is the only tier here."""
 
 
 class EventPublisher(BlockEvents):
     """Collects a step's events in the engine's thread and publishes them together."""
 
     def __init__(self, config: KVEventsConfig, page_tokens: int) -> None:
-        """Binds its sockets; raises ConfigError naming the endpoint that cannot be bound."""
+        """Bind the sockets. Raises ConfigError that names an endpoint that cannot be bound."""
         self._config = config
         self._page_tokens = page_tokens
         self._hashes: dict[int, int] = {}
-        """Block hash of every cached page."""
+        """Block hashes of the cached pages, by page."""
         self._events: list[dict[str, Any]] = []
         self._context = zmq.Context()
         self._inlet = self._socket(zmq.PAIR, "inproc://batches", "")
@@ -52,10 +52,10 @@ class EventPublisher(BlockEvents):
     def stored(
         self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, Namespace]
     ) -> None:
-        over, namespace = above
+        parent_page, namespace = above
         adapted = namespace if isinstance(namespace, AdaptedSalt) else None
         salt = namespace.salt if isinstance(namespace, AdaptedSalt) else namespace
-        parent = None if over is None else self._hashes[over]
+        parent = None if parent_page is None else self._hashes[parent_page]
         hashes: list[int] = []
         beginning = salt.encode() if adapted is None else msgspec.msgpack.encode(adapted)
         previous = _hash(0, beginning) if parent is None else parent
@@ -72,7 +72,7 @@ class EventPublisher(BlockEvents):
             "lora_id": None,
             "medium": MEDIUM,
         }
-        # absent fields are left out, as in SGLang
+        # SGLang also omits absent fields
         if salt:
             event["cache_salt"] = salt
         if adapted is not None:
@@ -87,7 +87,7 @@ class EventPublisher(BlockEvents):
             self._events.append({"type": "BlockRemoved", "block_hashes": [hash_], "medium": MEDIUM})
 
     def cleared(self) -> None:
-        """One event in place of one for each page."""
+        """Replace the removals of all pages with one event."""
         self._hashes.clear()
         self._events = [{"type": "AllBlocksCleared"}]
 
@@ -151,18 +151,18 @@ class EventPublisher(BlockEvents):
 
 
 def _answer(replay: zmq.Socket[bytes], kept: deque[tuple[bytes, bytes]]) -> None:
-    """Answer one replay request. A message of another shape is ignored: any client may connect."""
+    """Answer one replay request. Ignore messages of another shape, because any client may connect."""
     frames = replay.recv_multipart()
     if len(frames) != 3 or len(frames[2]) != 8:
         return
     client, _, first = frames
     for number, payload in kept:
-        if number >= first:  # big endian: the order of bytes is the order of numbers
+        if number >= first:  # big-endian numbers compare like their bytes
             replay.send_multipart((client, b"", number, payload))
     replay.send_multipart((client, b"", END_OF_REPLAY, b""))
 
 
 def _hash(previous: int, data: bytes) -> int:
-    """A block's hash: of the preceding hash and its own content, signed 64 bits like SGLang's."""
+    """A block's hash of the preceding hash and its own content, in signed 64 bits like SGLang's."""
     digest = xxhash.xxh3_64_digest(previous.to_bytes(8, "big", signed=True) + data)
     return int.from_bytes(digest, "big", signed=True)

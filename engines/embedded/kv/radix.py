@@ -1,13 +1,12 @@
 """The prefix cache: a radix tree whose digits are whole pages of tokens.
 
 A path from a root spells a prefix, and each node is the page that holds the keys and values of its last tokens. Every
-namespace (a salt, and an adapter where there is one) has a root of its own. Pages that no sequence owns are evicted
-from the leaves, the least recently used first; because a sequence owns its whole path, an owned page is never below an
-unowned one.
+namespace (a salt, and possibly an adapter) has its own root. Pages that no sequence owns are evicted from the leaves,
+the least recently used first. A sequence owns its whole path, so an owned page is never below an unowned one.
 
-Pages are shared whole. Where a prompt leaves the tree within a page, the page's beginning is copied, so that only new
-tokens are computed. For that the last page of an ended sequence is cached although its tokens do not fill it: such a
-page stays a leaf.
+Pages are shared whole. If a prompt leaves the tree within a page, the page's beginning is copied, so that only new
+tokens are computed. For this purpose, the last page of an ended sequence is cached even if its tokens do not fill it.
+Such a page stays a leaf.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Digit = tuple[int, ...]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One page of a cached prefix; `page` -1: a root."""
+    """One page of a cached prefix; `page` is -1 for a root."""
 
     parent: Node | None
     digit: Digit
@@ -35,9 +34,9 @@ class Node:
     namespace: Namespace
     children: dict[Digit, Node] = field(default_factory=dict)
     order: list[Digit] = field(default_factory=list)
-    """The children's digits, sorted: the most similar ones are adjacent to its position."""
+    """The sorted digits of the children. The digits most similar to a new one are next to its position."""
     used: int = 0
-    """Tick of the cache at which it was last matched, inserted or given back."""
+    """Tick of the cache at which the node was last matched, inserted or released."""
 
     def add(self, digit: Digit, page: int) -> Node:
         """Add a child."""
@@ -46,45 +45,45 @@ class Node:
         return child
 
     def drop(self, child: Node) -> None:
-        """Forget a child."""
+        """Remove a child."""
         del self.children[child.digit]
         del self.order[bisect.bisect_left(self.order, child.digit)]
 
     def most_alike(self, digit: Digit) -> tuple[int, Node | None]:
-        """The number of leading tokens of `digit` that a child shares at most, and that child; (0, None): none shares
-        any. Of several, the first child in order that does not sort before `digit`, or else the last one.
+        """The child that shares the most leading tokens with `digit`, after their number; (0, None) if no child shares
+        any. Among equals, it is the first child that does not sort before `digit`, or else the last one.
 
-        Two comparisons, however many children there are: all prompts of an organization may be below one node.
+        It makes two comparisons for any number of children, because all prompts of a tenant may be below one node.
         """
-        place = bisect.bisect_left(self.order, digit)
-        neighbours = [*self.order[place : place + 1], *self.order[max(place - 1, 0) : place]]
+        index = bisect.bisect_left(self.order, digit)
+        neighbours = [*self.order[index : index + 1], *self.order[max(index - 1, 0) : index]]
         best = max(neighbours, key=lambda other: _alike(other, digit), default=())
         alike = _alike(best, digit)
         return alike, self.children[best] if alike else None
 
     def covers(self, digit: Digit) -> bool:
-        """A child begins with all of `digit`."""
+        """Whether a child begins with all of `digit`."""
         return self.most_alike(digit)[0] == len(digit)
 
 
 class Begun(NamedTuple):
-    """A page of the caller's own that is to begin like a cached one."""
+    """A page of the caller that is to begin like a cached page."""
 
     source: int
-    """The cached page. It may be evicted at any time: copy it before anything is computed."""
+    """The cached page. It may be evicted at any time, so copy it before anything is computed."""
     page: int
     tokens: int
-    """Number of equal tokens: at least one, and fewer than a page has, or than `limit` allows."""
+    """Number of equal tokens: at least one, and less than a whole page or than `limit` allows."""
 
 
 class RadixCache:
-    """Owns the page pool together with the sequences: they take, share and release pages only through it."""
+    """Shares the page pool with the sequences, which take, share and release pages only through this class."""
 
     def __init__(
         self, pages: PagePool, page_tokens: int, events: BlockEvents | None = None, most_idle: int | None = None
     ) -> None:
-        """events: receives every page stored and removed, but not the ends of steps. most_idle: pages that are kept
-        while no sequence owns them; None: all."""
+        """events: receives every page stored and removed, but not the ends of steps. most_idle: number of pages kept
+        while no sequence owns them; None for all."""
         self.evicted_pages = 0
         self._most_idle = pages.total if most_idle is None else most_idle
         self._pages = pages
@@ -116,9 +115,9 @@ class RadixCache:
     def insert(self, namespace: Namespace, tokens: Sequence[int], pages: list[int]) -> None:
         """Cache pages[i] for the i-th whole page of tokens. The caller owns all of them and keeps owning them.
 
-        Where that prefix is cached in another page already, that page replaces the caller's in `pages` and the
-        caller's is given back: the same keys and values are never stored twice. A page that choices share is not
-        replaced, and nothing after it is cached; the last of them will do both.
+        If another page already caches that prefix, it replaces the caller's page in `pages`, and the caller's page is
+        released, so that the same keys and values are never stored twice. A page that choices share is not replaced,
+        and nothing after it is cached; the last of these choices will do both.
         """
         count = min(len(tokens) // self._page_tokens, len(pages))
         if not count:
@@ -136,7 +135,7 @@ class RadixCache:
                 stored.append(child)
             elif child.page != pages[index]:
                 if self._pages.owners(pages[index]) > 1:
-                    # choices that share it would still own pages below one they do not own
+                    # choices that share it would own pages below a page that they do not own
                     break
                 self._pages.share((child.page,))
                 self._pages.give_back((pages[index],))
@@ -147,8 +146,8 @@ class RadixCache:
             self._events.stored([node.page for node in stored], [node.digit for node in stored], self._above(stored[0]))
 
     def begin_page(self, namespace: Namespace, tokens: Sequence[int], pages: Sequence[int], limit: int) -> Begun | None:
-        """A new page, owned by the caller, for the tokens after `pages`, which `match` found for tokens[:limit]. None:
-        no cached page begins with any of them, or there is no room."""
+        """A new page, owned by the caller, for the tokens after `pages`, which `match` found for tokens[:limit].
+        None if no cached page begins with any of these tokens, or if no page is free."""
         node = self._nodes[pages[-1]] if pages else self._roots.get(namespace)
         if node is None:
             return None
@@ -163,8 +162,8 @@ class RadixCache:
         return None if taken is None else Begun(source.page, taken[0], alike)
 
     def insert_rest(self, namespace: Namespace, tokens: Sequence[int], pages: Sequence[int]) -> None:
-        """Call it after `insert`, once no sequence will write into these pages any more: cache the last one too, which
-        the tokens do not fill. Skipped where choices share it, and where a cached page begins with the same tokens."""
+        """Cache the last page too, which the tokens do not fill. Call it after `insert`, once no sequence will write to
+        these pages. Does nothing if choices share the page, or if a cached page begins with the same tokens."""
         whole, rest = divmod(len(tokens), self._page_tokens)
         if not rest:
             return
@@ -180,7 +179,7 @@ class RadixCache:
         self._pages.keep(page)
 
     def release(self, pages: Sequence[int]) -> None:
-        """End the caller's ownership of pages. Cached ones stay until they are evicted."""
+        """End the caller's ownership of pages. Cached pages stay until they are evicted."""
         self._tick += 1
         self._pages.give_back(pages)
         for page in pages:
@@ -192,7 +191,7 @@ class RadixCache:
             self._evict_one()
 
     def take(self, count: int) -> list[int] | None:
-        """`count` new pages owned by the caller, evicting as needed, or None when that is not enough."""
+        """Evict as needed and return `count` new pages owned by the caller, or None if there are not enough."""
         if count > self._pages.free + self._pages.idle:
             return None
         while self._pages.free < count:
@@ -200,7 +199,7 @@ class RadixCache:
         return self._pages.take(count)
 
     def clear(self) -> None:
-        """Evict everything that no sequence owns."""
+        """Evict all pages that no sequence owns."""
         while self._pages.idle:
             self._evict_one()
 
@@ -209,7 +208,7 @@ class RadixCache:
         return (None if parent is None or parent.page < 0 else parent.page), node.namespace
 
     def _offer(self, node: Node) -> None:
-        """Remember a node that may be evictable."""
+        """Record a node that may be evictable."""
         if not node.children and self._pages.is_idle(node.page):
             heapq.heappush(self._leaves, (node.used, node.page))
             if len(self._leaves) > 4 * self._pages.total:
@@ -231,7 +230,7 @@ class RadixCache:
         self._nodes[node.page] = None
         self._pages.drop(node.page)
         self.evicted_pages += 1
-        if len(node.digit) == self._page_tokens:  # the other pages were never reported
+        if len(node.digit) == self._page_tokens:  # partial pages were never reported
             self._events.removed(node.page)
         node.parent.drop(node)
         if node.parent.page >= 0:

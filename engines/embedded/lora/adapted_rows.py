@@ -1,4 +1,4 @@
-"""The rows of a batch that are computed with each adapter: one batch may hold several, and rows with none."""
+"""The rows of a batch by adapter. One batch may have several adapters, and rows without one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from engines.embedded.lora.adapter import Adapter
 
 
 class AdaptedRows:
-    """Adds the adapters' contribution to the output of a linear layer. The rows of one adapter are multiplied
-    together."""
+    """Adds the adapters' contribution to the output of a linear layer, all rows of an adapter at once."""
 
     def __init__(self, rows: dict[Adapter, list[int]], device: torch.device | None = None) -> None:
-        """rows: by adapter, ascending."""
+        """rows: the rows of each adapter, ascending."""
         self._parts = [(adapter, torch.tensor(own, device=device)) for adapter, own in rows.items()]
 
     def add_(self, output: Tensor, x: Tensor, layer: int, group: str) -> Tensor:
-        """output: (tokens, out), changed and returned; x: (tokens, in), the input of the linear layer."""
+        """Add to `output`, (tokens, out), and return it. x: (tokens, in), the input of the linear layer."""
         for adapter, rows in self._parts:
             update = adapter.update(layer, group)
             if update is not None:
@@ -30,7 +29,7 @@ class AdaptedRows:
 def adapted_rows(
     adapters: Iterable[tuple[Adapter | None, int]], device: torch.device | None = None
 ) -> AdaptedRows | None:
-    """adapters: of each sequence in the batch's order, with its number of rows. None: no row has one."""
+    """The rows by adapter; None if no row has one. adapters: each sequence's, with its number of rows, in order."""
     rows: dict[Adapter, list[int]] = {}
     row = 0
     for adapter, count in adapters:

@@ -1,4 +1,4 @@
-"""The weights of one adapter, in the form that is added to a model's fused linear layers."""
+"""The weights of one adapter, in a form that matches a model's fused linear layers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class LowRank(NamedTuple):
     down: Linear
     """(parts * rank, in): the A matrices of every projection that the layer fuses, stacked."""
     up: Linear
-    """(out, parts * rank): their B matrices, each in the rows and columns of its projection, times the adapter's
-    scale."""
+    """(out, parts * rank): the B matrices in the rows and columns of their projections, times the adapter's scale."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in). Returns (tokens, out)."""
@@ -25,13 +24,12 @@ class LowRank(NamedTuple):
 
 
 class Adapter:
-    """Loaded once, never changed; a request keeps the one it began with."""
+    """An adapter, which never changes once loaded; a request keeps the adapter with which it began."""
 
     def __init__(
         self, name: str, path: str, rank: int, load_number: int, updates: Mapping[tuple[int, str], LowRank], size: int
     ) -> None:
-        """load_number: of this load, unique in the process. updates: by layer and group (see `models.linears`). size:
-        bytes of its weights."""
+        """load_number: unique in the process. updates: by layer and group (see `models.linears`). size: in bytes."""
         self.name = name
         self.path = path
         self.rank = rank
@@ -40,5 +38,5 @@ class Adapter:
         self._updates = updates
 
     def update(self, layer: int, group: str) -> LowRank | None:
-        """Its update of one linear layer; None: none."""
+        """The update of one linear layer; None if it has none."""
         return self._updates.get((layer, group))

@@ -1,4 +1,4 @@
-"""The adapters that an engine holds: loaded and unloaded while it serves."""
+"""The adapters that an engine holds, loaded and unloaded while it serves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from engines.embedded.models.llama import Llama
 
 
 class Adapters:
-    """Lives on the event loop; files are read in a thread of its own."""
+    """The loaded adapters. The class runs on the event loop and reads files in a thread."""
 
     def __init__(self, config: LoraConfig, in_use: Callable[[Adapter], bool]) -> None:
-        """in_use: whether a request is computed with it. Raises ConfigError where the root is no absolute path of a
-        folder."""
+        """in_use: whether a request uses an adapter. Raises ConfigError if the root is not a folder's absolute path."""
         root = Path(config.root)
         if config.root and not (root.is_absolute() and root.is_dir()):
             raise ConfigError(
@@ -30,7 +29,7 @@ class Adapters:
         self._config = config
         self._in_use = in_use
         self._loaded: dict[str, Adapter] = {}
-        """In order of use, the latest last."""
+        """Adapters by name, in order of use, the latest last."""
         self._leaving = 0
         """Adapters that are no longer offered but still used by requests."""
         self._numbers = itertools.count(1)
@@ -42,7 +41,7 @@ class Adapters:
         return tuple(self._loaded.values())
 
     def get(self, name: str) -> Adapter:
-        """Raises ModelNotFound for an adapter that is not loaded."""
+        """The adapter named `name`. Raises ModelNotFound if it is not loaded."""
         adapter = self._loaded.pop(name, None)
         if adapter is None:
             raise ModelNotFound(f"The following requested LoRA adapters are not loaded: {name}", param="lora_path")
@@ -50,11 +49,11 @@ class Adapters:
         return adapter
 
     async def load(self, model: Llama, name: str, path: str) -> Adapter:
-        """Read an adapter and offer it. Loads are sequential. When the maximum is loaded, the least recently requested
-        adapter without users is evicted for it, like in SGLang.
+        """Read an adapter and offer it. Loads are sequential. If the maximum is loaded, the least recently requested
+        adapter without users is evicted, like in SGLang.
 
-        Raises InvalidField for a name that is loaded and for an adapter that cannot be served, Overloaded when all are
-        in use.
+        Raises InvalidField for a name that is already loaded and for an adapter that cannot be served, and Overloaded
+        if all are in use.
         """
         async with self._changes:
             if name in self._loaded:
@@ -78,9 +77,9 @@ class Adapters:
         del self._loaded[unused]
 
     async def unload(self, name: str, unused: Callable[[Adapter], Awaitable[None]]) -> Adapter:
-        """Stop offering an adapter, and return when no request uses it any more. unused: called then.
+        """Stop offering an adapter, and return when no request uses it, for which `unused` waits.
 
-        Raises InvalidField for one that is not loaded.
+        Raises InvalidField for an adapter that is not loaded.
         """
         if name not in self._loaded:
             raise InvalidField(f"The LoRA adapter {name!r} is not loaded.", param="lora_name")

@@ -1,4 +1,4 @@
-"""Reads an adapter in PEFT's format: adapter_config.json and adapter_model.safetensors."""
+"""Reads an adapter in PEFT's format, from adapter_config.json and adapter_model.safetensors."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from engines.layers.linear import Linear
 
 WEIGHTS = "adapter_model.safetensors"
 MAX_HEADER_BYTES = 4 << 20
-"""Names and shapes of the tensors of the largest models take a tenth of that."""
+"""Limit of the file's header. The tensors of the largest models take a tenth of it."""
 WIDEST_BYTES = 8
-"""Bytes of the widest number: float64."""
+"""Bytes of the widest number format, float64."""
 PREFIX = "base_model.model.model.layers"
 
 
 def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_number: int, root: str = "") -> Adapter:
     """Read an adapter of this model. load_number: see `Adapter`. root: see `LoraConfig`.
 
-    Raises InvalidField that names the file and the field or tensor: missing, unknown, or of a shape that does not fit
-    the model.
+    Raises InvalidField that names the file and the field or tensor that is missing, unknown, or of a shape that does
+    not match the model.
     """
     files = AdapterFiles(folder, root)
     config = PeftConfig.read(folder, files, most_rank)
@@ -51,7 +51,7 @@ def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_num
 
 
 def _most_bytes(config: ModelConfig, rank: int) -> int:
-    """Bytes of an adapter of every projection."""
+    """The size limit of the file: that of an adapter of every projection."""
     numbers = sum(rank * (group.inputs + part.width) for group in groups_of(config) for part in group.parts)
     return MAX_HEADER_BYTES + numbers * config.num_hidden_layers * WIDEST_BYTES
 
@@ -59,7 +59,7 @@ def _most_bytes(config: ModelConfig, rank: int) -> int:
 def _low_rank(
     tensors: _Tensors, config: PeftConfig, group: Group, layer: int, model: ModelConfig
 ) -> tuple[Tensor, Tensor] | None:
-    """The fused A, and the fused B times the scale; None where no projection of the group is adapted.
+    """The fused A, and the fused B times the scale; None if no projection of the group is adapted.
 
     up:   q │ B_q             │     down:  │ A_q │
           k │      B_k        │            │ A_k │
@@ -84,10 +84,10 @@ def _low_rank(
 
 
 class _Tensors:
-    """The tensors in the adapter's file. Every one must be taken."""
+    """The tensors in the adapter's file, all of which must be taken."""
 
     def __init__(self, path: Path, content: bytes, rank: int) -> None:
-        """path: named in errors."""
+        """path: for errors."""
         self._path = path
         self._rank = rank
         header_bytes = int.from_bytes(content[:8], "little")
@@ -97,20 +97,20 @@ class _Tensors:
                 param=WEIGHTS,
             )
         try:
-            # not by the file's name: a file mapped into memory ends the process if another program truncates it
-            self._left = load(content)
+            # load from memory: a mapped file would end the process if another program truncated it
+            self._rest = load(content)
         except (SafetensorError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise InvalidField(f"{path}: cannot be read: {error}", param=WEIGHTS) from None
 
     def pair(self, module: str, inputs: int, outputs: int) -> tuple[Tensor, Tensor] | None:
-        """A: (rank, inputs) and B: (outputs, rank) in float32; None: the adapter has neither."""
+        """A, (rank, inputs), and B, (outputs, rank), in float32; None if the adapter has neither."""
         names = (f"{module}.lora_A.weight", f"{module}.lora_B.weight")
-        present = [name for name in names if name in self._left]
+        present = [name for name in names if name in self._rest]
         if not present:
             return None
         if len(present) < len(names):
             raise InvalidField(f"{self._path}: of {module} only {present[0]} is present", param=module)
-        down, up = (self._left.pop(name) for name in names)
+        down, up = (self._rest.pop(name) for name in names)
         for name, tensor, shape in zip(names, (down, up), ((self._rank, inputs), (outputs, self._rank)), strict=True):
             if tuple(tensor.shape) != shape or not tensor.is_floating_point():
                 raise InvalidField(
@@ -123,10 +123,10 @@ class _Tensors:
         return down.float(), up.float()
 
     def require_all_taken(self) -> None:
-        if self._left:
-            name = min(self._left)
+        if self._rest:
+            name = min(self._rest)
             raise InvalidField(
-                f"{self._path}: the model has no projection for {name} ({len(self._left)} such); adapters may change "
+                f"{self._path}: the model has no projection for {name} ({len(self._rest)} such); adapters may change "
                 "the q, k, v, o, gate, up and down projections",
                 param=name,
             )

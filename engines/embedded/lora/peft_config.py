@@ -1,6 +1,4 @@
-"""Reads an adapter's `adapter_config.json`, in PEFT's names. Settings that would change the model in an unsupported way
-are refused by name.
-"""
+"""Reads an adapter's `adapter_config.json`, with PEFT's names. It refuses settings with unsupported effects by name."""
 
 from __future__ import annotations
 
@@ -22,20 +20,20 @@ ABSENT = (
 )  # fmt: skip
 """Unsupported features; each must be absent, false or empty."""
 PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
-"""Initialisations that leave the base model unchanged: PiSSA, OLoRA, CorDA and LoftQ change it."""
+"""Initialisations that leave the base model unchanged, unlike PiSSA, OLoRA, CorDA and LoftQ."""
 
 MAX_ALPHA = 1_000_000
 
 
 class PeftConfig(msgspec.Struct, frozen=True):
-    """rank: columns of every A. scale: factor on B A x."""
+    """The settings of an adapter. rank: rows of every A. scale: factor on B A x."""
 
     rank: int
     scale: float
 
     @classmethod
     def read(cls, folder: Path, files: AdapterFiles, most_rank: int) -> PeftConfig:
-        """folder: named in errors. Raises InvalidField that names the field, its value and the allowed values."""
+        """Read the settings. folder: for errors. Raises InvalidField with the field, its value and the allowed ones."""
         path = folder / NAME
         try:
             raw = msgspec.json.decode(files.read(NAME, MAX_BYTES))
@@ -64,5 +62,5 @@ class PeftConfig(msgspec.Struct, frozen=True):
             raise wrong("r", f"an integer from 1 to {most_rank} (engine.lora.max_rank)")
         if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not abs(alpha) <= MAX_ALPHA:
             raise wrong("lora_alpha", f"a number from -{MAX_ALPHA:,} to {MAX_ALPHA:,}")
-        # rank-stabilised: Kalajdzievski 2023
+        # rank-stabilised LoRA: Kalajdzievski 2023
         return cls(rank, alpha / (math.sqrt(rank) if raw.get("use_rslora") else rank))

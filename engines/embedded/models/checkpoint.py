@@ -1,4 +1,4 @@
-"""Reads tensors by name from a model folder's safetensors files, one file or several with an index."""
+"""Reads tensors by name from a model folder's safetensors, in one file or in several with an index."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Weights(Protocol):
     """The source of a model's tensors."""
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """One tensor of this name and shape, in this number format. Raises ConfigError that names it."""
+        """The tensor of this name and shape, in this number format. Raises ConfigError that names it."""
         ...
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The same in its stored number format, or float32. Raises ConfigError that names it."""
+        """The tensor in its stored number format, or in float32. Raises ConfigError that names it."""
         ...
 
     def require_all_taken(self) -> None:
@@ -37,35 +37,34 @@ class Checkpoint:
     """The tensors of one folder. Every tensor taken must exist, with the shape that the model's config implies."""
 
     def __init__(self, folder: Path, *, decoder_alone: bool = False) -> None:
-        """decoder_alone: read the tensors of the decoder alone, by the names that it has in a model of its own. The
-        checkpoint may be a decoder without a head, whose names begin without `model.`, or hold the parts of a model
-        that also sees images. Raises ConfigError that names the missing or broken file."""
+        """decoder_alone: read only the decoder's tensors, by their names in a plain decoder. The checkpoint may be a
+        decoder without a head, whose names begin without `model.`, or a model that also takes images. Raises
+        ConfigError that names the missing or broken file."""
         self._folder = folder
         self._taken: set[str] = set()
         # the library's reader has no types
         self._files: dict[Path, Any] = {}
         index = folder / INDEX
         if (folder / SINGLE).exists():
-            self._where = dict.fromkeys(self._open(folder / SINGLE).keys(), folder / SINGLE)
+            self._paths = dict.fromkeys(self._open(folder / SINGLE).keys(), folder / SINGLE)
         elif index.exists():
-            self._where = _read_index(index)
+            self._paths = _read_index(index)
         else:
             raise ConfigError(f"{folder}: neither {SINGLE} nor {INDEX} exists; only safetensors weights are read")
-        self._stored = {name: name for name in self._where}
-        """The names in the files, by the model's."""
+        self._stored = {name: name for name in self._paths}
+        """The names in the files, by the model's names."""
         if decoder_alone:
-            self._stored = _names_of_decoder(self._where)
-            self._where = {name: self._where[stored] for name, stored in self._stored.items()}
+            self._stored = _names_of_decoder(self._paths)
+            self._paths = {name: self._paths[stored] for name, stored in self._stored.items()}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """One tensor, converted to `dtype`. Raises ConfigError that names it when it is missing or has another
-        shape."""
+        """The tensor, converted to `dtype`. Raises ConfigError that names it if it is missing or has another shape."""
         return self.read(name, shape).to(dtype)
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The same in the checkpoint's own number format."""
+        """The tensor in the checkpoint's own number format. Raises ConfigError like `take`."""
         tensor = self.stored(name)
-        path = self._where[name]
+        path = self._paths[name]
         if tuple(tensor.shape) != shape:
             raise ConfigError(f"{path}: {name} has shape {tuple(tensor.shape)}; config.json implies {shape}")
         if not tensor.is_floating_point():
@@ -74,8 +73,8 @@ class Checkpoint:
         return tensor
 
     def stored(self, name: str) -> Tensor:
-        """The same with any shape and type. Raises ConfigError when it is missing or cannot be read."""
-        path = self._where.get(name)
+        """The tensor, with any shape and type. Raises ConfigError if it is missing or cannot be read."""
+        path = self._paths.get(name)
         if path is None:
             raise ConfigError(f"{self._folder}: the tensor {name} is missing; the checkpoint does not fit config.json")
         try:
@@ -87,15 +86,15 @@ class Checkpoint:
     def names_by_file(self) -> dict[str, list[str]]:
         """The names of the tensors in each file, by the file's name."""
         found: dict[str, list[str]] = {}
-        for name, path in self._where.items():
+        for name, path in self._paths.items():
             found.setdefault(path.name, []).append(name)
         return found
 
     def require_all_taken(self) -> None:
-        """Raises ConfigError that names tensors that were not taken: a model without a part of it is another model."""
-        # older folders keep a table that config.json determines, and tied ones may repeat the embedding
+        """Raise ConfigError that names tensors that were not taken, because a model without a part is another model."""
+        # older folders keep a table that config.json determines, and folders with tied embeddings may repeat them
         spare = ("lm_head.weight", "rotary_emb.inv_freq")
-        left = sorted(name for name in self._where.keys() - self._taken if not name.endswith(spare))
+        left = sorted(name for name in self._paths.keys() - self._taken if not name.endswith(spare))
         if left:
             raise ConfigError(
                 f"{self._folder}: config.json implies no tensor {left[0]} ({len(left)} such); the checkpoint does not "
@@ -115,7 +114,7 @@ class Checkpoint:
 
 
 def _names_of_decoder(stored: Iterable[str]) -> dict[str, str]:
-    """The decoder's tensors: its own names to the names in the files."""
+    """The names in the files by the decoder's own names."""
     names = list(stored)
     if "embed_tokens.weight" in names:
         return {f"model.{name}": name for name in names}

@@ -17,12 +17,12 @@ from engines.gguf.model_config import config_of
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 UNSERVED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
-"""Fields that change what a decoder computes in a way that none here does."""
+"""Fields that change a decoder's computation in a way that no decoder here supports."""
 MAX_LAYERS = 1_024
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
-    """The shape of a decoder, in Hugging Face's names. Fields with a default are those of Llama."""
+    """The shape of a decoder, with Hugging Face's names. The defaults are Llama's."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -41,26 +41,26 @@ class ModelConfig(msgspec.Struct, frozen=True):
     mlp_bias: bool
     qk_norm: bool
     headless: bool
-    """The checkpoint is a decoder without a head, which makes states and no tokens."""
+    """Whether the checkpoint is a decoder without a head, which computes states and no tokens."""
     dtype: str
     """The checkpoint's own number format: `bfloat16`, `float16` or `float32`."""
     fused: bool = False
-    """See `Family`, like the next three."""
+    """See `Family`, also for the next three fields."""
     activation: Literal["silu", "gelu_pytorch_tanh"] = "silu"
     unit_offset: bool = False
     outer_norms: bool = False
     embedding_scale: float = 1.0
     """Factor of the embeddings."""
     query_scale: float = 1.0
-    """Factor of the queries, next to the root of the head size; only where queries are normalised."""
+    """Factor of normalised queries, in addition to the root of the head size."""
     rotary_share: float = 1.0
-    """The first numbers of a head that are rotated, as a share of all."""
+    """Share of a head's numbers, counted from the first, that are rotated."""
     window: int = 0
-    """The last positions, its own included, that a token attends to in the layers `windowed`."""
+    """Number of last positions, including its own, that a token attends to in the layers `windowed`."""
     windowed: frozenset[int] = frozenset()
-    """Layers, from 0, that attend to a window; the others attend to the whole context."""
+    """Layers, from 0, that attend only to a window; the others attend to the whole context."""
     local_rope_theta: float | None = None
-    """Base frequency of these layers, unscaled; None: like the other layers."""
+    """Unscaled base frequency of the windowed layers; None if they rotate like the others."""
 
     @property
     def rotary_dim(self) -> int:
@@ -69,25 +69,25 @@ class ModelConfig(msgspec.Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """The model computes as a Llama does, within this context: what the native kernels compute."""
+        """Whether the model computes like a Llama within this context, as the native kernels require."""
         near = self.windowed and (self.window < self.max_position_embeddings or self.local_rope_theta is not None)
         own = self.unit_offset or self.outer_norms or self.embedding_scale != 1 or self.activation != "silu"
         return not (near or own)
 
     @property
     def kv_elements_per_token(self) -> int:
-        """Numbers kept per token: keys and values of every layer."""
+        """Numbers stored per token for the keys and values of all layers."""
         return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
 
     @property
     def rotary_bytes_per_token(self) -> int:
-        """Bytes of the rotary tables: a complex number per pair of a head, and as much again while the last is made."""
+        """Bytes of the rotary tables, of a complex number per pair of a head, and of a copy while the last is built."""
         tables = 1 if self.local_rope_theta is None else 2
         return (tables + 1) * 4 * self.head_dim
 
     @classmethod
     def read(cls, folder: Path) -> ModelConfig:
-        """Read config.json or the head of a GGUF file. Raises ConfigError with the field, its value and the allowed
+        """Read config.json or the header of a GGUF file. Raises ConfigError with the field, its value and the allowed
         values."""
         if is_gguf(folder):
             return _Reader(folder, config_of(folder)).config()
@@ -141,7 +141,7 @@ class _Reader:
         context = self._count("max_position_embeddings")
         share = self._share(rope, head_dim)
         if isinstance(scaling, YarnScaling):
-            # some folders give the context before the stretching, some the one after it
+            # some folders give the context before scaling, others the context after it
             context = max(context, int(scaling.factor * scaling.original_max_position_embeddings))
         if isinstance(scaling, LongScaling):
             scaling = scaling.of(context)
@@ -188,12 +188,12 @@ class _Reader:
         )
 
     def _rope(self, kind: str) -> dict[str, Any]:
-        """What `rope_parameters` says of layers of this kind: newer folders nest the base frequency with the scaling,
-        and both by kind where there are two."""
-        given = self._raw.get("rope_parameters")
-        if not isinstance(given, dict):
+        """`rope_parameters` of layers of this kind. Newer folders nest the base frequency with the scaling, and both by
+        kind if there are two kinds."""
+        parameters = self._raw.get("rope_parameters")
+        if not isinstance(parameters, dict):
             return {}
-        by_kind = {FULL: given} if not given.keys() & {FULL, SLIDING} else given
+        by_kind = {FULL: parameters} if not parameters.keys() & {FULL, SLIDING} else parameters
         own = by_kind.get(kind)
         return own if isinstance(own, dict) else {}
 
@@ -213,23 +213,23 @@ class _Reader:
 
     def _share(self, rope: dict[str, Any], head_dim: int) -> float:
         field = "partial_rotary_factor"
-        given = rope.get(field, self._raw.get(field, 1.0))
-        share = self._number(field, given, 0, 1)
+        value = rope.get(field, self._raw.get(field, 1.0))
+        share = self._number(field, value, 0, 1)
         rotated = int(head_dim * share)
         if rotated < 2 or rotated % 2:
             allowed = f"a share that rotates an even count of a head's {head_dim:,} numbers, 2 at the least"
-            raise self._wrong(field, allowed, given)
+            raise self._wrong(field, allowed, value)
         return share
 
     def _rope_scaling(self, rope: dict[str, Any]) -> RopeScaling | None:
         older = self._raw.get("rope_scaling")
-        field, given = (
+        field, scaling = (
             ("rope_scaling", older) if older else ("rope_parameters", rope or self._raw.get("rope_parameters"))
         )
         trained = self._raw.get("original_max_position_embeddings")
-        if isinstance(given, dict) and trained is not None:
-            given = {**given, "original_max_position_embeddings": trained}
-        return read_scaling(self._path, field, given)
+        if isinstance(scaling, dict) and trained is not None:
+            scaling = {**scaling, "original_max_position_embeddings": trained}
+        return read_scaling(self._path, field, scaling)
 
     def _bias(self, fixed: bool | None, field: str) -> bool:
         return self._flag(field) if fixed is None else fixed
@@ -277,6 +277,6 @@ class _Reader:
         return value
 
     def _wrong(self, field: str, allowed: str, value: Any = msgspec.UNSET) -> ConfigError:
-        """value: where it is not the field's own: nested, or a default."""
+        """value: the value if it is not the field's own, but nested or a default."""
         got = self._raw.get(field) if value is msgspec.UNSET else value
         return ConfigError(f"{self._path}: {field} must be {allowed}; got {shown(got)}", param=field)

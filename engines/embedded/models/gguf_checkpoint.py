@@ -32,15 +32,15 @@ _INNER = {
 }
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
 INTERLEAVED = "llama"
-"""The architecture whose query and key rows llama.cpp stores in the order of its rotation: the two numbers of a pair
-adjacent. Other architectures are stored as in Hugging Face's folders."""
+"""The architecture whose query and key rows llama.cpp stores in the order of its rotation, with the two numbers of a
+pair adjacent. Other architectures have the order of Hugging Face's folders."""
 
 
 class GgufCheckpoint(Weights):
     """Like `Checkpoint`: every tensor taken must exist, with the shape that the model's config implies."""
 
     def __init__(self, path: Path, config: ModelConfig) -> None:
-        """Raises ConfigError for an incomplete file, and where the package `gguf` is missing."""
+        """Raises ConfigError for an incomplete file, and if the package `gguf` is missing."""
         self._path = path
         self._file = GgufFile.read(path)
         self._library = _library(path)
@@ -53,7 +53,7 @@ class GgufCheckpoint(Weights):
         return self.read(name, shape).to(dtype)
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """One tensor in float32. No copy of the file stays in memory."""
+        """The tensor in float32. No copy of the file stays in memory."""
         stored = _stored_name(name)
         place = self._file.tensors.get(stored)
         if place is None:
@@ -102,14 +102,14 @@ def _stored_name(name: str) -> str:
 
 
 def _halves(rows: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of heads, with the first numbers of all pairs in one half and the second ones in the other."""
+    """Reorder each head's rows so that the first numbers of all pairs are in one half and the second in the other."""
     pairs = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
 def _library(path: Path) -> ModuleType:
     try:
-        # importing it takes a fifth of a second, also for other kinds of models
+        # imported here, because the import takes a fifth of a second and other models do not need it
         import gguf
     except ModuleNotFoundError as error:
         raise ConfigError(f"{path}: a GGUF file needs the package {error.name}; install slipstream[engine]") from None

@@ -1,6 +1,6 @@
-"""The linear layers of a decoder's block: the projections that each holds, by their names in a checkpoint.
+"""The linear layers of a decoder's block, each with the names of its projections in a checkpoint.
 
-Weights and adapters are laid out alike, so both read this.
+Weights and adapters have the same layout, so both use this module.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Part(NamedTuple):
 
     name: str
     width: int
-    """Outputs."""
+    """Number of outputs."""
     rotated: int = 0
-    """The first outputs, which are queries or keys."""
+    """Number of first outputs that are queries or keys."""
 
 
 class Group(NamedTuple):
-    """One linear layer, whose outputs are those of its parts."""
+    """One linear layer, which computes the outputs of its parts."""
 
     name: str
     inputs: int
@@ -54,8 +54,8 @@ def groups_of(config: ModelConfig) -> tuple[Group, Group, Group, Group]:
 
 
 def in_pairs(rows: Tensor, part: Part, config: ModelConfig) -> Tensor:
-    """The rows that make a part's outputs, (width, …), in the order in which the model rotates them."""
+    """The rows of a part's weight, (width, …), in the order in which the model rotates the outputs."""
     if not part.rotated:
         return rows
-    turned = side_by_side(rows[: part.rotated], config.head_dim, config.rotary_dim)
-    return torch.cat((turned, rows[part.rotated :]))
+    reordered = side_by_side(rows[: part.rotated], config.head_dim, config.rotary_dim)
+    return torch.cat((reordered, rows[part.rotated :]))

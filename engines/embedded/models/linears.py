@@ -1,7 +1,7 @@
-"""Makes a model's linear layers, so that they can be plain, rounded or observed.
+"""Creates a model's linear layers, which may be plain, rounded or observed.
 
-Names: `layers.<number>.<group>` with the groups qkv, output, gate_up and down, and `head`. Projections that engines
-fuse are one group here, and have one scale where scales are per tensor.
+Their names are `layers.<number>.<group>`, with the groups qkv, output, gate_up and down, and `head`. Projections that
+engines fuse are one group here, and share one scale if scales are per tensor.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ HEAD = "head"
 
 
 class Linears(Protocol):
-    """Makes the linear layers of one model."""
+    """Creates the linear layers of one model."""
 
     wide: bool
-    """The layers take float32 inputs too, with better results than rounded ones."""
+    """Whether the layers also take float32 inputs, with better results than from rounded ones."""
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """weight: (out, in), and bias: (out,), in the checkpoint's own precision or float32."""
+        """Create one layer. weight: (out, in); bias: (out,); both in the checkpoint's own precision or float32."""
         ...
 
 
 class PlainLinears:
-    """No quantization."""
+    """Creates layers without quantization."""
 
     def __init__(
         self, dtype: torch.dtype, device: torch.device = CPU, *, native: bool = True, threads: int = 1
     ) -> None:
-        """native: make panels for the native kernels where they are available. threads: of the kernels."""
+        """native: create panels for the native kernels if they are available. threads: number of kernel threads."""
         self._dtype = dtype
         self._device = device
         narrow = dtype is torch.bfloat16

@@ -1,6 +1,6 @@
-"""The Llama decoder: RMSNorm, rotary positions, grouped-query attention over pages, SwiGLU.
+"""The Llama decoder, with RMSNorm, rotary positions, grouped-query attention over pages and SwiGLU.
 
-The other families are this one with some differences, each a field of the config; see `families`.
+The other families differ from it in some fields of the config; see `families`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Memory(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """The positions of a step for the layers of one kind."""
+    """The rotations and the attention plan of a step, for layers of one kind."""
 
     turns: Tensor
     plan: AttentionPlan
 
 
 class LlamaLayer:
-    """One block. Query, key and value projections are one matrix, and so are gate and up: fewer calls per step."""
+    """One block. To save calls, the query, key and value projections are one matrix, and so are gate and up."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LlamaLayer:
         self._input_norm = norm("input_layernorm")
         self._post_norm = norm("pre_feedforward_layernorm" if config.outer_norms else "post_attention_layernorm")
         self._outer_norms: tuple[RMSNorm, RMSNorm] | None = None
-        """Of what attention and the MLP give out."""
+        """Norms of the outputs of attention and of the MLP."""
         if config.outer_norms:
             self._outer_norms = norm("post_attention_layernorm"), norm("post_feedforward_layernorm")
         self._qkv = linear(qkv, config.qkv_bias)
@@ -106,11 +106,11 @@ class LlamaLayer:
         self._down = linear(down, config.mlp_bias)
 
     def keep_rounded(self, rounding: Rounding | None) -> None:
-        """Round this layer's keys and values when they are stored; None: store them unchanged."""
+        """Round this layer's keys and values when they are stored; None to store them unchanged."""
         self._attention.rounding = rounding
 
     def native(self) -> LayerWeights | None:
-        """The weights that the native kernels need of it; None where a part has no panels."""
+        """The layer's weights for the native kernels; None if they do not support one of its parts."""
         parts = (self._qkv, self._output, self._gate_up, self._down)
         linears = [part for part in parts if isinstance(part, Linear | Int8Linear)]
         panels = [part.panels for part in linears if part.panels is not None]
@@ -131,7 +131,7 @@ class LlamaLayer:
         memory: Memory,
         adapted: AdaptedRows | None = None,
     ) -> Tensor:
-        """x: (tokens, hidden), in the model's format or float32."""
+        """Run the block. x: (tokens, hidden), in the model's format or float32."""
 
         def project(group: str, projection: Projection, inputs: Tensor) -> Tensor:
             output = projection(inputs)
@@ -159,7 +159,7 @@ def _norm_weight(
     config: ModelConfig, checkpoint: Weights, name: str, width: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     weight = checkpoint.read(f"{name}.weight", (width,))
-    # the sum is not rounded to bfloat16, which has few digits near 1
+    # do not round the sum to bfloat16, which has few digits near 1
     return (weight.float() + 1 if config.unit_offset else weight.to(dtype)).to(device)
 
 
@@ -174,7 +174,7 @@ class Llama:
         linears: Linears,
         device: torch.device = CPU,
     ) -> None:
-        """linears: makes the linear layers, rounded or not, on the same device.
+        """linears: creates the linear layers, rounded or not, on the same device.
 
         Raises ConfigError that names a tensor that is missing or has the wrong shape.
         """
@@ -183,13 +183,13 @@ class Llama:
         """Number format of weights, keys and values, and of prompt computation."""
         self.device = device
         self.generation_dtype = torch.float32 if linears.wide else dtype
-        """Number format of generation; float32 where that is no slower: see `Linear`."""
+        """Number format of generation; float32 if it is no slower (see `Linear`)."""
         table = (config.vocab_size, config.hidden_size)
         embedding = checkpoint.read("model.embed_tokens.weight", table)
         head = embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
         self._head = linears.make(HEAD, head, None)
         self._shared: Linear | Int8Linear | None = None
-        """The head whose rows are the embedding too: the largest matrix of a small model is held once."""
+        """The head, if its rows are the embedding too, so that the largest matrix of a small model is stored once."""
         if config.tie_word_embeddings and isinstance(self._head, Linear | Int8Linear) and self._head.holds_rows:
             self._shared = self._head
         self._embedding = None if self._shared is not None else embedding.to(device, dtype)
@@ -199,22 +199,22 @@ class Llama:
         ]
         norm = _norm_weight(config, checkpoint, "model.norm", config.hidden_size, dtype, device)
         self._norm = RMSNorm(norm, config.rms_norm_eps)
-        # the factor is rounded like the embeddings: so the model was trained
+        # the factor is rounded like the embeddings, as in training
         self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=dtype))
         head_dim, positions = config.head_dim, config.max_position_embeddings
         self._rotary = make_rotary(head_dim, config.rope_theta, config.rope_scaling, positions, config.rotary_dim)
         self._rotary.to(device)
         self._local_rotary = self._rotary
-        """Of the layers with a window."""
+        """Rotations of the windowed layers."""
         if config.local_rope_theta is not None:
             self._local_rotary = make_rotary(head_dim, config.local_rope_theta, None, positions, config.rotary_dim)
             self._local_rotary.to(device)
         self.native = self._native()
-        """Computes generated tokens where the native kernels can."""
+        """Computes generated tokens with the native kernels; None if they do not support the model."""
 
     @property
     def embedding(self) -> Tensor:
-        """The table, (vocabulary, hidden), in `dtype`; a copy where only the head holds it."""
+        """The table, (vocabulary, hidden), in `dtype`; a copy if only the head stores it."""
         if self._embedding is not None:
             return self._embedding
         return self._rows(torch.arange(self.config.vocab_size))
@@ -230,9 +230,9 @@ class Llama:
         return self._shared.rows(ids).to(self.dtype)
 
     def keep_rounded(self, rounding: Rounding | None, layer: int | None = None) -> None:
-        """Round keys and values from now on when they are stored, in one layer or in all; None: no longer.
+        """Round keys and values when they are stored, in one layer or in all; None to stop.
 
-        Raises ValueError for a model that the native kernels compute, which store them unchanged.
+        Raises ValueError if the native kernels compute the model, because they store keys and values unchanged.
         """
         if self.native is not None:
             raise ValueError("keys and values are rounded by PyTorch's operations only: load with kernels = torch")
@@ -267,7 +267,7 @@ class Llama:
         )
 
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
-        """Only the normalised final states of a flat batch: see `hidden_and_outputs`."""
+        """The normalised final states of a flat batch; see `hidden_and_outputs`."""
         return self.hidden_and_outputs(ids, positions, pages, plan, ())[0]
 
     def hidden_and_outputs(
@@ -284,8 +284,8 @@ class Llama:
     ) -> tuple[Tensor, list[Tensor]]:
         """Run a flat batch.
 
-        ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim), written to; dtype: of the
-        computation, `dtype` by default; mirror: by layer, where the plan has one; adapted: rows that are computed with
+        ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim), written to; dtype: format
+        of the computation, None for `self.dtype`; mirror: by layer, if the plan has one; adapted: rows computed with
         adapters. Returns the normalised final states, (tokens, hidden), and the outputs of `layers` (from 0,
         ascending), of the same width.
         """

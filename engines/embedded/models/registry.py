@@ -1,4 +1,4 @@
-"""Loads a model folder or a GGUF file: its class and its number format."""
+"""Loads a model folder or a GGUF file in the requested number format."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def load_model(
     context_tokens: int | None = None,
 ) -> Llama:
     """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: returns the layers to use
-    for a number format; None: plain layers. context_tokens: the longest context; None: the model's.
+    for a number format; None for plain layers. context_tokens: the longest context; None for the model's.
 
     Raises ConfigError that names an unknown architecture, a missing or unknown tensor, a wrong shape or a broken file.
     """
     config = ModelConfig.read(folder)
-    if context_tokens is not None:  # the rotary table has a row for each position
+    if context_tokens is not None:  # the rotary table has a row per position
         longest = min(context_tokens, config.max_position_embeddings)
         config = msgspec.structs.replace(config, max_position_embeddings=longest)
     checkpoint = _weights(folder, config)
-    own = _dtype(config, dtype, device)
-    made = PlainLinears(own, device) if linears is None else linears(own)
-    model = Llama(config, checkpoint, own, made, device)
+    number_format = _dtype(config, dtype, device)
+    layers = PlainLinears(number_format, device) if linears is None else linears(number_format)
+    model = Llama(config, checkpoint, number_format, layers, device)
     checkpoint.require_all_taken()
     return model
 
@@ -47,11 +47,11 @@ def _weights(folder: Path, config: ModelConfig) -> Weights:
     return GgufCheckpoint(folder, config)
 
 
-def _dtype(config: ModelConfig, wanted: str, device: torch.device) -> torch.dtype:
-    if wanted == "float32":
+def _dtype(config: ModelConfig, setting: str, device: torch.device) -> torch.dtype:
+    if setting == "float32":
         return torch.float32
-    if wanted == "bfloat16":
+    if setting == "bfloat16":
         return torch.bfloat16
-    # without the instructions bf16 is emulated, several times slower than float32
+    # without these instructions, bf16 is emulated and several times slower than float32
     native = device.type != "cpu" or torch.cpu._is_avx512_bf16_supported()
     return torch.bfloat16 if native and config.dtype == "bfloat16" else torch.float32

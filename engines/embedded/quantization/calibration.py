@@ -22,11 +22,11 @@ class Calibration(msgspec.Struct, frozen=True):
 
     model: str
     tokens: int
-    """Tokens it was measured over."""
+    """Number of tokens that were measured."""
     amax: dict[str, float]
     """Largest magnitude of each layer's input."""
     keys: tuple[float, ...] = ()
-    """The same of each layer's keys, in their stored form: with their positions. Empty in older files."""
+    """Largest magnitude of each layer's keys as stored, hence rotated. Empty in older files."""
     values: tuple[float, ...] = ()
 
 
@@ -41,7 +41,7 @@ class _Observed:
 
 
 class _ObservedMemory:
-    """Observes keys and values where they would be rounded, and changes none."""
+    """Observes keys and values in place of rounding, without changing them."""
 
     def __init__(self) -> None:
         self.keys = self.values = 0.0
@@ -66,8 +66,8 @@ class _ObservedLinears:
 
 def calibrate(folder: Path, passages: Iterable[Passage]) -> Calibration:
     """Run the model over `passages` in float32. Raises ConfigError for a folder without a supported model."""
-    made = _ObservedLinears(torch.float32)
-    model = load_model(folder, "float32", lambda _: made)
+    linears = _ObservedLinears(torch.float32)
+    model = load_model(folder, "float32", lambda _: linears)
     memory = [_ObservedMemory() for _ in range(model.config.num_hidden_layers)]
     for layer, observed in enumerate(memory):
         model.keep_rounded(observed, layer)
@@ -78,14 +78,14 @@ def calibrate(folder: Path, passages: Iterable[Passage]) -> Calibration:
     return Calibration(
         folder.resolve().name,
         tokens,
-        {name: linear.amax for name, linear in made.layers.items()},
+        {name: linear.amax for name, linear in linears.layers.items()},
         tuple(observed.keys for observed in memory),
         tuple(observed.values for observed in memory),
     )
 
 
 def read_calibration(path: str) -> Calibration:
-    """Raises ConfigError that names the file when it is invalid."""
+    """Read a calibration file. Raises ConfigError that names the file if it is invalid."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
     except (OSError, msgspec.DecodeError) as error:

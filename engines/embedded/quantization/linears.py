@@ -1,4 +1,4 @@
-"""Linear layers with rounded weights, by the settings."""
+"""Creates the linear layers that the settings select, with rounded weights or without."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from engines.layers.linear import Projection, native_is_possible, team_of
 
 
 class Int8Linears:
-    """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
+    """8-bit weights in all layers, including the head, which is the largest matrix of a small model."""
 
     def __init__(self, *, native: bool = False, threads: int = 1) -> None:
-        """native: use the native kernels where they are available. threads: number of threads of the kernels."""
+        """native: use the native kernels if they are available. threads: number of threads of the kernels."""
         self.wide = native and native_is_possible(CPU)
         self._team = team_of(threads) if self.wide else None
 
@@ -30,12 +30,12 @@ class Int8Linears:
 
 
 class Fp8Linears:
-    """Simulated FP8 in all layers but the head and the exceptions."""
+    """Simulated FP8 in all layers except the head and those in `keep`."""
 
     wide = False
 
     def __init__(self, config: Fp8Config, dtype: torch.dtype) -> None:
-        """Raises ConfigError when the calibration for static activation scales cannot be read."""
+        """Raises ConfigError if the calibration for static activation scales cannot be read."""
         self._config = config
         self._plain = PlainLinears(dtype)
         self._amax: dict[str, float] = {}
@@ -49,7 +49,7 @@ class Fp8Linears:
             self._amax = read_calibration(config.calibration).amax
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """See `Linears`. Raises ConfigError when the calibration lacks the layer."""
+        """Create one layer; see `Linears`. Raises ConfigError if the calibration lacks the layer."""
         if name == HEAD or any(fnmatchcase(name, pattern) for pattern in self._config.keep):
             return self._plain.make(name, weight, bias)
         amax = self._amax.get(name)
@@ -63,7 +63,7 @@ class Fp8Linears:
 
 def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = CPU) -> Linears:
     """The linear layers that the settings select."""
-    # branches are checked by PyTorch's operations; the native kernels store pages in another order, and read no codes
+    # only PyTorch's operations check branches; the native kernels store pages in another order and read no codes
     plain = config.speculation.shape == "chain" and config.kv.dtype == "auto"
     native = config.kernels == "auto" and plain
     threads = 1 if config.threads == "auto" else config.threads
@@ -75,6 +75,7 @@ def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = 
 
 
 def dtype_of(config: EngineConfig) -> str:
-    """The number format of everything else. Raises ConfigError for a format that 8-bit weights do not support."""
+    """The number format of activations and of weights that are not rounded. Raises ConfigError for a format that 8-bit
+    weights do not support."""
     require_possible(config, on_gpu=False)
     return "bfloat16" if config.quantization == "int8" else config.dtype

@@ -21,9 +21,9 @@ class Passage(msgspec.Struct, frozen=True):
 
     ids: list[int]
     start: int = 0
-    """The first position whose next token counts; the earlier ones are only context."""
+    """The first position whose next token counts; earlier positions are only context."""
     text: int = 0
-    """Number of its source text: passages of one text are not independent."""
+    """Number of the source text, because passages of one text are not independent."""
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,16 +34,16 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_passages(path: Path, tokenizer: Tokenizer, window_tokens: int, most_tokens: int) -> list[Passage]:
     """Passages of at most `window_tokens` each and about `most_tokens` in all.
 
-    A `.jsonl` file has `{"text": …}` or `{"messages": […]}` per line, each a text of its own; any other file is one
-    text; of a folder, each of its Python files is one, in the order of their paths. Of a conversation, rendered by the
-    model's template, only the last response counts: a chat model was not trained to write users' messages. A single
-    text's passages are numbered as separate texts, because nothing else shows the variance among texts. Raises
-    ConfigError that names the file and the line.
+    Each line of a `.jsonl` file is a text, as `{"text": …}` or `{"messages": […]}`. Any other file is one text, and so
+    is each Python file of a folder, in the order of paths. A conversation is rendered by the model's template; only its
+    last response counts, because a chat model was not trained to write users' messages. The passages of a single text
+    are numbered as separate texts, because nothing else shows the variance among texts. Raises ConfigError that names
+    the file and the line.
     """
     texts = list(_texts(path, tokenizer))
     passages: list[Passage] = []
     total = 0
-    # the first passage of every text, then the second of every: many texts reveal more than much of one
+    # the first passage of every text, then every second one: many texts show more than much of one text
     for at in range(0, max((len(text.ids) for text in texts), default=0), window_tokens):
         if total >= most_tokens:
             break
@@ -66,17 +66,17 @@ def _numbered(passages: list[Passage]) -> list[Passage]:
 
 
 def passage_of(messages: Sequence[Message], tokenizer: Tokenizer, text: int = 0) -> Passage:
-    """A conversation that ends with a response, of which the response counts. Raises ValueError for any other."""
-    said = [dict(message) for message in messages]
-    ids = tokenizer.chat_ids(said)
-    if len(said) < 2 or said[-1].get("role") != "assistant":
+    """A conversation of which the final response counts. Raises ValueError if it does not end with a response."""
+    conversation = [dict(message) for message in messages]
+    ids = tokenizer.chat_ids(conversation)
+    if len(conversation) < 2 or conversation[-1].get("role") != "assistant":
         raise ValueError("messages must end with an assistant's answer")
-    asked = tokenizer.chat_ids(said[:-1])
-    # both renderings open another turn of the assistant at their end; the whole text's is not part of the response
+    request_ids = tokenizer.chat_ids(conversation[:-1])
+    # both renderings end by opening another assistant turn, which is not part of the response
     opened = 0
-    while opened < len(asked) and ids[-1 - opened] == asked[-1 - opened]:
+    while opened < len(request_ids) and ids[-1 - opened] == request_ids[-1 - opened]:
         opened += 1
-    return Passage(ids[: len(ids) - opened] if opened else ids, len(asked) - 1, text)
+    return Passage(ids[: len(ids) - opened] if opened else ids, len(request_ids) - 1, text)
 
 
 def _texts(path: Path, tokenizer: Tokenizer) -> Iterable[Passage]:

@@ -1,4 +1,4 @@
-"""A model's logits for whole texts at once, without an engine."""
+"""Computes a model's logits for whole texts at once, without an engine."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from engines.layers.attention import AttentionPlan, Chunk
 
 
 def logits_of(model: Llama, ids: list[int]) -> Tensor:
-    """(len(ids), vocabulary) float32."""
+    """The logits after each token, (len(ids), vocabulary) float32."""
     return logits_of_all(model, [ids])[0]
 
 
 @torch.inference_mode()
 def logits_of_all(model: Llama, texts: Sequence[list[int]]) -> list[Tensor]:
-    """The same of several texts in one pass, which is faster for short ones."""
+    """The logits of several texts from one pass, which is faster for short texts."""
     hidden, _ = states_of(model, texts, ())
     return list(torch.split(model.logits(hidden), [len(text) for text in texts]))
 
 
 @torch.no_grad()
 def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
-    """The normalised final states of all texts' tokens, (tokens, hidden), and what `layers` gave out."""
+    """The normalised final states of all texts' tokens, (tokens, hidden), and the outputs of `layers`."""
     config, device = model.config, model.device
     ends = list(itertools.accumulate(map(len, texts)))
     chunks = [
@@ -43,14 +43,14 @@ def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...])
 
 
 def batches(texts: Iterable[Sequence[int]], most_tokens: int) -> Iterator[list[int]]:
-    """Index ranges of the texts, in order, in runs of at most `most_tokens`; a longer text is alone."""
+    """The indices of the texts, in runs of at most `most_tokens`; a longer text is a run of its own."""
     run: list[int] = []
     total = 0
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if run and total + len(text) > most_tokens:
             yield run
             run, total = [], 0
-        run.append(place)
+        run.append(index)
         total += len(text)
     if run:
         yield run

@@ -1,4 +1,4 @@
-"""Tool calls in a model's output, found while the text arrives."""
+"""Events of tool calls in a model's output, found while the text arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class CallStart(msgspec.Struct, frozen=True):
-    """A call begins; its arguments follow."""
+    """The beginning of a call, whose arguments follow."""
 
     index: int
     """Number of the call in its choice, from 0."""
@@ -34,17 +34,17 @@ Event = Text | CallStart | CallArguments
 
 
 class CallParser(Protocol):
-    """Reads one choice. The events' content does not depend on how the text is chunked."""
+    """Parses one choice. The events' content does not depend on how the text is chunked."""
 
     def push(self, text: str) -> list[Event]:
-        """More output."""
+        """Process more output."""
         ...
 
     def flush(self) -> list[Event]:
-        """The output is over; text that looked like a call and was none is returned as text."""
+        """End the output. Text that looked like a call but was none is returned as text."""
         ...
 
 
 def new_call_id() -> str:
-    """An id in OpenAI's form."""
+    """A new id in OpenAI's form."""
     return f"call_{uuid.uuid4().hex[:24]}"

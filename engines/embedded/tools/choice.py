@@ -27,7 +27,7 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool; functions are the only kind."""
+    """A tool, of which functions are the only kind."""
 
     type: Literal["function"]
     function: Function
@@ -38,7 +38,7 @@ class _Name(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamedChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly this tool."""
+    """A choice of exactly one tool."""
 
     type: Literal["function"]
     function: _Name
@@ -52,7 +52,7 @@ class ToolUse(msgspec.Struct, frozen=True):
     """The tools in the chat template's form."""
     names: frozenset[str]
     grammar: GrammarSpec | None
-    """Constrains the response; None: it is free."""
+    """Constrains the response; None if the response is free."""
 
     def parser(self) -> CallParser:
         """A parser for one choice."""
@@ -66,7 +66,7 @@ def read_tools(
     style: CallStyle | None,
     config: GrammarConfig,
 ) -> ToolUse | None:
-    """The tools of a request; None when none may be called. style: the model's call style, or None when it has none.
+    """The tools of a request, None if none may be called. style: the model's call style, None if it has none.
 
     Raises InvalidField or UnsupportedField that names the field.
     """
@@ -83,18 +83,18 @@ def read_tools(
     functions = _functions(tools, config)
     if choice == "none":
         return None
-    wanted = functions
+    callable_functions = functions
     if isinstance(choice, NamedChoice):
-        wanted = [function for function in functions if function["name"] == choice.function.name]
-        if not wanted:
+        callable_functions = [function for function in functions if function["name"] == choice.function.name]
+        if not callable_functions:
             raise InvalidField(f"tool_choice: no tool is named {choice.function.name!r}.", param="tool_choice")
     free = choice in (None, "auto")
     several = parallel is not False and not isinstance(choice, NamedChoice)
     grammar = None
-    if not free or not several or any(function.get("strict") for function in wanted):
-        grammar = lark_spec(call_grammar(style, wanted, may_talk=free, several=several), "tools")
+    if not free or not several or any(function.get("strict") for function in callable_functions):
+        grammar = lark_spec(call_grammar(style, callable_functions, may_talk=free, several=several), "tools")
     rendered = tuple({"type": "function", "function": _shown(function)} for function in functions)
-    return ToolUse(style, rendered, frozenset(function["name"] for function in wanted), grammar)
+    return ToolUse(style, rendered, frozenset(function["name"] for function in callable_functions), grammar)
 
 
 def _functions(tools: list[Tool], config: GrammarConfig) -> list[JsonObject]:
@@ -116,5 +116,5 @@ def _functions(tools: list[Tool], config: GrammarConfig) -> list[JsonObject]:
 
 
 def _shown(function: JsonObject) -> JsonObject:
-    """`strict` is for the engine; templates were not trained with it."""
+    """The function without `strict`, which is for the engine; models were not trained with it in templates."""
     return {name: value for name, value in function.items() if name != "strict"}

@@ -1,4 +1,4 @@
-"""Calls between `<tool_call>` tags, one JSON object each: Hermes, Qwen 2.5, Qwen 3."""
+"""Parses calls between `<tool_call>` tags, each a JSON object, from Hermes, Qwen 2.5 and Qwen 3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 class HermesParser(MarkedParser):
-    """See `MarkedParser`; the marker is the opening tag."""
+    """See `MarkedParser`. The marker is the opening tag."""
 
     def __init__(self, known: frozenset[str]) -> None:
         """known: names of the tools."""
@@ -51,6 +51,6 @@ class HermesParser(MarkedParser):
             return True
         if CLOSE.startswith(text):
             return False
-        # the tag is missing: continue as if it were there
+        # the tag is missing, so continue as if it were there
         self._closing, self._after_call = False, True
         return True

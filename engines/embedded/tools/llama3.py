@@ -1,4 +1,4 @@
-"""A response that is a JSON object is a call: Llama 3.1 to 3.3. Several are separated by semicolons."""
+"""Parses responses of Llama 3.1 to 3.3, in which a JSON object is a call and semicolons separate calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BETWEEN = SPACE + ";"
 
 
 class Llama3Parser:
-    """Calls come first; anything after other text is text."""
+    """Calls come first; everything after other text is text."""
 
     def __init__(self, known: frozenset[str]) -> None:
         """known: names of the tools."""
@@ -43,7 +43,7 @@ class Llama3Parser:
         return events
 
     def _begin(self, events: list[Event]) -> bool:
-        """Begin to read an object, if one starts here."""
+        """Begin to read an object if one starts here."""
         start = self._held.lstrip(BETWEEN if self._calls else SPACE)
         if start.startswith("{"):
             self._held, self._reader = start, CallReader(self._calls, self._known)

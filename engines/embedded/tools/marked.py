@@ -10,7 +10,7 @@ from engines.embedded.tools.reader import CallReader
 
 
 class MarkedParser(ABC):
-    """Text and calls in any order; spaces around calls are no text."""
+    """Parses text and calls in any order; spaces around calls are not text."""
 
     def __init__(self, known: frozenset[str], marker: str) -> None:
         """known: names of the tools. marker: precedes the calls."""
@@ -34,25 +34,25 @@ class MarkedParser(ABC):
 
     @abstractmethod
     def _advance(self, events: list[Event]) -> bool:
-        """One step through the held text. False: more must arrive first."""
+        """Take one step through the held text; return False if more text must arrive first."""
 
     @abstractmethod
     def _call_ended(self) -> None:
-        """An object was a call, and is over."""
+        """Handle the end of an object that was a call."""
 
     @abstractmethod
     def _give_back(self, text: str, events: list[Event]) -> None:
-        """Text that looked like a call and is none is text, from the marker on."""
+        """Emit what looked like a call but is none as text, including the marker."""
 
     def _take_marker(self, events: list[Event]) -> bool:
-        """Emit the text before the marker and remove both. False: there is no whole marker yet."""
+        """Emit the text before the marker and remove both; return False if the marker is not complete yet."""
         at = self._held.find(self._marker)
         if at >= 0:
             self._tell(self._held[:at].rstrip(), events)
             self._held = self._held[at + len(self._marker) :]
             return True
         cut = len(self._held) - overlap(self._held, self._marker)
-        # spaces wait: before or after a call they are layout
+        # hold spaces back, because they are layout before and after a call
         cut = len(self._held[:cut].rstrip())
         if cut:
             self._tell(self._held[:cut], events)

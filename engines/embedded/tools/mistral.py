@@ -1,4 +1,4 @@
-"""Calls after `[TOOL_CALLS]`: a JSON list of them, or name, `[ARGS]` and arguments. Mistral, older and newer models."""
+"""Parses Mistral's calls after `[TOOL_CALLS]`: a JSON list, or in newer models name, `[ARGS]` and arguments."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from engines.embedded.tools.reader import CallReader, ObjectScanner
 
 MARKER, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 LONGEST_HEAD = 64 + len(CALL_ID) + 64 + len(ARGUMENTS)
-"""Characters of a name, an id of the model's own, and the marks around them."""
+"""Characters of a name, an id from the model, and the marks around them."""
 BETWEEN = " \n\r\t,"
 _HEAD = re.compile(r"\s*([a-zA-Z0-9_-]{1,64})(?:\[CALL_ID\][^\[\]]*)?\[ARGS\]\s*(?=\{)")
 _ALPHABET = string.ascii_letters + string.digits
 
 
 def new_call_id() -> str:
-    """Nine letters and digits: the templates of this family refuse a conversation with any other ids."""
+    """A new id of nine letters and digits; this family's templates refuse conversations with other ids."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
 class MistralParser(MarkedParser):
-    """See `MarkedParser`; several calls may follow one marker."""
+    """See `MarkedParser`. Several calls may follow one marker."""
 
     def __init__(self, known: frozenset[str]) -> None:
         """known: names of the tools."""
         super().__init__(known, MARKER)
         self._opening = False
-        """The marker was read, but not yet the kind of its content."""
+        """Whether the marker was read, but not yet the kind of its content."""
         self._prefix = ""
         """The marker and the text after it, unchanged; text if no call begins."""
         self._arguments: ObjectScanner | None = None
@@ -61,7 +61,7 @@ class MistralParser(MarkedParser):
         return True
 
     def _open(self, events: list[Event]) -> bool:
-        """The content after the marker: a list, one object, or a name."""
+        """Read the beginning of the content after the marker: a list, an object or a name."""
         text = self._held.lstrip()
         space = self._held[: len(self._held) - len(text)]
         if text.startswith("["):
@@ -84,7 +84,7 @@ class MistralParser(MarkedParser):
         return True
 
     def _next_of_list(self, events: list[Event]) -> bool:
-        """Between two objects of a list."""
+        """Advance to the next object of a list."""
         text = self._held.lstrip(BETWEEN)
         if text.startswith("]") and not self._prefix:
             self._held, self._in_list, self._after_call = text[1:], False, True
@@ -118,7 +118,7 @@ class MistralParser(MarkedParser):
 
 
 def _may_become_head(text: str) -> bool:
-    """More text could make this a name and its marks."""
+    """Whether more text could make this a name and its marks."""
     if len(text) > LONGEST_HEAD:
         return False
     name = re.match(r"[a-zA-Z0-9_-]{0,64}", text)

@@ -21,8 +21,8 @@ class ObjectScanner:
         self._escaped = False
 
     def end(self, text: str) -> int:
-        """Index after the brace that closes the object, or -1 when it is not in this chunk. The first chunk begins at
-        the opening brace, or before it with anything but braces and quotes."""
+        """Index after the brace that closes the object, or -1 if it is not in this chunk. Before the opening brace, the
+        first chunk may have anything but braces and quotes."""
         for at, character in enumerate(text):
             if self._in_string:
                 if self._escaped:
@@ -43,11 +43,11 @@ class ObjectScanner:
 
 
 class CallReader:
-    """State of one call. `push` until `rest` is not None."""
+    """The state of one call. Call `push` until `rest` is not None."""
 
     def __init__(self, index: int, known: frozenset[str], new_id: Callable[[], str] = new_call_id) -> None:
-        """index: number of the call. known: names of the tools; an object with another name is no call. new_id: makes
-        the call's id."""
+        """index: number of the call. known: names of the tools; an object with another name is no call. new_id: returns
+        a new id for the call."""
         self._new_id = new_id
         self._index = index
         self._known = known
@@ -55,16 +55,16 @@ class CallReader:
         self._arguments: ObjectScanner | None = None
         self._arguments_ended = False
         self.started = False
-        """Its name was emitted."""
+        """Whether the name was emitted."""
         self.text = ""
         """All text read so far."""
         self.rest: str | None = None
         """The text after the object, once it has ended."""
         self.valid = True
-        """False: it ended and is no call."""
+        """False if the object has ended and is no call."""
 
     def push(self, text: str) -> list[Event]:
-        """More text, from the opening brace on; spaces may precede it."""
+        """Process more text, from the opening brace on; spaces may precede it."""
         if not self.text:
             text = text.lstrip()
             if text and not text.startswith("{"):
@@ -97,7 +97,7 @@ class CallReader:
         return [CallArguments(self._index, text if end < 0 else text[:end])]
 
     def _out_of_order(self) -> list[Event]:
-        """The object is complete and does not begin as usual: its keys may be in another order."""
+        """Parse a complete object that does not begin as usual, because its keys may be in another order."""
         try:
             value: dict[str, Any] = json.loads(self.text)
             arguments = value.get("arguments", value.get("parameters", {}))

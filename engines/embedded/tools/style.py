@@ -1,4 +1,4 @@
-"""A model family's format of tool calls: recognised by its chat template, read by a parser, enforced by a grammar."""
+"""Model families' formats of tool calls, each with its chat template's marks, a parser and a grammar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engines.embedded.tools.mistral import MistralParser
 
 JsonObject = dict[str, Any]
 LITERALS = frozenset({"const", "default", "enum", "examples"})
-"""Keywords of JSON Schema that hold values."""
+"""Keywords of JSON Schema whose content is a value and not a schema."""
 
 
 class CallStyle(msgspec.Struct, frozen=True):
@@ -25,17 +25,17 @@ class CallStyle(msgspec.Struct, frozen=True):
 
     arguments_key: str
     parser: Callable[[frozenset[str]], CallParser]
-    """Makes a parser for one choice from the tools' names."""
+    """Creates a parser for one choice from the names of the tools."""
     call: str
-    """One call in Lark; `object` is its JSON."""
+    """One call, in Lark; `object` is its JSON."""
     between: str
     """Separator of two calls, in Lark."""
     free: str
-    """In Lark: any response whose calls are `call`s, separated by `between`. `{more}` stands for further calls."""
+    """Any response whose calls are `call`s, separated by `between`, in Lark; `{more}` marks further calls."""
     forced: str = "start: call{more}\n"
-    """The same for a response of calls only."""
+    """A response of calls only, in Lark."""
     after_name: str | None = None
-    """In Lark: the text between a call's name and its arguments, where the name is not part of the JSON."""
+    """The text between a call's name and its arguments, in Lark; None if the name is part of the JSON."""
 
 
 HERMES = CallStyle(
@@ -43,7 +43,7 @@ HERMES = CallStyle(
     parser=HermesParser,
     call=r'"<tool_call>\n" object "\n</tool_call>"',
     between=r'"\n"',
-    # the first tag ends the text that precedes it; a lexer that read on would not see the call
+    # the first tag ends the text before it, because a greedy lexer would not see the call
     free=r"""start: TEXT | first{more}
 first: before "\n" object "\n</tool_call>"
 before[lazy]: /(.|\n)*<tool_call>/
@@ -59,7 +59,7 @@ LLAMA3 = CallStyle(
 TEXT: /[^{ \n\r\t](.|\n)*/
 """,
 )
-# some templates have the blank after the marker and others do not
+# only some templates have the blank after the marker
 MISTRAL = CallStyle(
     arguments_key="arguments",
     parser=MistralParser,
@@ -86,7 +86,7 @@ MISTRAL_NUMBERED = msgspec.structs.replace(MISTRAL_NAMED, after_name='"[CALL_ID]
 
 
 def style_of(template: str | None) -> CallStyle | None:
-    """The style that a chat template shows, or None when it takes no tools or has an unknown style."""
+    """The style of a chat template, or None if it takes no tools or has an unknown style."""
     if template is None or not re.search(r"\btools\b", template):
         return None
     if "<tool_call>" in template:
@@ -99,22 +99,22 @@ def style_of(template: str | None) -> CallStyle | None:
 
 
 def call_grammar(style: CallStyle, functions: list[JsonObject], *, may_talk: bool, several: bool) -> str:
-    """Lark for a response that calls these functions. may_talk: text alone is allowed too. several: more than one
-    call."""
+    """A Lark grammar for responses that call these functions. may_talk: text alone is allowed too. several: more
+    than one call is allowed."""
     more = f" ({style.between} call)*" if several else ""
     start = (style.free if may_talk else style.forced).replace("{more}", more)
     return f"%llguidance {{}}\n{start}call: {style.call}\n{_objects(style, functions, may_talk=may_talk)}"
 
 
 def _objects(style: CallStyle, functions: list[JsonObject], *, may_talk: bool) -> str:
-    """The definition of `object`: the JSON of one call."""
+    """The definition of `object`, the JSON of one call."""
     if style.after_name is None:
-        alone = len(functions) == 1
+        single = len(functions) == 1
         schemas = [
-            _call_schema(style, function, "#" if alone else f"#/anyOf/{at}", may_talk=may_talk)
+            _call_schema(style, function, "#" if single else f"#/anyOf/{at}", may_talk=may_talk)
             for at, function in enumerate(functions)
         ]
-        return f"object: {_json(schemas[0] if alone else {'anyOf': schemas})}\n"
+        return f"object: {_json(schemas[0] if single else {'anyOf': schemas})}\n"
     rules = [f"object: {' | '.join(f'object{at}' for at in range(len(functions)))}\n"]
     for at, function in enumerate(functions):
         schema = _json(_parameters(function, may_talk=may_talk))
@@ -128,17 +128,17 @@ def _json(schema: JsonObject) -> str:
 
 
 def _parameters(function: JsonObject, *, may_talk: bool) -> JsonObject:
-    # a model that chose to call freely follows the schema only where the client was strict about it
+    # if the model may choose to call, the schema is enforced only if the client set `strict`
     bound = not may_talk or function.get("strict")
     if not bound:
         return {"type": "object"}
     parameters: JsonObject | None = function.get("parameters")
-    # OpenAI: omitted parameters define a function with an empty parameter list
+    # in OpenAI's API, omitted parameters define a function with an empty parameter list
     return parameters if parameters else {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def _call_schema(style: CallStyle, function: JsonObject, at: str, *, may_talk: bool) -> JsonObject:
-    """at: the JSON pointer of the call's schema in the whole one."""
+    """The schema of one call. at: its JSON pointer in the whole schema."""
     parameters = _parameters(function, may_talk=may_talk)
     return {
         "type": "object",
@@ -152,8 +152,8 @@ def _call_schema(style: CallStyle, function: JsonObject, at: str, *, may_talk: b
 
 
 def _rerooted(schema: Any, root: str) -> Any:
-    """The schema with references to itself moved to its position in a larger one. Values that a schema compares with,
-    such as those of `enum`, are no schemas and stay."""
+    """The schema with its references adapted to its position in a larger schema. Values in a schema, such as those of
+    `enum`, are not schemas and do not change."""
     if isinstance(schema, list):
         return [_rerooted(item, root) for item in schema]
     if not isinstance(schema, dict):

@@ -1,12 +1,12 @@
-"""Attention of single rows over a context in pages: nothing is gathered, padded or masked.
+"""Attention of single rows over a context in pages, without gathering, padding or masking.
 
-Every row is a token at its own position and attends to the positions before it, so one kernel serves running streams,
-drafts and chunks of prompts alike; a row's sums are made in the order of the positions, so they do not depend on the
-rest of the batch.
+Every row is a token at its own position and attends to the positions up to it, so one kernel serves running streams,
+drafts and chunks of prompts. A row is summed in the order of the positions, so it does not depend on the rest of the
+batch.
 
-In a page the keys of a head are stored by pairs of dimensions, (head_dim / 2, page_tokens, 2), and its values by pairs
-of tokens, (page_tokens / 2, head_dim, 2): sixteen scores, and sixteen numbers of the result, are then computed at
-once, and nothing is summed across a vector.
+A page stores the keys of a head by pairs of dimensions, (head_dim / 2, page_tokens, 2), and its values by pairs of
+tokens, (page_tokens / 2, head_dim, 2). The kernel can then compute sixteen scores, or sixteen numbers of the result, at
+once, and needs no sums across a vector.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from engines.layers.native.vectors import (
 
 Array = Any
 Count = tuple[int, ...]
-"""A number that the compiler must know: the length of a tuple of any elements."""
+"""A number that the compiler must know, passed as the length of a tuple of any elements."""
 MAX_VECTORS = 16
-"""Vectors of a group of query heads: more do not stay in registers."""
+"""Limit of the vectors of a group of query heads; more do not stay in registers."""
 
 
 @intrinsic
 def _score(
     typing_context: Any, queries: Any, heads: Any, vectors: Any, keys: Any, tokens: Any, out: Any, width: Any
 ) -> Any:
-    """out[head, 0..15] = query[head] . sixteen keys. queries: (heads, head_dim) bfloat16; keys: the first of the
-    sixteen in a page of `tokens`; out: rows of `width` floats."""
+    """out[head, 0..15] = query[head] . sixteen keys. queries: (heads, head_dim) bfloat16; keys: address of the first
+    key in a page of `tokens` tokens; out: rows of `width` floats."""
     lengths = types.uintp, heads, vectors, types.uintp, types.intp, types.uintp, types.intp
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -58,7 +58,7 @@ def _score(
             pointer(builder, out, FLOAT),
         )
         pairs = len(vectors) * LANES // 2
-        # two sums for each: the next product need not wait for the last
+        # two sums per head, so that a product need not wait for the one before
         sums = [registers(builder, 2) for _ in heads]
         with cgutils.for_range(builder, number(pairs // 2)) as loop:
             for half in range(2):
@@ -114,7 +114,7 @@ def _mix(
 
 @compiled
 def _softmax(scores: Array, count: int, scale: Any, weights: Array) -> Any:
-    """weights = e^(scale * (scores - the largest)), rounded; returns their sum. The one after the last is 0."""
+    """weights = e^(scale * (scores - the largest)), rounded; returns their sum. Sets the weight after the last to 0."""
     largest = scores[0]
     for at in range(1, count):
         largest = max(largest, scores[at])
@@ -164,10 +164,10 @@ def attend(
 ) -> None:
     """out[row] = the attention of a row over positions 0..positions[row], rounded, for a group of query heads.
 
-    q: (rows, queries) bfloat16 bits; memory: a layer's (pages, numbers); pages: page numbers of all contexts, those of
-    a row from firsts[row] on; heads: as many query heads share a key and are done at once, `groups` times per key and
-    value head; vectors: sixteenths of a head; scores, weights: scratch, (heads, more than positions, and a multiple of
-    page_tokens); sums: scratch for (heads, head_dim).
+    q: (rows, queries) bfloat16 bits; memory: a layer's (pages, numbers); pages: page numbers of all contexts, a row's
+    from firsts[row]; len(heads): query heads that share a key and are computed at once; groups: such groups per key and
+    value head; len(vectors): sixteenths of a head; scores, weights: scratch of (heads, a multiple of page_tokens above
+    the positions); sums: scratch of (heads, head_dim).
     """
     together = len(heads)
     head_dim = len(vectors) * LANES

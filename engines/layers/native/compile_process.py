@@ -1,7 +1,7 @@
-"""Compiles the kernels of one form of model in a process that ends: `python -m` this module, with the form's numbers.
+"""Compiles the kernels for one form of model in a process of its own: `python -m` this module with the form's numbers.
 
-The compiler takes 70 MiB and more that a process never returns. An engine therefore has its kernels compiled here, at
-the first start on a machine, and loads the result.
+The compiler takes 70 MiB or more that a process never frees. At the first start on a machine, an engine therefore has
+its kernels compiled here, and loads the result.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from engines.layers.native.vectors import LANES
 
 logger = logging.getLogger(__name__)
 TIMEOUT_S = 300.0
-"""Compiling takes 10 to 20 seconds of one core."""
+"""Compilation takes 10 to 20 seconds of one core."""
 
 
 class Form(NamedTuple):
-    """The properties of a model that need kernels of their own."""
+    """The properties of a model that determine its kernels."""
 
     together: int
     """Query heads that share a key and are computed at once."""
     vectors: int
     """Vectors of a head."""
     coded: bool
-    """The weights are 8-bit integers."""
+    """Whether the weights are 8-bit integers."""
 
     @classmethod
     def of(cls, heads: int, kv_heads: int, head_dim: int, *, coded: bool) -> Form:
-        """The form of a model that `fits`."""
+        """The form of a model that the native kernels support."""
         shared, vectors = heads // kv_heads, head_dim // LANES
         return cls(shared if shared * vectors <= MAX_VECTORS else 1, vectors, coded)
 
 
 def compile_in_subprocess(form: Form) -> None:
-    """Have the kernels compiled in another process unless they are cached already. A failure is logged: the kernels are
-    then compiled here."""
+    """Compile the kernels in another process unless they are cached already. If it fails, log the reason: this process
+    then compiles them."""
     marker = marker_file("-".join(str(int(number)) for number in form))
     if marker is None or marker.exists():
         return

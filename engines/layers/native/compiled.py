@@ -1,4 +1,4 @@
-"""Turns a Python function into machine code when it is first called, and caches the code for the next process."""
+"""Compiles Python functions to machine code at their first call, and caches the code for the next process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 Kernel = Callable[..., Any]
 logger = logging.getLogger(__name__)
 FAST_MATH = {"contract", "reassoc", "nsz", "nnan"}
-"""Sums may be reordered, but once when the code is made: never depending on a call's arguments. No value is infinite or
-NaN where a kernel compares."""
+"""The compiler may reorder sums, but only once, independently of a call's arguments. No compared value is infinite or
+NaN."""
 UNUSED_S = 30 * 86_400.0
-"""Code of other sources or another numba is removed when no process has used it for so long."""
+"""Code of other sources or another numba is removed when no process has used it for this time."""
 
 
 class _OurFolder(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
@@ -35,17 +35,18 @@ class _OurFolder(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no 
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """Numba's cache of one kernel. A file that cannot be read or written costs time to compile, not the engine."""
+    """Numba's cache of one kernel. If a file cannot be read or written, the kernel is compiled; the engine still
+    runs."""
 
     _impl_class = _OurFolder
     must_save: ClassVar[bool] = False
-    """Raise the error of a file that cannot be written: in the process that only compiles."""
+    """Whether a file that cannot be written raises an error, in the process that only compiles."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code of this signature. None: it is not cached, or a file of it is damaged and was removed."""
+        """Return the code of this signature; None if it is not cached or was damaged and removed."""
         try:
             return super().load_overload(sig, target_context)
-        except Exception as error:  # a damaged pickle raises anything
+        except Exception as error:  # a damaged pickle can raise anything
             logger.warning(
                 "cached code of kernel %s is damaged, so it is compiled again: %r", self._py_func.__name__, error
             )
@@ -60,7 +61,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
             _not_cached(self._py_func, error)
 
     def _remove(self) -> None:
-        """Remove this kernel's files, and the markers of the forms that use it."""
+        """Remove this kernel's files and all markers of compiled forms."""
         folder = Path(self.cache_path)
         files = folder.glob(f"{glob.escape(self._impl.filename_base)}.*nb[ic]")
         with contextlib.suppress(OSError):
@@ -69,30 +70,30 @@ class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
 
 def compiled(function: Kernel) -> Kernel:
-    """Decorates a kernel: no interpreter lock, no bounds checks. It sees arrays and numbers only."""
-    # numpy: a division by zero does not raise; a check would prevent vectorization
+    """Decorate a kernel, which takes only arrays and numbers: no interpreter lock, no bounds checks."""
+    # numpy: division by zero does not raise, because a check would prevent vectorization
     options = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": FAST_MATH}
-    made: Kernel = numba.njit(**options)(function)
-    return made
+    kernel: Kernel = numba.njit(**options)(function)
+    return kernel
 
 
 @functools.cache
 def cached(kernel: Any) -> Kernel:
-    """Cache a kernel's code for the next process, together with that of the kernels it calls; for the few kernels that
-    Python calls, before the first call."""
+    """Cache a kernel's code, with that of the kernels it calls, for the next process. Call it before the first call of
+    a kernel that Python code calls."""
     if _cache_folder() is not None:
         try:
             kernel._cache = KernelCache(kernel.py_func)
         except (OSError, RuntimeError) as error:  # RuntimeError: numba cannot write to the folder
             _not_cached(kernel.py_func, error)
-    made: Kernel = kernel
-    return made
+    result: Kernel = kernel
+    return result
 
 
 @functools.cache
 def _cache_folder() -> Path | None:
-    """Returns a folder keyed by these sources and numba's version. Numba separates processors, but notices only changes
-    in a kernel's own file. None: no folder is ours alone and writable, so every process compiles."""
+    """A folder keyed by these sources and numba's version, because numba separates processors but notices only changes
+    in a kernel's own file. None if no writable folder is ours alone, so that every process compiles."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -118,8 +119,8 @@ def _cache_folder() -> Path | None:
 
 
 def marker_file(name: str) -> Path | None:
-    """The file that exists if kernels of these very files are cached for this processor, as numba demands; None: none
-    are cached."""
+    """The file that exists if kernels of exactly these sources are cached for this processor, as numba requires; None
+    if none can be cached."""
     folder = _cache_folder()
     if folder is None:
         return None
@@ -131,7 +132,7 @@ def marker_file(name: str) -> Path | None:
 
 
 def _require_ours(folder: Path) -> None:
-    """Raise PermissionError where another user could write: files in it are executed."""
+    """Raise PermissionError if another user could write to the folder, whose files are executed."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(
@@ -140,7 +141,7 @@ def _require_ours(folder: Path) -> None:
 
 
 def _require_no_swap(folder: Path) -> None:
-    """Raise PermissionError where another user could put another folder in place of one below `folder`."""
+    """Raise PermissionError if another user could replace a folder below `folder`."""
     for each in (folder, *folder.parents):
         status = each.stat()
         swappable = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
@@ -152,7 +153,7 @@ def _require_no_swap(folder: Path) -> None:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove code that no process has used for `UNUSED_S`. A process that still uses it compiles what it lacks."""
+    """Remove code that no process has used for `UNUSED_S`. A process that still uses it compiles missing code."""
     for each in folder.iterdir():
         with contextlib.suppress(OSError):
             if each.stat().st_mtime < time.time() - UNUSED_S:

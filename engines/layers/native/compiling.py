@@ -1,5 +1,5 @@
-"""The log lines of an engine that compiles its kernels or waits for them; `up`, which imports no kernel, looks for
-`COMPILING`."""
+"""The log lines of an engine that compiles its kernels or waits for them. `up` searches logs for `COMPILING` and
+imports no kernel."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ from engines.layers.row_batch import RowBatch
 
 Array = Any
 MAX_PAGE_TOKENS = 256
-"""Limit of the settings."""
+"""The limit that the settings allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer; its matrices, and those of all others, are of one kind."""
+    """The weights of one layer. The matrices of all layers have the same type."""
 
     qkv: Panels | Int8Panels
     output: Panels | Int8Panels
@@ -41,7 +41,7 @@ class LayerWeights:
 
 
 class NativeDecoder:
-    """All layers and the final norm, for rows at any positions. One thread at a time: they share the scratch memory.
+    """All layers and the final norm, for rows at any positions. Calls share scratch memory, so they must not overlap.
 
     Keys and values are stored in a page as described in `attention`; no other code may read or write these pages.
     """
@@ -58,7 +58,7 @@ class NativeDecoder:
         intermediate: int,
     ) -> None:
         """embedding: (vocabulary, hidden) bfloat16, or a matrix with these rows; turns: (positions, head_dim) cosine
-        and sine of each pair, side by side. Compiles the kernels, or finds them compiled: seconds or tenths of one."""
+        and sine of each pair, side by side. Compiles the kernels, in seconds, or loads them, in tenths of a second."""
         hidden, head_dim = layers[0].input_norm.shape[0], turns.shape[1]
         shared = heads // kv_heads
         together, vectors, _ = Form.of(heads, kv_heads, head_dim, coded=False)
@@ -81,7 +81,7 @@ class NativeDecoder:
         self._kept_shape = (2, kv_heads, head_dim)
         first, queries = layers[0], heads * head_dim
         self._team = first.qkv.team
-        # the last page may be the largest possible, and rows of bfloat16 are read in pairs
+        # the last page may have the maximum size, and rows of bfloat16 are read in pairs
         longest = -(-turns.shape[0] // MAX_PAGE_TOKENS) * MAX_PAGE_TOKENS + MAX_PAGE_TOKENS
         coded = isinstance(first.qkv, Int8Panels)
         parts = self._team.parts
@@ -111,41 +111,45 @@ class NativeDecoder:
         goes_on: Callable[[int, int], bool] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """pages: (layers, pages, page_tokens, 2, kv_heads, head_dim) bfloat16, written to. Returns the normalised final
-        states, (rows, hidden) float32, and the outputs of the layers `wanted`, ascending.
+        states, (rows, hidden) float32, and the outputs of the layers in `wanted`, which is ascending.
 
-        goes_on: called with (start, stop) before each further block of the rows start..stop-1; where it returns False,
-        they are left unchanged, and their results are meaningless. None: all are computed.
+        goes_on: called with (start, stop) before each further call for the rows start..stop-1. If it returns False, the
+        rest of these rows is skipped, and their results are meaningless. None computes all rows.
         """
         if pages.shape[3:] != self._kept_shape or pages.dtype is not torch.bfloat16:
-            # a kernel would overwrite the memory after them
+            # a kernel would overwrite the memory after the pages
             raise ValueError(f"pages of {tuple(pages.shape)} {pages.dtype} are not this model's")
         rows = batch.ids.shape[0]
-        asked = np.zeros(len(self._layers), np.int64)
-        asked[list(wanted)] = 1
+        is_wanted = np.zeros(len(self._layers), np.int64)
+        is_wanted[list(wanted)] = 1
         outputs = torch.empty(len(wanted), rows, self._hidden)
         out = torch.empty(rows, self._hidden)
-        taken = (
+        arguments = (
             batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
             _bits(pages).reshape(pages.shape[0], pages.shape[1], -1), pages.shape[2],
             *self._embedding, self._panels, self._norms, self._head_norms, self._biases, self._turns, *self._shape,
             *self._scratch,
         )  # fmt: skip
-        given = asked, outputs.numpy(), out.numpy()
+        results = is_wanted, outputs.numpy(), out.numpy()
         run, last = cached(run_stack), len(self._layers)
         for start in range(0, rows, BLOCK):
             stop = min(start + BLOCK, rows)
-            # as much work as a whole block in one layer, or all layers of few rows
+            # a call does no more work than a whole block in one layer, so few rows take several layers
             layers = max(BLOCK // (stop - start), 1)
             for first in range(0, last, layers):
                 if goes_on is not None and (start or first) and not goes_on(start, stop):
                     break
                 self._team.wake()
-                run(self._team.board, self._team.parts, (start, stop, first, min(first + layers, last), *taken, *given))
+                run(
+                    self._team.board,
+                    self._team.parts,
+                    (start, stop, first, min(first + layers, last), *arguments, *results),
+                )
         return out, list(outputs.unbind(0))
 
 
 def _embedding(embedding: Tensor | Panels | Int8Panels, hidden: int) -> tuple[Array, Array, Array, Array]:
-    """As `layers_of` takes it."""
+    """The four embedding arguments of `layers_of`."""
     plain, panels = np.zeros((0, hidden), np.uint16), np.zeros((0, 1, 1, 1), np.uint16)
     codes, scales = np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32)
     match embedding:
@@ -159,7 +163,7 @@ def _embedding(embedding: Tensor | Panels | Int8Panels, hidden: int) -> tuple[Ar
 
 
 def fits(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int) -> bool:
-    """The kernels support such a model."""
+    """Whether the kernels support a model with these dimensions."""
     even = hidden % 2 == 0 and intermediate % 2 == 0
     return even and heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MAX_VECTORS
 

@@ -1,11 +1,11 @@
-"""Rows times a matrix of 8-bit integers: sums of integers, so exact, and the same in any batch.
+"""Multiplies rows by a matrix of 8-bit integers. Sums are of integers, so they are exact and the same in any batch.
 
-A row is written in 16-bit steps of a size of its own, finer than its bfloat16 except for numbers of less than a
-hundredth of its largest, as a high and a low byte; the processor multiplies unsigned bytes with signed ones, four at a
-time. Weights take half of bfloat16's memory, and a row as many instructions.
+Each row is encoded in 16-bit steps of its own size, as a high and a low byte. The steps are finer than bfloat16, except
+for numbers below a hundredth of the row's largest. The processor multiplies unsigned by signed bytes, four at a time.
+Compared with bfloat16, weights take half the memory, and a row takes as many instructions.
 
-The matrix is stored in panels of 64 output columns, where the weights of four neighbouring inputs are adjacent; after
-the panels follow the columns' scales, and the contribution of the steps' zero, 32768, to a sum of high bytes.
+The matrix is stored in panels of 64 output columns, in which the weights of four neighbouring inputs are adjacent. The
+panels are followed by the columns' scales, and by the contribution of the steps' zero, 32768, to sums of high bytes.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from engines.layers.native.vectors import (
 Array = Any
 QUAD = 4
 MAX_ROWS = 3
-"""With four vectors and two sums each that takes 24 of 32 registers."""
+"""Rows that a kernel computes at once. With four vectors and two sums each, they take 24 of 32 registers."""
 STEPS, ZERO = np.float32(32767.0), np.float32(32768.0)
 HALF, NOTHING = np.float32(0.5), np.float32(0.0)
 IN_THIS_ORDER = ("nsz",)
-"""numba gives `FAST_MATH` to every operation without flags of its own, and LLVM would then multiply scale times step
-first in a kernel for three rows and last in the one for one row, so that a row's bits would depend on the batch."""
+"""Flags that keep the order. Numba applies `FAST_MATH` to operations without flags; LLVM would then multiply scale and
+step first in the kernel for three rows but last in that for one row, so a row's bits would depend on the batch."""
 MIN = np.float32(1e-30)
-"""A row of smaller numbers is all zeros: their steps would be indistinguishable from zero."""
+"""A row of smaller numbers becomes all zeros, because its step would be indistinguishable from zero."""
 
 
 class Int8Panels:
     """A weight matrix laid out for `multiply_codes`."""
 
     def __init__(self, weight: Tensor, scales: Tensor, team: Team | None = None) -> None:
-        """weight: (out, in) int8; scales: (out,) float32, the value of a step. At most 65,536 inputs: a sum might
-        overflow. team: threads that multiply; None: the caller's alone."""
+        """weight: (out, in) int8; scales: (out,) float32, the value of a step. With more than 65,536
+        inputs, a sum might overflow. team: the threads that multiply; None for the caller's thread alone."""
         self.team = team or Team(1)
         self.outputs, self._inputs = weight.shape
         self.quads = -(-self._inputs // QUAD)
         self.width = -(-self.outputs // PANEL) * PANEL
-        """Columns that are written: whole panels, the surplus zeros."""
+        """Number of columns written: whole panels, in which surplus columns are zeros."""
         surplus = self.width - self.outputs
         padded = functional.pad(weight, (0, QUAD * self.quads - self._inputs, 0, surplus))
         panels = padded.view(-1, PANEL, self.quads, QUAD).transpose(1, 2).contiguous()
@@ -72,7 +72,7 @@ class Int8Panels:
         parts = panels, functional.pad(scales.float(), (0, surplus)), zeros
         self._bytes = torch.cat([part.flatten().view(torch.uint8) for part in parts])
         self.address = self._bytes.data_ptr()
-        """Valid as long as this object."""
+        """Address of the panels, valid as long as this object exists."""
         size = panels.numel()
         self.codes = self._bytes[:size].view(torch.int8).view(panels.shape)
         """(panels, quads, columns of a panel, inputs of a quad)"""
@@ -88,19 +88,19 @@ class Int8Panels:
         bits = x.bfloat16().contiguous().view(torch.int16).numpy().view(np.uint16)
         rows = bits.shape[0]
         out = torch.empty(rows, self.width)
-        given = bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs)
+        arguments = bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs)
         self.team.wake()
-        cached(codes_together)(self.team.board, self.team.parts, given)
+        cached(codes_together)(self.team.board, self.team.parts, arguments)
         return out[:, : self.outputs]
 
 
 def code_scratch(rows: int, inputs: int) -> tuple[Array, Array]:
-    """Scratch memory of `encode`: bytes and steps of so many rows."""
+    """Scratch memory of `encode`: the bytes and steps of `rows` rows."""
     return np.zeros(rows * 2 * -(-inputs // QUAD) * QUAD, np.uint8), np.zeros(rows, np.float32)
 
 
 def _kernel(rows: int) -> Any:
-    """Makes the function that takes `rows` rows through a panel."""
+    """Make the function that multiplies `rows` rows by a panel."""
 
     @intrinsic
     def through_panel(
@@ -159,7 +159,7 @@ _one, _two, _three = (_kernel(rows) for rows in range(1, MAX_ROWS + 1))
 
 @compiled
 def embed_codes(id_: int, codes: Array, scales: Array, x: Array) -> None:
-    """x = a row of the matrix. codes, scales: of its `Int8Panels`."""
+    """x = a row of the matrix. codes, scales: those of its `Int8Panels`."""
     panel, column = id_ // PANEL, id_ % PANEL
     for at in range(x.shape[0]):
         x[at] = np.float32(codes[panel, at // QUAD, column, at % QUAD]) * scales[id_]
@@ -167,15 +167,15 @@ def embed_codes(id_: int, codes: Array, scales: Array, x: Array) -> None:
 
 @compiled
 def encode(row: int, x: Array, codes: Array, steps: Array) -> None:
-    """Write a row of bfloat16 bits as high bytes followed by as many low ones, whole quads, and the value of its
+    """Encode a row of bfloat16 bits as high bytes and then low bytes, both in whole quads, with the size of its
     step."""
     padded = (x.shape[0] + QUAD - 1) // QUAD * QUAD
     largest = np.uint16(0)
     for at in range(x.shape[0]):
         largest = max(largest, np.uint16(x[at] & np.uint16(0x7FFF)))
-    most = widened(largest)
-    steps[row] = most / STEPS
-    inverse = STEPS / most if most > MIN else NOTHING
+    largest_value = widened(largest)
+    steps[row] = largest_value / STEPS
+    inverse = STEPS / largest_value if largest_value > MIN else NOTHING
     high = codes[2 * row * padded :]
     low = codes[(2 * row + 1) * padded :]
     for at in range(x.shape[0]):
@@ -197,7 +197,7 @@ def multiply_codes_by(
     codes: Array,
     steps: Array,
 ) -> Any:
-    """out = x W^T, a kernel of a team. x: bits of bfloat16; panels, codes, steps: see `through_codes`."""
+    """out = x W^T, as a kernel of a team. x: bfloat16 bits; panels, codes, steps: see `through_codes`."""
     chunks = units_of(rows, parts)
     unit = enter(board, first, chunks)
     while unit >= 0:
@@ -220,20 +220,20 @@ _announce = announcing(multiply_codes_by)
 
 
 @compiled
-def codes_together(board: int, parts: int, given: Any) -> None:
-    """`multiply_codes_by` of these arguments, by all threads."""
+def codes_together(board: int, parts: int, arguments: Any) -> None:
+    """Run `multiply_codes_by` with the arguments on all threads."""
     first = begin(board)
     if parts > 1:
-        _announce(board, first, parts, given)
-    reach(board, multiply_codes_by(board, first, parts, 0, *given))
+        _announce(board, first, parts, arguments)
+    reach(board, multiply_codes_by(board, first, parts, 0, *arguments))
 
 
 @compiled
 def through_codes(
     inputs: int, panels: int, rows: int, out: Array, start: int, stop: int, codes: Array, steps: Array
 ) -> None:
-    """The columns start..stop-1, whole panels, of out = x W^T. panels: an `Int8Panels`' address; out: as wide as whole
-    panels; codes, steps: the rows of x, as `encode` writes them."""
+    """Compute the columns start..stop-1, whole panels, of out = x W^T. panels: the address of `Int8Panels`; out: as
+    wide as whole panels; codes, steps: the rows of x as `encode` writes them."""
     quads = -(-inputs // QUAD)
     width = out.shape[1]
     scales = panels + width * quads * QUAD

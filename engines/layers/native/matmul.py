@@ -1,8 +1,8 @@
-"""Rows times a weight matrix: bfloat16 in, float32 sums.
+"""Multiplies bfloat16 rows by a bfloat16 weight matrix, with sums in float32.
 
-The weights are stored in panels of 64 output columns; in a panel, the weights of two neighbouring inputs form a pair,
-and the 64 pairs that are needed next are the next in memory. A kernel takes up to six rows through one panel and keeps
-their 6 x 64 sums in registers. Every sum is made in the order of the inputs: a row has the same bits in any batch.
+The weights are stored in panels of 64 output columns. In a panel, the weights of two neighbouring inputs form a pair,
+and pairs are stored in the order of use. A kernel multiplies up to six rows by one panel and keeps their 6 x 64 sums in
+registers. Sums are in the order of the inputs, so a row has the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from engines.layers.native.vectors import (
 Array = Any
 VECTORS = 4
 PANEL = VECTORS * LANES
-"""Columns in a panel."""
+"""Columns of a panel."""
 MAX_ROWS = 6
-"""With four vectors each that takes 24 of 32 registers, which hides the latency of a product."""
+"""Rows that a kernel computes at once. With four vectors each, they take 24 of 32 registers, which hides latency."""
 
 
 class Panels:
     """A weight matrix laid out for `multiply`."""
 
     def __init__(self, weight: Tensor, team: Team | None = None) -> None:
-        """weight: (out, in) bfloat16. team: threads that multiply; None: the caller's alone."""
+        """weight: (out, in) bfloat16. team: the threads that multiply; None for the caller's thread alone."""
         self.team = team or Team(1)
         self.outputs, inputs = weight.shape
         self._inputs = inputs
         self.pairs = -(-inputs // 2)
-        """Pairs of inputs; an odd one is paired with zeros."""
+        """Number of pairs of inputs; an odd input is paired with zeros."""
         self.width = -(-self.outputs // PANEL) * PANEL
-        """Columns that `multiply` writes: whole panels, the surplus zeros."""
+        """Number of columns that `multiply` writes: whole panels, in which surplus columns are zeros."""
         padded = functional.pad(weight, (0, 2 * self.pairs - inputs, 0, self.width - self.outputs))
         self._panels = padded.view(-1, PANEL, self.pairs, 2).transpose(1, 2).contiguous()
         self.address = self._panels.data_ptr()
-        """Valid as long as this object."""
+        """Address of the panels, valid as long as this object exists."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (rows, in), rounded to bfloat16. Returns (rows, out) float32."""
         x = x.bfloat16()
         x = functional.pad(x, (0, 1)) if x.shape[1] % 2 else x.contiguous()
         out = torch.empty(x.shape[0], self.width)
-        given = x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr()
+        arguments = x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr()
         self.team.wake()
-        cached(multiply_together)(self.team.board, self.team.parts, given)
+        cached(multiply_together)(self.team.board, self.team.parts, arguments)
         return out[:, : self.outputs]
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class Panels:
 
 
 def _kernel(rows: int) -> Any:
-    """Makes the function that takes `rows` rows through a panel."""
+    """Make the function that multiplies `rows` rows by a panel."""
 
     @intrinsic
     def through_panel(typing_context: Any, x: Any, x_stride: Any, panel: Any, pairs: Any, out: Any, width: Any) -> Any:
@@ -118,8 +118,8 @@ _one, _two, _three, _four, _five, _six = (_kernel(rows) for rows in range(1, MAX
 def multiply(
     x: int, x_stride: int, rows: int, panels: int, pairs: int, width: int, out: int, first: int, stop: int
 ) -> None:
-    """The columns first..stop-1, whole panels, of out = x W^T. x, panels, out: addresses; x_stride: pairs from one row
-    to the next; out: (rows, width)."""
+    """Compute the columns first..stop-1, whole panels, of out = x W^T. x, panels, out: addresses; x_stride: pairs from
+    one row to the next; out: (rows, width)."""
     for column in range(first, stop, PANEL):
         panel = panels + 4 * column * pairs
         for row in range(0, rows, MAX_ROWS):
@@ -153,7 +153,7 @@ def multiply_by(
     width: int,
     out: int,
 ) -> Any:
-    """A whole `multiply`, a kernel of a team."""
+    """A whole `multiply`, as a kernel of a team."""
     units = units_of(width // PANEL, parts)
     unit = enter(board, first, units)
     while unit >= 0:
@@ -167,24 +167,24 @@ _announce = announcing(multiply_by)
 
 
 @compiled
-def multiply_together(board: int, parts: int, given: Any) -> None:
-    """`multiply_by` of these arguments, by all threads."""
+def multiply_together(board: int, parts: int, arguments: Any) -> None:
+    """Run `multiply_by` with the arguments on all threads."""
     first = begin(board)
     if parts > 1:
-        _announce(board, first, parts, given)
-    reach(board, multiply_by(board, first, parts, 0, *given))
+        _announce(board, first, parts, arguments)
+    reach(board, multiply_by(board, first, parts, 0, *arguments))
 
 
 @compiled
 def through(x: Array, panels: int, rows: int, out: Array, first: int, stop: int) -> None:
-    """`multiply` for arrays: x: bits of bfloat16, as wide as the inputs; out: as wide as whole panels."""
+    """`multiply` for arrays. x: bfloat16 bits, as wide as the inputs; out: as wide as whole panels."""
     pairs = x.shape[1] // 2
     multiply(x.ctypes.data, pairs, rows, panels, pairs, out.shape[1], out.ctypes.data, first, stop)
 
 
 @compiled
 def embed_panels(id_: int, table: Array, x: Array) -> None:
-    """x = a row of the matrix. table: bits of its `Panels`."""
+    """x = a row of the matrix. table: the bits of its `Panels`."""
     panel, column = id_ // PANEL, id_ % PANEL
     for at in range(x.shape[0]):
         x[at] = widened(table[panel, at // 2, column, at % 2])

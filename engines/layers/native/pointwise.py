@@ -1,4 +1,4 @@
-"""The operations between the matrices, row by row: norms, rotation, the gate, and bfloat16 as bits."""
+"""The operations between matrix products, by row: norms, rotation, the gate, and bfloat16 as bits."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ ONE = np.float32(1.0)
 LOG2_E = np.float32(math.log2(math.e))
 MIN, MAX = np.float32(-126.0), np.float32(126.0)
 HALF = np.float32(0.5)
-# 2^f for f in -0.5 .. 0.5: Taylor's series, with an error of 3e-6 at most; its result is rounded to bfloat16
+# Taylor series of 2^f for f in -0.5 .. 0.5, with an error of at most 3e-6; the result is rounded to bfloat16
 POWERS = tuple(np.float32(math.log(2.0) ** n / math.factorial(n)) for n in range(6))
 WHOLE = np.float32(3 << 22)
-"""Added to a whole number, it moves the number to the lowest bits."""
+"""Adding this to a whole number moves the number to the lowest bits."""
 
 
 @compiled
 def rounded(value: float) -> Any:
-    """The bits of the nearest bfloat16, ties to even; for finite numbers."""
+    """The bits of the nearest bfloat16 of a finite number, with ties to even."""
     bits = bits_of(value)
     return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
 
 
 @compiled
 def widened(half: int) -> Any:
-    """A bfloat16's bits as the same number in float32."""
+    """The bfloat16 with these bits, as float32."""
     return float_of(np.uint32(half) << np.uint32(16))
 
 
@@ -67,7 +67,7 @@ def normalise(x: Array, weight: Array, epsilon: float, out: Array) -> None:
 
 @compiled
 def normalise_and_round(x: Array, weight: Array, epsilon: float, out: Array) -> None:
-    """The same as bfloat16 bits."""
+    """`normalise` with a result in bfloat16 bits."""
     width = weight.shape[0]
     scale = _inverse_length(x, width, epsilon)
     for at in range(width):
@@ -100,7 +100,7 @@ def copy(x: Array, out: Array) -> None:
 def gate(gate_up: Array, out: Array) -> None:
     """out = silu(gate) * up, for a row of (gate | up), as bfloat16 bits."""
     width = out.shape[0]
-    # views: an index that is a sum might be negative, as far as the compiler knows, and does not vectorize
+    # use views, because the compiler cannot exclude that an index sum is negative, and does not vectorize it
     gates, ups = gate_up[:width], gate_up[width:]
     for at in range(width):
         out[at] = rounded(gates[at] / (ONE + exponential(-gates[at])) * ups[at])
@@ -115,7 +115,7 @@ def round_all(x: Array, out: Array) -> None:
 
 @compiled
 def rotate(qkv: Array, heads: int, head_dim: int, turns: Array) -> None:
-    """Multiply the pairs of the first `heads` heads of a row by its position's complex numbers."""
+    """Multiply the pairs of the first `heads` heads of a row by the complex numbers of its position."""
     for head in range(heads):
         numbers = qkv[head * head_dim : (head + 1) * head_dim]
         for pair in range(head_dim // 2):
@@ -127,7 +127,7 @@ def rotate(qkv: Array, heads: int, head_dim: int, turns: Array) -> None:
 
 @compiled
 def normalise_heads(qkv: Array, weight: Array, epsilon: float) -> None:
-    """The norm over each head of a row, in place. weight: (heads, head_dim), or empty for no norm."""
+    """Normalise each head of a row in place. weight: (heads, head_dim), or empty for no norm."""
     heads, head_dim = weight.shape
     for head in range(heads):
         numbers = qkv[head * head_dim : (head + 1) * head_dim]

@@ -1,8 +1,8 @@
-"""Layers of a Llama over a flat batch of single rows, in one call that holds no interpreter lock.
+"""Runs the layers of a Llama over a flat batch of single rows, in one call without the interpreter lock.
 
-In a small model a step's arithmetic takes less time than starting each of its operations; and every operation releases
-the lock to an event loop with other work. Here a step of few rows is one call, and a step of many is a call for each
-block of some milliseconds.
+In a small model, a step's arithmetic takes less time than the launches of its operations, and every operation releases
+the lock to an event loop with other work. Here, a step of few rows is one call, and a step of many rows is one call per
+block of a few milliseconds.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from engines.layers.native.vectors import LANES
 Array = Any
 QKV, OUTPUT, GATE_UP, DOWN = range(4)
 BLOCK = 16 * MAX_ROWS
-"""Most rows of a call. They go through all layers together, so that intermediate values stay in the second-level
-cache."""
+"""Limit of the rows of a call. They pass all layers together, so that intermediate values stay in the level-2 cache."""
 
 
 @compiled
@@ -47,8 +46,8 @@ def project(
     codes: Array | None,
     steps: Array | None,
 ) -> Any:
-    """The phase out = x W^T. panels: a layer's addresses; which: of the matrix. codes, steps: the rows of x where
-    the matrix has 8-bit integers; None: it is bfloat16."""
+    """The phase out = x W^T. panels: a layer's addresses; which: index of the matrix; codes, steps: the rows of x for a
+    matrix of 8-bit integers, None for bfloat16."""
     all_panels = out.shape[1] // PANEL
     units = units_of(all_panels, parts)
     unit = enter(board, first, units)
@@ -63,8 +62,8 @@ def project(
 def multiply_columns(
     x: Array, panels: int, rows: int, out: Array, start: int, stop: int, codes: Array | None, steps: Array | None
 ) -> None:
-    """The columns start..stop-1 of out = x W^T; a function of its own, for numba drops no branch within a loop."""
-    # known at compile time: only one of the two is compiled
+    """Compute columns start..stop-1 of out = x W^T. A separate function, because numba prunes no branch in a loop."""
+    # the condition is known at compile time, so only one branch is compiled
     if codes is None:
         through(x, panels, rows, out, start, stop)
     else:
@@ -143,23 +142,24 @@ def layers_of(
     outputs: Array,
     out: Array,
 ) -> Any:
-    """A kernel of a team: take the rows start..stop-1 of the batch, at most `BLOCK`, through the layers first..until-1.
-    After the last layer: out = their normalised final states. Between two calls for the same rows they are in `x`.
+    """A kernel of a team that takes the rows start..stop-1 of the batch, at most `BLOCK`, through layers
+    first..until-1. After the last layer, out = their normalised final states. Between two calls for the same rows, they
+    are in `x`.
 
-    The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
-    memory: (layers, pages, numbers); embedding: (vocabulary, hidden) bfloat16 bits; without rows the table is bits of
-    `Panels`, and without these a matrix of `Int8Panels`, the last two; panels: (layers, 4) addresses; norms:
-    (layers + 1, 2, hidden), the last is the final one; biases: (layers, numbers of qkv), or of no numbers; qkv to
-    gated: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels where one is written;
-    codes, steps: see `project`; scores to sums: scratch, one for each part; wanted: (layers,) 1 where a layer's output
-    goes to the next of `outputs`.
+    ids to firsts: see `RowBatch`; a row may attend to the rows before it in the batch. For other arguments of `attend`,
+    see there. memory: (layers, pages, numbers); embedding: (vocabulary, hidden) bfloat16 bits; if it has no rows, the
+    table is the bits of `Panels`, and if these are empty, the codes and scales of `Int8Panels`; panels: (layers, 4)
+    addresses; norms: (layers + 1, 2, hidden), ending with the final norm; biases: (layers, numbers of qkv), or empty;
+    qkv to gated: scratch of `BLOCK` rows, bfloat16 bits as inputs of a matrix, as wide as whole panels as outputs;
+    codes, steps: see `project`; scores to sums: scratch, one for each part; wanted: (layers,), 1 for a layer whose
+    output goes to the next of `outputs`.
     """
     head_dim = len(vectors) * LANES
     query_heads = kv_heads * groups * len(heads)
     width, kv_width = query_heads * head_dim, kv_heads * head_dim
     last = panels.shape[0]
     rows = stop - start
-    # the positions of its own batch that a row attends to are in the pages when its block comes
+    # keys of its own batch that a row attends to are in the pages before its block begins
     places, contexts = positions[start:stop], firsts[start:stop]
     chunks = units_of(rows, parts)
     all_heads = kv_heads * groups
@@ -196,7 +196,7 @@ def layers_of(
                 keep(keys, values, kv_heads, head_dim, page_tokens, slots[start + row], own)
             unit = go_on(board, at, chunks)
         at += chunks
-        # all rows of a head, then those of the next: they share keys
+        # all rows of a head before those of the next, because they share keys
         unit = enter(board, at, all_heads * chunks)
         while unit >= 0:
             low, high = bounds(unit % chunks, chunks, rows)
@@ -234,10 +234,10 @@ def layers_of(
             for row in range(low, high):
                 add(delta[row], x[row])
                 if wanted[layer]:
-                    taken = 0
+                    output_index = 0
                     for before in range(layer):
-                        taken += wanted[before]
-                    copy(x[row], outputs[taken, start + row])
+                        output_index += wanted[before]
+                    copy(x[row], outputs[output_index, start + row])
                 if layer + 1 < until:
                     normalise_and_round(x[row], norms[layer + 1, 0], epsilon, normed[row])
                     coded(row, normed[row], codes, steps)
@@ -252,9 +252,9 @@ _announce = announcing(layers_of)
 
 
 @compiled
-def run_stack(board: int, parts: int, given: Any) -> None:
-    """`layers_of` these arguments, by all threads."""
+def run_stack(board: int, parts: int, arguments: Any) -> None:
+    """Run `layers_of` with the arguments on all threads."""
     first = begin(board)
     if parts > 1:
-        _announce(board, first, parts, given)
-    reach(board, layers_of(board, first, parts, 0, *given))
+        _announce(board, first, parts, arguments)
+    reach(board, layers_of(board, first, parts, 0, *arguments))

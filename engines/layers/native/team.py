@@ -1,15 +1,14 @@
 """Several threads that run one kernel together.
 
-A kernel is a sequence of phases, and a phase is a number of units that may be computed in any order: some columns of a
-matrix, some rows, a head. A thread takes the next unit of the phase as soon as all units of the phases before are done.
-Who computes a unit does not change its numbers, so results are equal bit by bit on any number of threads.
+A kernel is a sequence of phases, and a phase consists of units that may be computed in any order, such as some columns
+of a matrix, some rows or a head. A thread takes the next unit of a phase as soon as all units of earlier phases are
+done. A unit's numbers do not depend on its thread, so results have the same bits with any number of threads.
 
-The caller computes whatever no other thread takes. A thread that the system has suspended, or that sleeps, therefore
-delays the others by no more than the unit that it holds. Threads wait for the next kernel inside a compiled loop, which
-needs no interpreter lock, and sleep after a millisecond or two without work: waking takes as long as a layer.
+The caller computes the units that no other thread takes. A suspended or sleeping thread therefore delays the others by
+no more than the unit that it holds. Threads wait for the next kernel in a compiled loop without the interpreter lock.
+Because waking takes as long as a layer, they sleep only after one or two milliseconds without work.
 
-All threads read one board of counters, which only grow. A thread that comes late finds its phases done, and reads
-nothing else.
+All threads share one board of counters, which only grow. A late thread finds its phases done and reads nothing else.
 """
 
 from __future__ import annotations
@@ -28,67 +27,67 @@ from engines.layers.native.compiled import Kernel, cached, compiled
 from engines.layers.native.vectors import INT32, INT64, number, pointer
 
 LOOKS = 400
-"""Reads of a counter before the thread yields the processor between reads."""
+"""Reads of a counter after which a thread yields the processor between reads."""
 PATIENCE = 4_000
-"""Reads of the board without new work after which a thread sleeps: one or two milliseconds."""
+"""Reads of the board without new work, one or two milliseconds in all, after which a thread sleeps."""
 UNITS = 1
-"""Units for each thread in a phase: taking one costs 150 ns where another thread took the last, and a phase of one row
+"""Units per thread in a phase. Taking a unit costs 150 ns if another thread took the last one, and a phase of one row
 takes a few microseconds."""
 LINE = 8
 """Integers in a line of the processor's cache."""
 TAKEN, DONE = 0, 8
 CALLS, KERNEL, GIVEN = (8 * LINE * at for at in range(1, 4))
 SIZE = KERNEL + 8
-"""Offsets on the board in bytes. The first two share a line, which moves between cores. CALLS is odd while a caller
-writes what follows: a kernel's address, and its arguments with their size."""
+"""Offsets on the board in bytes. TAKEN and DONE share a line, which moves between cores. CALLS is odd while a caller
+writes the rest: a kernel's address, and its arguments with their size."""
 MAX_GIVEN = 8_192
-"""Bytes of arguments."""
+"""Limit of a kernel's arguments in bytes."""
 CLOSED = -1
 
 
 class Team:
-    """`parts` threads, the caller's included."""
+    """`parts` threads, including the caller's."""
 
     def __init__(self, parts: int = 1) -> None:
         self.parts = parts
         self._memory = np.zeros((GIVEN + MAX_GIVEN + 8 * LINE) // 8, np.int64)
         start = -(-self._memory.ctypes.data // (8 * LINE)) * 8 * LINE
         self.board = start
-        """The board's address; valid as long as this object."""
-        self._beds: list[queue.SimpleQueue[None]] = []
+        """The board's address, valid as long as this object exists."""
+        self._wakeups: list[queue.SimpleQueue[None]] = []
         for part in range(1, parts):
-            bed: queue.SimpleQueue[None] = queue.SimpleQueue()
-            self._beds.append(bed)
-            # the memory, not the team: the threads end with the team
-            work = threading.Thread(target=_work, args=(part, start, self._memory, bed), name=f"kernels {part}")
+            wakeup: queue.SimpleQueue[None] = queue.SimpleQueue()
+            self._wakeups.append(wakeup)
+            # pass the memory and not the team, so that the threads end with the team
+            work = threading.Thread(target=_work, args=(part, start, self._memory, wakeup), name=f"kernels {part}")
             work.daemon = True
             work.start()
-        weakref.finalize(self, _close, self._memory, start, self._beds)
+        weakref.finalize(self, _close, self._memory, start, self._wakeups)
 
     def wake(self) -> None:
-        """Call it before a kernel. Threads that are awake ignore it."""
-        for bed in self._beds:
-            if bed.empty():
-                bed.put(None)
+        """Wake sleeping threads; call this before each kernel."""
+        for wakeup in self._wakeups:
+            if wakeup.empty():
+                wakeup.put(None)
 
 
-def _work(part: int, board: int, memory: Any, bed: queue.SimpleQueue[None]) -> None:
+def _work(part: int, board: int, memory: Any, wakeup: queue.SimpleQueue[None]) -> None:
     serve = cached(_serve)
     calls = 0
     while (calls := serve(board, part, calls)) != CLOSED:
-        bed.get()
+        wakeup.get()
     del memory
 
 
-def _close(memory: Any, board: int, beds: list[queue.SimpleQueue[None]]) -> None:
+def _close(memory: Any, board: int, wakeups: list[queue.SimpleQueue[None]]) -> None:
     memory[(board + CALLS - memory.ctypes.data) // 8] = CLOSED
-    for bed in beds:
-        bed.put(None)
+    for wakeup in wakeups:
+        wakeup.put(None)
 
 
 @intrinsic
 def _look(typing_context: Any, address: Any) -> Any:
-    """Read an integer (acquire)."""
+    """Read an integer with acquire order."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(pointer(builder, arguments[0], INT64), "acquire", 8)
@@ -109,7 +108,7 @@ def _add(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def _replace(typing_context: Any, address: Any, before: Any, after: Any) -> Any:
-    """Write `after` if the integer is `before`; returns 1 if it was."""
+    """Write `after` if the integer is `before`; return 1 if it was."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address, before, after = arguments
@@ -153,7 +152,7 @@ def _take(board: int, first: int, units: int) -> Any:
 
 @compiled
 def enter(board: int, first: int, units: int) -> Any:
-    """Wait until a phase begins, and take one of its units; -1: all are taken. first: the phase's first unit, counted
+    """Wait until a phase begins and take one of its units; -1 if all are taken. first: the phase's first unit, counted
     over all phases."""
     reach(board, first)
     return _take(board, first, units)
@@ -161,40 +160,41 @@ def enter(board: int, first: int, units: int) -> Any:
 
 @compiled
 def go_on(board: int, first: int, units: int) -> Any:
-    """The unit taken is done: take the next one of the phase, or -1."""
+    """Record that the taken unit is done, and take the next unit of the phase; -1 if all are taken."""
     _add(board + DONE)
     return _take(board, first, units)
 
 
 @compiled
 def units_of(count: int, parts: int) -> Any:
-    """Number of units into which `count` equal things are divided."""
+    """Number of units into which `count` equal items are divided."""
     return 1 if parts == 1 else min(count, UNITS * parts)
 
 
 @compiled
 def bounds(unit: int, units: int, count: int) -> Any:
-    """Start and stop of a unit's things."""
+    """Start and stop of a unit's items."""
     return count * unit // units, count * (unit + 1) // units
 
 
 def announcing(kernel: Any) -> Kernel:
-    """The function that offers a kernel to a team's other threads: (board, first unit, parts, arguments as a tuple).
+    """Make the function that offers a kernel to a team's other threads: (board, first unit, parts, tuple of arguments).
 
     kernel: (board, first unit, parts, part, *arguments) -> the unit after the last; part: a thread's number, for
-    scratch memory. It may read the memory of an argument only within a unit: a late thread comes when it is gone.
+    scratch memory. A kernel may read an argument's memory only within a unit: it may be freed before a late thread
+    runs.
     """
 
     @intrinsic
-    def announce(typing_context: Any, board: Any, first: Any, parts: Any, given: Any) -> Any:
+    def announce(typing_context: Any, board: Any, first: Any, parts: Any, packed_type: Any) -> Any:
         kind = typing_context.resolve_value_type(kernel)
-        inner = kind.get_call_type(typing_context, (types.int64,) * 4 + tuple(given.types), {})
+        inner = kind.get_call_type(typing_context, (types.int64,) * 4 + tuple(packed_type.types), {})
 
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             board, first, parts, packed = arguments
             values = [
                 _borrowed(context, builder, kind, builder.extract_value(packed, at))
-                for at, kind in enumerate(given.types)
+                for at, kind in enumerate(packed_type.types)
             ]
             words = [first, parts, *values]
             layout = ir.LiteralStructType([word.type for word in words])
@@ -223,15 +223,15 @@ def announcing(kernel: Any) -> Kernel:
             builder.atomic_rmw("add", _at(builder, board, CALLS), number(1), "acq_rel")
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, types.int64, given), code
+        return types.void(types.int64, types.int64, types.int64, packed_type), code
 
-    made: Kernel = announce
-    return made
+    announcer: Kernel = announce
+    return announcer
 
 
 @compiled
 def begin(board: int) -> Any:
-    """The first unit of a new kernel."""
+    """Return the first unit of a new kernel."""
     return _look(board + DONE)
 
 
@@ -240,7 +240,7 @@ def _at(builder: Any, board: Any, offset: int) -> Any:
 
 
 def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """An array without its count of references, which may be gone when a late thread counts."""
+    """An array without its reference count, which may be freed before a late thread would change it."""
     if not isinstance(kind, types.Array):
         return value
     array = context.make_array(kind)(context, builder, value)
@@ -275,7 +275,7 @@ def _join(typing_context: Any, board: Any, part: Any, calls: Any) -> Any:
 
 @compiled
 def _serve(board: int, part: int, calls: int) -> Any:
-    """Run parts of kernels until there has been none for a while; returns the last call, or `CLOSED`."""
+    """Run parts of kernels until none has come for a while; return the last call, or `CLOSED`."""
     looks = 0
     while looks < PATIENCE:
         now = _look(board + CALLS)

@@ -1,7 +1,7 @@
-"""Building blocks of the kernels in LLVM's language: sixteen float32, or sixteen pairs of bfloat16, at once.
+"""Building blocks of the kernels in LLVM IR, for sixteen float32 or sixteen pairs of bfloat16 at once.
 
-LLVM turns a vector of sixteen into one AVX-512 register, two AVX registers or four NEON registers. The functions here
-emit instructions while a kernel is compiled; `builder` is where they go.
+LLVM turns a vector of sixteen into one AVX-512 register, two AVX registers or four NEON registers. While a kernel is
+compiled, the functions here emit instructions to `builder`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINE_BYTES = 64
 FLOAT = ir.FloatType()
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 PAIR = INT32
-"""Two bfloat16, the first in the lower half."""
+"""Two bfloat16 numbers, the first in the lower half."""
 FLOATS = ir.VectorType(FLOAT, LANES)
 PAIRS = ir.VectorType(PAIR, LANES)
 ZEROS = ir.Constant(FLOATS, [0.0] * LANES)
@@ -40,7 +40,7 @@ class _BFloat16(ir.Type):  # type: ignore[misc]
 
 
 def number(value: int) -> Any:
-    """A 64-bit integer constant of LLVM's."""
+    """A 64-bit integer constant in LLVM."""
     return ir.Constant(INT64, value)
 
 
@@ -50,7 +50,7 @@ def pointer(builder: Any, address: Any, kind: Any) -> Any:
 
 
 def load(builder: Any, kind: Any, base: Any, offset: Any) -> Any:
-    """Sixteen elements from `base + offset`; kind: FLOATS or PAIRS."""
+    """Load sixteen elements from `base + offset`. kind: FLOATS or PAIRS."""
     loaded = builder.load(builder.bitcast(builder.gep(base, [offset]), kind.as_pointer()))
     loaded.align = 4
     return loaded
@@ -63,18 +63,18 @@ def store(builder: Any, values: Any, base: Any, offset: Any) -> None:
 
 
 def load_everywhere(builder: Any, base: Any, offset: Any) -> Any:
-    """The number or pair at `base + offset` in all sixteen elements."""
+    """Load the number or pair at `base + offset` into all sixteen elements."""
     one = builder.load(builder.gep(base, [offset]))
-    nothing = ir.Constant(ir.VectorType(one.type, LANES), ir.Undefined)
-    first = builder.insert_element(nothing, one, ir.Constant(INT32, 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(PAIRS, [0] * LANES))
+    undefined = ir.Constant(ir.VectorType(one.type, LANES), ir.Undefined)
+    first = builder.insert_element(undefined, one, ir.Constant(INT32, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(PAIRS, [0] * LANES))
 
 
 def add_products(builder: Any, sums: Any, a: Any, b: Any) -> Any:
     """sums + a.first * b.first + a.second * b.second, in float32, for sixteen pairs.
 
-    One instruction where the processor has it. Elsewhere two, with the same numbers except for the last bit: a bfloat16
-    is the upper half of a float32.
+    It is one instruction on processors that have it. Others take two, which treat a bfloat16 as the upper half of a
+    float32; their results may differ in the last bit.
     """
     if binding.get_host_cpu_features().get(NATIVE):
         halves = ir.VectorType(_BFloat16(), 2 * LANES)
@@ -94,7 +94,7 @@ def add_products(builder: Any, sums: Any, a: Any, b: Any) -> Any:
 
 
 def add_byte_products(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
-    """sums + the products of four unsigned and four signed bytes each, for sixteen integers; exact."""
+    """sums + the products of four unsigned and four signed bytes, for each of sixteen integers; exact."""
     if binding.get_host_cpu_features().get(NATIVE_BYTES):
         kind = ir.FunctionType(PAIRS, [PAIRS, PAIRS, PAIRS])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
@@ -109,10 +109,10 @@ def add_byte_products(builder: Any, sums: Any, unsigned: Any, signed: Any) -> An
 
 
 def expect(builder: Any, base: Any, offset: Any, *, write: bool = False) -> None:
-    """Fetch the line of the processor's cache at `base + offset`, which is read or written later.
+    """Prefetch the cache line at `base + offset`, which is read or written later.
 
-    The processor fetches long runs ahead by itself: not the heads in a page of keys and values, nor lines that another
-    core has and this one will write.
+    The processor prefetches long runs by itself, but not the heads in a page of keys and values, nor lines that another
+    core holds and this one will write.
     """
     kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), INT32, INT32, INT32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -122,7 +122,7 @@ def expect(builder: Any, base: Any, offset: Any, *, write: bool = False) -> None
 
 @intrinsic
 def expect_bytes(typing_context: Any, address: Any, size: Any) -> Any:
-    """Fetch `size` bytes from an address, which are read later."""
+    """Prefetch `size` bytes at an address, which are read later."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address, size = arguments
@@ -135,11 +135,11 @@ def expect_bytes(typing_context: Any, address: Any, size: Any) -> Any:
 
 
 def registers(builder: Any, count: int, zeros: Any = ZEROS) -> list[Any]:
-    """Variables of sixteen numbers that a loop adds to, initially zero."""
-    made = [cgutils.alloca_once(builder, zeros.type) for _ in range(count)]
-    for register in made:
+    """Variables of sixteen numbers, initially zero, to which a loop adds."""
+    variables = [cgutils.alloca_once(builder, zeros.type) for _ in range(count)]
+    for register in variables:
         builder.store(zeros, register)
-    return made
+    return variables
 
 
 @intrinsic
@@ -154,7 +154,7 @@ def bits_of(typing_context: Any, value: Any) -> Any:
 
 @intrinsic
 def float_of(typing_context: Any, bits: Any) -> Any:
-    """The float32 with these bits, a uint32."""
+    """The float32 whose bits are this uint32."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], FLOAT)
