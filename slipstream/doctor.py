@@ -110,9 +110,12 @@ async def _database(settings: Settings) -> Found:
 
     async with connected(settings) as connection:
         revision = await connection.fetchval(f"SELECT max(version_num) FROM {VERSION_TABLE}")  # noqa: S608
-    if revision != newest():
-        upgrade = f"`{command('config migrate up')}`" if revision < newest() else "run the release that migrated it"
-        return Outcome.FAILED, f"revision {revision}; this release needs {newest()}", upgrade
+    if revision is None or revision < newest():
+        there = "without tables" if revision is None else f"revision {revision}"
+        return Outcome.FAILED, f"{there}; this release needs revision {newest()}", f"`{command('config migrate up')}`"
+    if revision > newest():
+        needed = f"revision {revision}; this release needs revision {newest()}"
+        return Outcome.FAILED, needed, "run the release that migrated it"
     warning = await ownership_warning(settings)
     if warning is not None:
         return Outcome.WARNING, warning, ""

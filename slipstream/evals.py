@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.errors import ConfigError
-from infra.local.private import folder_error
+from infra.local.private import folder_error, replace_file
 from slipstream.processes import public_url
 from slipstream.settings import Settings
 
@@ -92,13 +91,8 @@ class EvalsKey:
             raise folder_error(self._path, error) from None
 
     def _keep(self, secret: str) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(secret)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
+            replace_file(self._path, secret.encode())
         except OSError as error:
             raise folder_error(self._path, error) from None
 
@@ -122,14 +116,15 @@ async def _made(call: AdminCall) -> str:
 
 def trusted(settings: Settings) -> ssl.SSLContext | None:
     """The context that verifies the gateway's certificate; None for the system's."""
-    own = "" if settings.evals.url else settings.gateway.tls.certificate_file
-    file = settings.evals.ca_file or own
+    setting, file = "evals.ca_file", settings.evals.ca_file
+    if not file and not settings.evals.url:
+        setting, file = "gateway.tls.certificate_file", settings.gateway.tls.certificate_file
     if not file:
         return None
     try:
         context = ssl.create_default_context(cafile=file)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"evals.ca_file: {file}: {error}", param="evals.ca_file") from None
+        raise ConfigError(f"{setting}: {file}: {error}", param=setting) from None
     # Without `evals.url`, the worker uses an address of this machine, which the certificate need not name.
     context.check_hostname = bool(settings.evals.url)
     return context

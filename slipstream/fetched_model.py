@@ -22,7 +22,7 @@ from pathlib import Path
 
 from contracts.errors import ConfigError
 from contracts.printable import printable
-from infra.local.private import claim_folder, free_space
+from infra.local.private import claim_folder, free_space, replace_file
 
 NAME = "smollm2-135m-instruct"
 ABOUT = (
@@ -154,12 +154,9 @@ def _write_template(path: Path) -> None:
     content = TEMPLATE.encode()
     if file.is_file() and file.stat().st_size == len(content) and file.read_bytes() == content:
         return
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    temporary.write_bytes(content)
     try:
-        temporary.replace(file)  # replaces a link or a pipe instead of writing to it
+        replace_file(file, content, mode=0o644)
     except OSError as error:
-        temporary.unlink()
         raise OSError(error.errno, f"{file}: {error.strerror}") from None
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from contracts.metrics import MetricsConfig
 from infra.local.ports import Ports
-from infra.local.private import folder_error
+from infra.local.private import folder_error, replace_file
 from slipstream.settings import Settings, reachable
 
 
@@ -50,7 +50,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def listed(targets: Sequence[Target], file: Path) -> Iterator[None]:
-    """Keep the list in `file` while entered. It is renamed into place: Prometheus may read it at any time.
+    """Keep the list in `file` while entered. Prometheus may read it at any time.
 
     Raises ConfigError if it cannot be written.
     """
@@ -61,10 +61,8 @@ def listed(targets: Sequence[Target], file: Path) -> Iterator[None]:
         }
         for target in targets
     ]
-    temporary = file.with_suffix(".draft")
     try:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(entries)))
-        temporary.replace(file)
+        replace_file(file, msgspec.json.format(msgspec.json.encode(entries)), mode=0o644)
     except OSError as error:
         raise folder_error(file, error) from None
     try:

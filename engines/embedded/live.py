@@ -55,6 +55,7 @@ class LiveRequest:
     def fail(self) -> None:
         """Record that the engine failed."""
         self.failed = True
+        self.relay = None
         self.ended.set()
         self.tell()
 

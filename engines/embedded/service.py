@@ -221,8 +221,13 @@ class Service:
             if live.finished:
                 self.history.put(delta.rid, live.usage())
                 del self.live[delta.rid]
-        for live in updated.values():
-            live.tell()
+        for rid, live in updated.items():
+            try:
+                live.tell()
+            except Exception:
+                # the other requests of this step get their output
+                logger.exception("request %s failed: its output cannot be formatted", rid)
+                live.fail()
         if not self.live:
             self._idle.set()
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, EngineFailed
 from engines.embedded.engine import Engine
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
@@ -44,6 +44,8 @@ class EngineWorker:
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
+        """Set when the thread runs no more commands."""
         self._stopping = False
         """Whether a stop was requested; set in the thread."""
 
@@ -67,7 +69,10 @@ class EngineWorker:
         self._commands.put(lambda engine: engine.abort(rid, prefix=prefix))
 
     async def ask(self, question: Callable[[Engine], ArgumentT]) -> ArgumentT:
-        """Call `question` with the engine between two steps, or between the blocks of a step, and return its result."""
+        """Call `question` with the engine between two steps, or between the blocks of a step, and return its result.
+
+        Raises EngineFailed if the thread ends before.
+        """
         answer: asyncio.Future[ArgumentT] = asyncio.get_running_loop().create_future()
 
         def tell(value: ArgumentT) -> None:
@@ -80,7 +85,14 @@ class EngineWorker:
             return []
 
         self._commands.put(command)
-        return await answer
+        ended = asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait((answer, ended), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        if not answer.done():
+            raise EngineFailed("The engine has stopped.")
+        return answer.result()
 
     async def stop(self) -> None:
         """End the thread after its current step."""
@@ -101,6 +113,8 @@ class EngineWorker:
         except BaseException as error:
             logger.exception("engine thread ended")
             self._call(self._failed, error)
+        finally:
+            self._call(lambda _: self._ended.set(), None)
 
     def _step(self, engine: Engine) -> bool:
         """Run commands, then one step; sleep while there is nothing to do. Returns False if a stop was requested."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from contracts.errors import InternalError, SlipstreamError
@@ -112,7 +112,7 @@ class StreamAuditEndpoint:
             raise
 
     @contextlib.asynccontextmanager
-    async def _reserved(self, arrival: Arrival, key: KeyRecord, response: ResponseWriter) -> Any:
+    async def _reserved(self, arrival: Arrival, key: KeyRecord, response: ResponseWriter) -> AsyncIterator[None]:
         """Reserve one request of the key's limits, and refund it if no stream began."""
         limiter = self._audits.limiter
         tier = Tier.CHAT if key.tiers is None or Tier.CHAT in key.tiers else Tier.AUTOCOMPLETE

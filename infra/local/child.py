@@ -292,4 +292,8 @@ def _kill_group(leader: int) -> None:
 
 
 def _spoken(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):  # real-time signals have no names
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"

@@ -29,13 +29,12 @@ def rotate(path: Path, max_bytes: int, keep: int) -> None:
     path.rename(_numbered(path, 1))
 
 
-def tail(path: Path, lines: int) -> list[str]:
-    """The last `lines` lines; empty if the file does not exist."""
+def tail(path: Path, lines: int, size: int | None = None) -> list[str]:
+    """The last `lines` lines of the file, or of its first `size` bytes; empty if the file does not exist."""
     try:
         with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
+            end = file.seek(0, 2) if size is None else size
+            text = file.read(end - file.seek(max(0, end - TAIL_BYTES))).decode(errors="replace")
     except FileNotFoundError:
         return []
     return text.splitlines()[-lines:] if lines else []

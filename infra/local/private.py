@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -50,23 +51,41 @@ def secret_text(path: Path) -> str:
         if not path.exists():
             # Written to a temporary file and linked: neither a second process nor a crash leaves half a secret.
             temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_hex(32))
-                file.flush()
-                os.fsync(file.fileno())
             try:
+                _write(temporary, secrets.token_hex(32).encode(), 0o600)
                 path.hardlink_to(temporary)
             except FileExistsError:
                 pass
             finally:
-                temporary.unlink()
+                temporary.unlink(missing_ok=True)
         text = path.read_text().strip()
     except OSError as error:
         raise folder_error(path, error) from None
     if not text:
         raise ConfigError(f"{path}: is empty; restore it from a backup, or remove it to make a new secret")
     return text
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file, whole or not at all: a link or a pipe is replaced, and a reader sees the old content or the new.
+
+    Raises OSError, after which no temporary file is left.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(temporary, content, mode)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def folder_error(path: Path, error: OSError) -> ConfigError:

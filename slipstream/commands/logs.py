@@ -38,7 +38,7 @@ def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> 
     positions = {}
     for stem, file in chosen.items():
         positions[stem] = file.stat().st_size
-        for line in tail(file, lines):
+        for line in tail(file, lines, positions[stem]):
             print(f"{stem}: {printable(line)}" if named else printable(line))
     if follow:
         _follow(chosen, positions, named=named)

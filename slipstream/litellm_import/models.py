@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -142,13 +143,13 @@ def _deployment(entry: dict[str, Any], number: int, environment: Mapping[str, st
         engine_model=engine_model,
         url=url,
         key_env=_key_env(where, parameters.get("api_key"), notes),
-        weight=float(parameters.get("weight") or 1),
+        weight=_number(where, parameters, "weight", notes) or 1.0,
         tier=MODES[mode][0],
         task=MODES[mode][1],
         context_tokens=known.get("max_input_tokens") or known.get("max_tokens"),
         default_max_tokens=parameters.get("max_tokens"),
         description=str(known.get("description") or "")[:500],
-        price=_price({**known, **parameters}),
+        price=_price(where, {**known, **parameters}, notes, writes=MODES[mode][1] is Task.TEXT),
     )
 
 
@@ -186,11 +187,28 @@ def _key_env(where: str, value: Any, notes: Notes) -> str:
     return ""
 
 
-def _price(parameters: dict[str, Any]) -> PlannedPrice | None:
-    rates = {ours: parameters.get(theirs) for ours, theirs in PRICES.items()}
-    if rates["input_micro"] is None and rates["output_micro"] is None:
+def _number(where: str, parameters: Mapping[str, Any], name: str, notes: Notes) -> float | None:
+    """The entry's number; None if it has none, or, with a note, another value."""
+    value = parameters.get(name)
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if number is None or 0 <= number < math.inf:
+        return number
+    notes.left_out(f"{where}: {name}", f"{value!r} is not a number from 0 on")
+    return None
+
+
+def _price(where: str, parameters: Mapping[str, Any], notes: Notes, *, writes: bool) -> PlannedPrice | None:
+    """writes: whether the model generates tokens, which then need a price."""
+    rates = {ours: _number(where, parameters, theirs, notes) for ours, theirs in PRICES.items()}
+    needed = [PRICES[ours] for ours in ("input_micro", "output_micro") if rates[ours] is None]
+    if len(needed) == 2:
         return None
-    micro = {ours: None if rate is None else round(float(rate) * MICRO_PER_MILLION) for ours, rate in rates.items()}
+    for theirs in needed if writes else ():
+        notes.differs(f"{where}: {theirs}", "no price in the configuration: these tokens are free here")
+    micro = {ours: None if rate is None else round(rate * MICRO_PER_MILLION) for ours, rate in rates.items()}
     return PlannedPrice(
         input_micro=micro["input_micro"] or 0,
         output_micro=micro["output_micro"] or 0,

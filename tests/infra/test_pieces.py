@@ -23,7 +23,7 @@ from infra.local.leftovers import processes_in
 from infra.local.lock import FolderLock, held
 from infra.local.log_file import last_line, rotate, tail
 from infra.local.ports import PortInUse, Ports, ephemeral_range, reserve_port
-from infra.local.private import claim_folder, secret_text
+from infra.local.private import claim_folder, replace_file, secret_text
 from tests.deployment import free_port
 from tests.small_disk import Kind, small_disk
 
@@ -158,6 +158,15 @@ def test_secrets_are_private_and_made_once(tmp_path: Path) -> None:
     (tmp_path / "pepper").touch()
     with pytest.raises(ConfigError, match="is empty"):
         secret_text(tmp_path / "pepper")
+
+
+def test_a_file_that_cannot_be_replaced_keeps_its_content_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    with pytest.raises(OSError):
+        replace_file(tmp_path / "file", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    replace_file(tmp_path / "other", b"new")
+    assert ((tmp_path / "other").read_bytes(), stat.S_IMODE((tmp_path / "other").stat().st_mode)) == (b"new", 0o600)
 
 
 def test_every_secret_has_a_private_file_of_its_own(data_folder: Path) -> None:
@@ -298,6 +307,7 @@ def test_the_last_line_is_the_process_own(tmp_path: Path) -> None:
     log.write_text("one\ntwo\n\n2026-01-01T00:00:00Z supervisor: a ended with exit code 1\n")
     assert last_line(log) == "two"
     assert tail(log, 1)[0].endswith("exit code 1")
+    assert tail(log, 2, size=len("one\ntwo\n")) == ["one", "two"], "later lines are for the follower"
 
 
 def test_leftover_processes_are_known_by_folder_and_program_not_by_pid(tmp_path: Path) -> None:

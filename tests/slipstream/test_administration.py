@@ -17,7 +17,9 @@ from control.audit.heads import FILE
 from gateway.auth.keys import hash_of
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
+from migrations.revision import VERSION_TABLE, newest
 from slipstream.database import connected, fleet_warning, ownership_warning
+from slipstream.doctor import Outcome, _database
 from slipstream.first_key import COMMAND, make_first_key
 from slipstream.settings import Settings
 from tests.audited import all_audited
@@ -35,6 +37,15 @@ async def test_a_database_that_fails_is_one_sentence(fresh_postgres_url: str) ->
     with pytest.raises(ServiceError, match=r"the database ended the connection .*; try again"):
         async with connected(settings) as connection:
             await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+async def test_a_database_without_migrations_is_a_fault_with_its_remedy(fresh_postgres_url: str) -> None:
+    settings = Settings(local=LocalConfig(database_url=fresh_postgres_url))
+    async with connected(settings) as connection:
+        await connection.execute(f"DELETE FROM {VERSION_TABLE}")
+    outcome, detail, step = await _database(settings)
+    assert (outcome, detail) == (Outcome.FAILED, f"without tables; this release needs revision {newest()}")
+    assert "config migrate up" in step
 
 
 async def test_a_busy_database_does_not_hold_a_start_up_for_a_warning(

@@ -70,7 +70,9 @@ class Turns:
         self._hand_out()
 
     def _forget(self, tenant: str, slot: asyncio.Future[None]) -> None:
-        own = self._waiting[tenant]
+        own = self._waiting.get(tenant)
+        if own is None or slot not in own:  # `_hand_out` has passed it over
+            return
         own.remove(slot)
         if not own:
             del self._waiting[tenant]
@@ -84,6 +86,8 @@ class Turns:
             slot = own.popleft()
             if not own:
                 del self._waiting[tenant]
+            if slot.cancelled():  # its request gives up, but has not run since
+                continue
             self._free -= 1
             self._served.add(tenant)
             slot.set_result(None)

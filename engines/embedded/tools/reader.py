@@ -103,15 +103,16 @@ class CallReader:
             arguments = value.get("arguments", value.get("parameters", {}))
             if isinstance(arguments, str):
                 arguments = json.loads(arguments)
-        except ValueError:
+            text = json.dumps(arguments, ensure_ascii=False)
+        except (ValueError, RecursionError):  # the model may nest as deeply as its output is long
             self.valid = False
             return []
-        self.valid = value.get("name") in self._known and isinstance(arguments, dict)
+        name = value.get("name")
+        self.valid = isinstance(name, str) and name in self._known and isinstance(arguments, dict)
         if not self.valid:
             return []
         self.started = True
-        text = json.dumps(arguments, ensure_ascii=False)
-        return [CallStart(self._index, self._new_id(), value["name"]), CallArguments(self._index, text)]
+        return [CallStart(self._index, self._new_id(), name), CallArguments(self._index, text)]
 
 
 def _unescaped(text: str) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 from contracts.errors import SlipstreamError, UnsupportedField
 from contracts.usage import Usage
 from engines.http.event_splitter import EventSplitter
-from gateway.wire.chunk import ReadError, decoded, error_in, finish_of, has_text, texts_of
+from gateway.wire.chunk import ReadError, created_of, decoded, error_in, finish_of, has_text, texts_of
 from gateway.wire.fill.confidence import Confidence
 from gateway.wire.fill.request import Filled, filled_of
 from gateway.wire.fill.stop_rules import TextFilter
@@ -131,8 +131,7 @@ class _Transcoder(Transcoder, Generic[FramingT]):
             return ""
         if self._first_event_s is None:
             self._first_event_s = self._clock()
-            created = chunk.get("created")
-            self._created = created if isinstance(created, int) else 0
+            self._created = created_of(chunk)
         self.events += 1
         self._usage.chunk(chunk)
         if self._cut or self._finish_reason is not None:  # drop text after the end

@@ -107,9 +107,10 @@ class Several(Transcoder):
         return sent
 
     def finish(self) -> bytes:
-        """The array, or each completion's end in a stream. Each has its own token count if the engine reports one."""
+        """The array, or each completion's end in a stream. Each has its own token count: the engine's, or one token for
+        each of its events if the engine counts only the sum."""
         by_choice, total = self._usage.output_tokens, self._usage.total or Usage()
-        for index, page in enumerate(self._pages):
-            page.usage = msgspec.structs.replace(total, completion_tokens=by_choice.get(index, total.completion_tokens))
+        for index, (page, completion) in enumerate(zip(self._pages, self._each, strict=True)):
+            page.usage = msgspec.structs.replace(total, completion_tokens=by_choice.get(index, completion.events))
         ends = [completion.finish() for completion in self._each]
         return b"".join(ends) if self._stream else b"[" + b",".join(ends) + b"]"

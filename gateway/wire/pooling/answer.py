@@ -161,26 +161,28 @@ def _usage_of_parts(scored: list[_Scored]) -> dict[str, int]:
 
 def _length(vector: bytes) -> int:
     """Number of a vector's entries."""
-    return len(_numbers(vector)) if vector.startswith(b'"') else vector.count(b",") + 1
+    return len(_numbers(vector) if vector.startswith(b'"') else _floats(vector))
 
 
 def _as_list(vector: bytes) -> bytes:
-    return msgspec.json.encode(_numbers(vector).tolist()) if vector.startswith(b'"') else _a_list(vector)
+    if vector.startswith(b'"'):
+        return msgspec.json.encode(_numbers(vector).tolist())
+    _floats(vector)
+    return vector
 
 
 def _as_base64(vector: bytes) -> bytes:
     if vector.startswith(b'"'):
         return vector
-    numbers = array("f", decode_engine_json(_a_list(vector), list[float], UNREADABLE_ANSWER))
+    numbers = array("f", _floats(vector))
     if sys.byteorder == "big":
         numbers.byteswap()
     return b'"' + base64.b64encode(numbers.tobytes()) + b'"'
 
 
-def _a_list(vector: bytes) -> bytes:
-    if not vector.startswith(b"["):
-        raise EngineFailed(UNREADABLE_ANSWER)
-    return vector
+def _floats(vector: bytes) -> list[float]:
+    """The numbers of a JSON array."""
+    return decode_engine_json(vector, list[float], UNREADABLE_ANSWER)
 
 
 def _numbers(vector: bytes) -> array[float]:

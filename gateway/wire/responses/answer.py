@@ -94,7 +94,7 @@ class Answer(EventReader):
         self._sequence = self._sent or self._sequence
         if not self.events:
             self._settings = settings(self._id, int(time.time()), self._prepared)
-        output = [self._json(item, "completed" if item.closed else "incomplete") for item in self._items]
+        output = [self._json(item, "completed" if item.status == "completed" else "incomplete") for item in self._items]
         response = self._settings | state("failed", output, self._usage.total, error)
         return self._event("response.failed", response=response)
 
@@ -184,9 +184,9 @@ class Answer(EventReader):
 
     def _close(self, item: Growing, status: str) -> None:
         """Close an item, whole or cut, and emit its last events, unless it is closed already."""
-        if item.closed:
+        if item.status != "in_progress":
             return
-        item.closed = True
+        item.status = status
         if not self._stream:
             return
         place, text = {"item_id": item.id, "output_index": item.index}, item.text

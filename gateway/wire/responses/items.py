@@ -16,13 +16,14 @@ CUSTOM_PREFIX = "ctc_"
 class Growing:
     """An item and its growing text: reasoning, an answer, a refusal or a call's arguments."""
 
-    __slots__ = ("_text", "closed", "id", "index", "kind", "refused")
+    __slots__ = ("_text", "id", "index", "kind", "refused", "status")
 
     def __init__(self, kind: Kind, index: int, id_: str) -> None:
         self.kind = kind
         self.index = index
         self.id = id_
-        self.closed = False
+        self.status = "in_progress"
+        """`completed` or `incomplete` once the item is closed."""
         self.refused = False
         """Whether the text is a refusal."""
         self._text: list[str | list[bytes]] = []

@@ -453,6 +453,18 @@ async def test_who_leaves_the_queue_gives_up_the_turn_and_no_place_is_lost() -> 
         await _pass(turns, "c")
 
 
+async def test_a_slot_that_is_free_as_its_next_request_gives_up_goes_to_another() -> None:
+    turns = Turns(1, 2, 30)
+    async with turns.turn("a"):
+        left = asyncio.create_task(_pass(turns, "b"))
+        await asyncio.sleep(0)
+        left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    async with asyncio.timeout(10):
+        await _pass(turns, "b")
+        await _pass(turns, "c")
+
+
 async def test_waiting_for_a_turn_has_an_end() -> None:
     turns = Turns(1, 2, 0.01)
     async with turns.turn("a"):

@@ -12,8 +12,12 @@ from contracts.errors import EngineFailed, Overloaded, SlipstreamError
 from engines.drivers import registry as drivers
 from engines.drivers.error_bodies import event_error
 from engines.embedded.config import EngineConfig, SchedulerConfig
+from engines.embedded.engine import Engine
 from engines.embedded.http.errors import error_answer, error_event
+from engines.embedded.live import LiveRequest
+from engines.embedded.output import Delta
 from engines.embedded.service import Service
+from engines.embedded.worker import EngineWorker
 from tests.engines.embedded.served import served
 from tests.engines.embedded.tiny import SHIPPED, request
 
@@ -41,6 +45,32 @@ def test_an_engine_that_breaks_down_under_a_request_has_failed() -> None:
     assert type(driver.error(*error_answer(broke))) is EngineFailed
     event = error_event(broke).removeprefix(b"data: ")
     assert type(event_error(event, driver.error)) is EngineFailed
+
+
+async def test_a_question_to_an_engine_that_has_ended_fails() -> None:
+    def build() -> Engine:
+        raise RuntimeError("a defect")
+
+    failures: list[BaseException] = []
+    worker = EngineWorker(build, lambda _: None, lambda _: None, failures.append)
+    worker.start()
+    with pytest.raises(EngineFailed, match="has stopped"):
+        await worker.ask(lambda engine: engine.flush_cache())
+    await worker.stop()
+    assert [str(failure) for failure in failures] == ["a defect"]
+
+
+async def test_output_that_cannot_be_formatted_fails_its_own_request_alone() -> None:
+    def relay() -> bool:
+        raise TypeError("a defect")
+
+    service = Service(EngineConfig(model=str(SHIPPED / "slipstream-chat")))
+    service.live = {rid: LiveRequest(request(rid, [1, 2, 3])) for rid in ("bad", "good")}
+    service.live["bad"].relay = relay
+    service._deliver([Delta("bad", 0, "a", 3, 1, 0), Delta("good", 0, "b", 3, 1, 0)])
+    assert [delta.text for delta in await service.live["good"].news()] == ["b"]
+    with pytest.raises(EngineFailed):
+        service.live["bad"].take()
 
 
 async def test_a_queue_that_one_organization_has_filled_takes_another_up_to_its_part() -> None:

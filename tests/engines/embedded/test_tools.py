@@ -56,6 +56,7 @@ HERMES_CASES: dict[str, list[tuple[str, ...]]] = {
     '<tool_call>{"name": "other", "arguments": {}}</tool_call>': [
         ('<tool_call>{"name": "other", "arguments": {}}</tool_call>',)
     ],
+    '<tool_call>{"arguments": {}, "name": []}</tool_call>': [('<tool_call>{"arguments": {}, "name": []}</tool_call>',)],
     '<tool_call>{"name": "add", "arguments": {"a": 1': [("add", '{"a": 1')],
     '<tool_call>{"name": "ad': [('<tool_call>{"name": "ad',)],
     "<tool_call>nothing": [("<tool_call>nothing",)],
@@ -106,6 +107,13 @@ MISTRAL_CASES: dict[str, list[tuple[str, ...]]] = {
 CASES = [(HERMES, text, found) for text, found in HERMES_CASES.items()]
 CASES += [(LLAMA3, text, found) for text, found in LLAMA3_CASES.items()]
 CASES += [(MISTRAL, text, found) for text, found in MISTRAL_CASES.items()]
+
+
+def test_a_call_nested_more_deeply_than_json_is_read_is_text() -> None:
+    depth = 100_000
+    arguments = '{"a":' * depth + "1" + "}" * depth
+    text = f'<tool_call>{{"arguments": {arguments}, "name": "add"}}</tool_call>'
+    assert read(HERMES, [text]) == [(text,)]
 
 
 def read(style: CallStyle, pieces: list[str]) -> list[tuple[str, ...]]:

@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.errors import InvalidField
+from contracts.errors import EngineFailed, InvalidField
+from contracts.pooling import EmbeddingWork
 from contracts.usage import Finish, Outcome
 from gateway.wire.config import RequestConfig
+from gateway.wire.pooling.answer import EmbeddingAnswer
 from gateway.wire.pooling.format import EmbeddingFormat, RerankFormat, ScoreFormat
+from gateway.wire.usage_tracker import UsageTracker
 from tests.fakes.pooling import vector
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, harness
@@ -85,6 +88,15 @@ async def test_an_engine_that_counts_nothing_is_billed_by_our_count() -> None:
         tokens = answer.json["usage"]["prompt_tokens"]
         assert tokens == platform.journal.records[0].opened.prompt_tokens_estimate
         assert books(platform) == [(Finish.COMPLETE, Outcome.LOWER_BOUND, True, tokens)]
+
+
+@pytest.mark.parametrize("dimensions", [None, 1])
+@pytest.mark.parametrize("vector_json", ['["a"]', '{"a": 1}', "[[1]]", "7", "null"])
+def test_a_vector_that_holds_no_numbers_is_a_failure(vector_json: str, dimensions: int | None) -> None:
+    answer = EmbeddingAnswer(EmbeddingWork(("heron",), dimensions=dimensions), "m", UsageTracker(1), 3)
+    answer.feed(b'{"data": [{"index": 0, "embedding": %b}]}' % vector_json.encode())
+    with pytest.raises(EngineFailed, match="no vectors or scores"):
+        answer.finish()
 
 
 async def test_an_answer_with_too_few_vectors_is_a_failure_that_another_engine_may_not_have() -> None:

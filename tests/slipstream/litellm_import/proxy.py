@@ -21,9 +21,9 @@ model_list:
     litellm_params: {model: anthropic/claude-sonnet-5, api_key: os.environ/ANTHROPIC_API_KEY}
   - model_name: team/small
     litellm_params: {model: openai/small, api_base: os.environ/SMALL_URL, api_key: sk-real-secret, timeout: 30}
-    model_info: {mode: chat, supports_vision: true}
+    model_info: {mode: chat, supports_vision: true, output_cost_per_token: 1.0e-06}
   - model_name: embed
-    litellm_params: {model: openai/embed, api_base: "http://10.0.0.4:8000", api_key: none}
+    litellm_params: {model: openai/embed, api_base: "http://10.0.0.4:8000", api_key: none, weight: heavy}
     model_info: {mode: embedding}
   - model_name: "openai/*"
     litellm_params: {model: "openai/*", api_key: os.environ/OPENAI_API_KEY}

@@ -125,6 +125,8 @@ async def test_models_become_pools_and_everything_else_is_noted(shell: Shell, co
         "model_list[3] team/small: timeout": "left out",
         "model_list[3] team/small: api_key": "left out",
         "model_list[3] team/small: model_info.supports_vision": "left out",
+        "model_list[3] team/small: input_cost_per_token": "differs",
+        "model_list[4] embed: weight": "left out",
         "alias gone of nowhere": "left out",
         "alias mini": "differs",
         "model team/small": "differs",

@@ -111,6 +111,13 @@ def test_several_completions_are_an_array_in_their_order() -> None:
     ]
 
 
+def test_the_sum_of_all_completions_is_the_count_of_none() -> None:
+    collector = several()
+    collector.feed(event((0, "a", None)) + event((1, "x", None)) + event((1, "y", None)) + event((1, "z", "stop")))
+    collector.feed(event((0, "b", "stop")) + event(usage=used(5)) + b"data: [DONE]\n\n")
+    assert [one["tokens_predicted"] for one in msgspec.json.decode(collector.finish())] == [2, 3]
+
+
 def test_an_engine_goes_on_until_a_rule_has_ended_every_completion() -> None:
     collector = several(StopRules(single_line=True))
     collector.feed(event((0, "a\nb", None), (1, "x", None)))

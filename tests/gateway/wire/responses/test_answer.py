@@ -142,6 +142,14 @@ async def test_a_response_that_cannot_be_stored_fails_although_its_end_was_writt
     assert not [one for one in events if one.type == "response.completed"]
 
 
+async def test_a_cut_item_stays_incomplete_in_a_response_that_cannot_be_stored() -> None:
+    made = await answer(streams=True, store=True)
+    sent = made.feed(event({"content": "Par"}) + event({}, "length", usage=USED))
+    made.finish()
+    events = read(sent + made.failed(ResponsesUnavailable("The store is away.")))
+    assert [item.status for item in events[-1].response.output] == ["incomplete"]  # type: ignore[union-attr]
+
+
 async def test_a_call_without_arguments_has_an_object_and_a_custom_tool_takes_text_that_is_no_json() -> None:
     engine = [event(call(0, "", "look", "a")), event(call(1, "plain", "patch", "b")), event({}, "stop")]
     look, patch = (await whole(engine, tools=TOOLS))["output"]
