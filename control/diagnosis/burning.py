@@ -45,10 +45,8 @@ async def read_burning(
     *,
     show_pools: bool,
 ) -> tuple[Burning, ...]:
-    """The objectives whose alerts fire, for one organization or all.
-
-    ended: end of the diagnosed window. show_pools: whether the reader may see pools.
-    """
+    """The objectives whose alerts fire, for one organization or all. ended: end of the diagnosed window. show_pools:
+    whether the reader may see pools."""
     now = await present(connection, organization_id, tier=tier)
     if now.until is None or ended < now.until - RECENTLY:
         return ()

@@ -1,7 +1,5 @@
-"""Counts a window's requests with a waiting client (control/slo/asked.py), its failures and refusals.
-
-Whole hours come from the roll-up (control/slo/request_rollup.py), the rest from the traces.
-"""
+"""Counts a window's requests with a waiting client (control/slo/asked.py), its failures and its refusals. Whole hours
+come from the roll-up (control/slo/request_rollup.py), the rest from the traces."""
 
 from __future__ import annotations
 

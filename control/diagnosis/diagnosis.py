@@ -67,7 +67,7 @@ class FoundCause(Struct, frozen=True, kw_only=True):
     cause: Cause
     phase: Phase
     new: bool
-    """The window before did not have it."""
+    """Whether the window before lacked it."""
     score: float
     """Its cost, in parts of the objective; 0 if it is not about time."""
     evidence: list[str]
@@ -136,7 +136,7 @@ class TwoNumbers(Struct, frozen=True, kw_only=True):
     tpot_p95_ms: float | None
     tpot_p99_ms: float | None
     tpot_objective_ms: float | None
-    """Null: none is promised."""
+    """Null if none is promised."""
 
 
 class DiagnosisOf(Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
     requests: int
     requests_before: int
     sampled_share: float | None
-    """Part of the answered requests whose times were read, drawn at random; null: all. Counts are always of all."""
+    """Randomly drawn part of the answered requests whose times were read; null for all. Counts always cover all."""
     burning: list[BurningObjective]
     primary: FoundCause | None
     second: list[FoundCause]
@@ -213,10 +213,8 @@ async def get_diagnosis_of_all(call: AdminCall, query: DiagnosisQuery) -> Diagno
 async def diagnosed(
     call: AdminCall, query: DiagnosisQuery, organization_id: UUID | None, audit: Audit | None = None
 ) -> DiagnosisOf:
-    """Diagnose the requests of one organization, or of all if organization_id is None.
-
-    audit: findings about the path between a client and the gateway, if it was audited.
-    """
+    """Diagnose the requests of one organization, or of all if organization_id is None. audit: of the path between a
+    client and the gateway; None without one."""
     (before_start, before_end), (start, end) = query.windows()
     objectives, totals_until = await _promised(call), await call.value(LAST_RUN)
     call.to_narrow = _to_narrow("start", "end", end - start, totals_until)

@@ -14,7 +14,7 @@ class IdentityRefused(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's identity, verified by the provider. email: None unless it is verified, too."""
+    """A person's identity, verified by the provider. email: None unless verified."""
 
     issuer: str
     subject: str

@@ -176,7 +176,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...] = ()
     """By model and pool; without requests of unknown model."""
     sampled_share: float | None = None
-    """Sampled part of the answered requests; None: all. Counts always cover all."""
+    """Sampled part of the answered requests; None for all. Counts always cover all."""
     tiers: tuple[Slice, ...] = ()
     classes: tuple[Slice, ...] = ()
     """By tier and length."""

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class Known(msgspec.Struct, frozen=True):
-    """The sum of a release's steps."""
+    """The state that a release's steps add up to."""
 
     step: int = 0
     """The last step that was folded."""
@@ -166,7 +166,7 @@ class Controller:
     async def _judged(
         self, connection: asyncpg.Connection[Any], release: Release, secret: str
     ) -> tuple[Release | None, Known | None]:
-        """Take a step by the judge's verdict; returns the release and the sum of its steps. secret: see `Draw`."""
+        """Take a step by the judge's verdict; returns the release and its state after it. secret: see `Draw`."""
         assert release.watermark is not None
         end = await evidence.horizon(connection)
         if end < release.watermark:
@@ -252,7 +252,7 @@ class Controller:
         return held, reason
 
     async def _known(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> Known:
-        """The sum of all the release's steps."""
+        """The state that all the release's steps add up to."""
         known = self._states.get(release.id, Known())
         if known.step > release.step:  # from before the database was restored
             known = Known()

@@ -40,7 +40,7 @@ def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
         yield from (each for each in found.missing if each.startswith("a pass of the slices"))
     votes = sum(one.candidate + one.control for one in found.harms if one.metric == "reviews")
     if votes < policy.least_votes:
-        # of all stages so far, so that this one's pace says nothing of them
+        # votes of all stages so far: this stage's pace does not predict them
         yield f"{policy.least_votes - votes:,} more decisive votes of reviewers ({votes:,} of {policy.least_votes:,})"
 
 
