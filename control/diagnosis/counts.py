@@ -124,7 +124,7 @@ async def counts_of(
     """Count the requests that arrived in a window, of one organization or all and one tier or all."""
     counts = Counts()
     last_run = await fetchval(connection, LAST_RUN)
-    # Only hours that had ended at the last run; the next run, a minute later, adds rows that came since.
+    # Only hours that had ended at the last run; the next run adds rows that came since.
     since = hour_of(began.astimezone(UTC) + HOUR - began.resolution)
     until = since if last_run is None else hour_of(min(ended, last_run).astimezone(UTC))
     if until <= since:

@@ -39,7 +39,7 @@ from control.diagnosis.findings.objectives import Objectives
 from storage.rows import CUSTOM_PLANS
 
 MAX = 3_000
-"""The largest sample for distributions, which takes PostgreSQL about 50 ms; a sample has at least 750 requests."""
+"""The usual limit of a sample for distributions, which takes PostgreSQL about 50 ms; a sample has at least 750."""
 SEARCHED = 12_000
 """Up to this many answered requests, PostgreSQL scans all of them for the sample."""
 EVERY = "g"

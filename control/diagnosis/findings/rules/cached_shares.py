@@ -21,7 +21,7 @@ WORTH = 0.3
 FALL = 0.5
 """A fall to half, like the alert of the prefix contract (one dynamic token takes 80 % to 10 %)."""
 COLD_FALL, RISE, NEAR = 0.65, 1.3, 0.6
-"""A filling cache's ratios: its first third to the window before, its last third to the first, and its last to before."""
+"""A filling cache: its first third to the window before, its last third to the first, and to the window before."""
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
