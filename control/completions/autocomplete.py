@@ -1,6 +1,6 @@
 """Outcomes and latencies of an organization's completions in editors.
 
-Added up from totals of hours, days and weeks, which the worker brings up to date every minute
+They are sums of totals by hour, day and week, which the worker brings up to date every minute
 (`worker.completions.roll_up_every_s`). Percentiles are those of histograms.
 """
 
@@ -67,36 +67,36 @@ class AutocompleteTotals(Struct, frozen=True, kw_only=True):
     day: date | None
     """Day of the requests' arrival (UTC)."""
     language: str | None
-    """The client's name for it; `unknown` without one, `other` for an unknown name."""
+    """The client's name for the language; `unknown` without one, `other` for an unknown name."""
     client: str | None
     """The client's family, by the User-Agent."""
     model: str | None
     project_id: UUID | None
     completions: int
-    """Answered whole, with text."""
+    """Completions that were answered in full, with text."""
     empty: int
-    """Answered whole and without text; warm-ups of the cache are among them."""
+    """Completions that were answered in full without text, including cache warm-ups."""
     abandoned: int
-    """The client left before the end, as editors do at the next keystroke."""
+    """Completions whose client left before the end, as editors do at the next keystroke."""
     superseded: int
-    """The client typed on without leaving: the answer was ended there, with text or without."""
+    """Completions that ended, with or without text, because the user typed on while the client stayed."""
     shown: int
-    """Showings that an editor reported anything of."""
+    """Showings about which an editor reported anything."""
     accepted: int
     dismissed: int
     acceptance_rate: float | None
-    """accepted / shown; null when nothing was shown."""
+    """accepted / shown; null if nothing was shown."""
     characters_offered: int
     """Characters in the first choices of completions whose characters were counted here."""
     characters_kept: int
-    """Taken, as editors counted them, or all of a first choice that was taken whole without a count. Whether they were
-    edited later is not known."""
+    """Accepted characters as editors counted them, or all of a first choice that was accepted in full without a count.
+    Later edits are unknown."""
     latency_p50_ms: float | None
     """From the request's arrival to the response's last byte; null without completions. The middle of a histogram's
     bucket, off by `percentiles_within` at most."""
     latency_p95_ms: float | None
     percentiles_within: float
-    """Relative error of a percentile, at most."""
+    """Largest relative error of a percentile."""
 
 
 class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
     group_by: list[AutocompleteGroup] = field(default_factory=list)
 
     def period(self) -> tuple[datetime, datetime]:
-        """Whole hours, in UTC. Raises InvalidField."""
+        """The period in whole hours, in UTC. Raises InvalidField."""
         begin, end = period(self.start, self.end, LAST_DAYS)
         if end - begin > MAX:
             raise InvalidField("Invalid value for 'start': at most 92 days are added up at once.", param="start")
@@ -132,14 +132,14 @@ async def get_autocomplete(
     begin, end = query.period()
     if not query.group_by and query.cursor is not None:
         raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
-    narrowed = {
+    filters = {
         name: value
         for name in ("project_id", "model", "language", "client")
         if (value := getattr(query, name)) is not None
     }
     keys = [_column_of(group) for group in AutocompleteGroup if group in query.group_by]
-    parts = source(organization_id, begin, end, frozenset({*keys, *narrowed} - {"day"}), by_day="day" in keys)
-    chosen = and_(true(), *(equal(parts.c[name], value) for name, value in narrowed.items()))
+    parts = source(organization_id, begin, end, frozenset({*keys, *filters} - {"day"}), by_day="day" in keys)
+    chosen = and_(true(), *(equal(parts.c[name], value) for name, value in filters.items()))
     totals = _summed(parts, chosen, keys)
     most_first = [] if keys == ["day"] else ["completions"]
     days, others = [name for name in keys if name == "day"], [name for name in keys if name != "day"]
@@ -165,9 +165,9 @@ def _summed(parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Su
 
 
 def _with_latencies(page: CTE, parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Select[Any]:
-    """The page's groups with percentiles: only their histograms are added up."""
+    """The page's groups with percentiles; only these groups' histograms are added up."""
     groups = [parts.c[name] for name in keys]
-    # in the list of columns, both in step: as a table of its own each row's would be kept first, which takes longer
+    # Both unnest in step in the list of columns: a lateral join stores each row's histogram first, which is slower.
     histogram = (
         select(
             *groups,
@@ -207,13 +207,13 @@ def _with_latencies(page: CTE, parts: Subquery, chosen: ColumnElement[bool], key
     )
     shown, accepted = page.c.shown, page.c.accepted
     absent = {name: null() for name in map(_column_of, AutocompleteGroup) if name not in keys}
-    told: dict[str, ColumnElement[Any]] = {
+    computed: dict[str, ColumnElement[Any]] = {
         **absent,
         "acceptance_rate": accepted.cast(Double) / func.nullif(shown.cast(Double), literal_column("0")),
         **{name: literal_column(middle_sql(f"found.{name}"), Double) for name in PERCENTILES},
         "percentiles_within": literal_column(str(WITHIN)).cast(Double),
     }
-    return select(*columns_of(AutocompleteTotals, page, **told)).select_from(
+    return select(*columns_of(AutocompleteTotals, page, **computed)).select_from(
         page.outerjoin(found, _same(page, found, keys))
     )
 

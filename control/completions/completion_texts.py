@@ -1,4 +1,4 @@
-"""Stored prompts and completions at gaps, of an organization with `store_prompts`: for its own members."""
+"""Stored prompts and completions at gaps, for the members of an organization with `store_prompts`."""
 
 from __future__ import annotations
 

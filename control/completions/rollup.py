@@ -1,12 +1,11 @@
-"""Totals of completions' outcomes, recomputed from the traces and the editors' reports. Called by the worker's
-scheduled task.
+"""Recomputes the totals of completions' outcomes from the traces and the editors' reports.
 
-Whole hours of an organization are replaced, never added to, and its days and weeks made of their parts, so running it
-twice, late, or from two workers at once changes nothing. An hour is that in which requests arrived; a report comes
-seconds later, or hours, and every hour of an organization with new rows since the last run is recomputed. Hours whose
-traces may already be deleted stay unchanged. Due hours are in a table of their own until they are recomputed, a few
-hours a transaction and organizations in turn: a run ends in seconds whatever one organization's editors report, and the
-next one continues.
+A run replaces whole hours of an organization, never adds to them, and sums days and weeks from their parts, so running
+it twice, late, or from two workers at once changes nothing. A request belongs to the hour in which it arrived. A report
+comes seconds or hours later, and every hour of an organization with new rows since the last run is recomputed. Hours
+whose traces may already be deleted stay unchanged. Due hours are in a table of their own until they are recomputed, a
+few hours per transaction and organizations in turn: a run ends in seconds whatever one organization's editors report,
+and the next run continues.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ from storage.worker_connection import Connection, connect
 LOCK_ID = 0x636D706C
 """Key of the advisory lock, the bytes of `cmpl`."""
 OVERLAP_S = 30
-"""A row's recorded_at is when its transaction began; gateways give up on one after five (serving/trace.py)."""
+"""A row's recorded_at is the start of its transaction, which gateways give up after five seconds (serving/trace.py)."""
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(weeks=1)
 AT_ONCE = 8
-"""Hours redone by one transaction."""
+"""Hours recomputed by one transaction."""
 MARGIN = HOUR
-"""Between the present limit of retention and the oldest recomputed hour: request ids follow gateways' clocks."""
+"""Distance of the oldest recomputed hour from the limit of retention: request ids follow gateways' clocks."""
 UNKNOWN = "unknown"
 """A language or client that was not reported."""
 NO_PROJECT = UUID(int=0)
 SERVED, ABANDONED = 200, 499
 
-# As `request_id.arrived_at_s`; only of ids that carry a time.
+# Like `dated_request_id.arrived_at_s`; only for ids that carry a time.
 ARRIVED_HOUR = "to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 3600000 * 3600)"
 LAST_RUN = f"""
 (SELECT coalesce(max(started_at), '-infinity') - interval '{OVERLAP_S} seconds' FROM gateway.completion_roll_up_runs)
 """  # noqa: S608
 MADE = f"tier = '{Tier.AUTOCOMPLETE}' AND status IN ({SERVED}, {ABANDONED})"
-# A report may name any id: it is news where its project has such a completion, or when that comes. Each is looked up by
-# itself (LIMIT), whatever the planner thinks of how many there are, by the traces' own collation: else by no index.
+# A report may name any id, so it is news only if its project has such a completion. LIMIT has each one looked up
+# separately, whatever the planner estimates, and the traces' own collation lets it use their index.
 TOUCHED = f"""
 INSERT INTO gateway.completion_due_hours (hour, organization_id, since)
 SELECT DISTINCT {ARRIVED_HOUR}, organization_id, now()
@@ -66,8 +65,8 @@ SELECT DISTINCT {ARRIVED_HOUR}, organization_id, now()
     ON CONFLICT DO NOTHING
 """  # noqa: S608
 TOO_OLD = "DELETE FROM gateway.completion_due_hours WHERE hour < %(hour)s"
-# No organization waits behind more than one hour of each other one for its next. What came again since it was redone
-# stands behind what was not.
+# For its next hour, an organization waits for at most one hour of each other one. An hour that became due again comes
+# after hours that have not been recomputed yet.
 DUE = """
 SELECT hour
   FROM (SELECT hour, since, row_number() OVER (PARTITION BY organization_id ORDER BY since, hour DESC) AS turn
@@ -81,9 +80,9 @@ _SUMS = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
 _KEY = "organization_id, project_id, hour, language, client, model"
 
 CLEAR_HOUR = f"DELETE FROM gateway.completion_hours WHERE hour = %(hour)s AND {WHOSE}"  # noqa: S608
-# A showing is a completion's choice in one view of an editor. Who names another project's completion reports nothing.
-# Nobody keeps more than there was (`least` passes a null over); a first choice that was taken whole without a count was
-# kept whole.
+# A showing is a completion's choice in one view of an editor. A report about another project's completion counts for
+# nothing. No more characters are kept than offered (`least` ignores null); a first choice that was accepted in full
+# without a count was kept in full.
 FILL_HOUR = f"""
 WITH made AS MATERIALIZED (
     SELECT request_id, organization_id, coalesce(project_id, '{NO_PROJECT}') AS project_id, {ARRIVED_HOUR} AS hour,
@@ -132,7 +131,7 @@ SELECT {_KEY}, {_SUMS}, coalesce(array_agg(bucket ORDER BY bucket) FILTER (WHERE
 
 
 class Cut(NamedTuple):
-    """A table whose rows are sums of another's. time: its column of dates; key: its additional group columns."""
+    """A table whose rows are sums of another table's. time: its date column; key: its additional group columns."""
 
     table: str
     time: str
@@ -142,12 +141,12 @@ class Cut(NamedTuple):
 
     @property
     def clear(self) -> str:
-        """Takes one day or week of some organizations away."""
+        """Deletes one day or week of some organizations."""
         return f"DELETE FROM gateway.{self.table} WHERE {self.time} = %(at)s AND {WHOSE}"  # noqa: S608
 
     @property
     def fill(self) -> str:
-        """Adds it up again."""
+        """Adds up that day or week from its parts."""
         group = f"organization_id, {self.key}"
         return f"""
 WITH parts AS MATERIALIZED (
@@ -176,7 +175,7 @@ DAILY = (
 WEEKLY = Cut("project_completion_weeks", "week", "project_id", "project_completion_days", "day")
 FORGET_HOURS = "DELETE FROM gateway.completion_hours WHERE hour < %s"
 FORGET = tuple(f"DELETE FROM gateway.{cut.table} WHERE {cut.time} < %s" for cut in (DETAILED, *DAILY, WEEKLY))  # noqa: S608
-# Of a clock that was ahead: until that time is reached again, they would hide new rows.
+# Runs of a clock that was ahead would hide new rows until that time is reached again.
 AHEAD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at > clock_timestamp() + interval '10 seconds'"
 RAN = "INSERT INTO gateway.completion_roll_up_runs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 OLD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at < now() - interval '7 days'"
@@ -192,10 +191,10 @@ def roll_up(
 ) -> int:
     """Bring the totals of completions up to date; returns the number of recomputed hours, summed over organizations.
     trace_retention_days: how long traces and reports certainly exist. retention_days: of the totals, which are deleted
-    after it, whole weeks (UTC) at a time; None: not now. longest_s: after it no more hours are begun, though the first
-    ones always are, and the next run does the rest; None: all are recomputed. clock: for ages.
+    by whole weeks (UTC); None to delete none now. longest_s: time after which no more hours are begun, except the first
+    ones; None to recompute all. clock: for ages.
 
-    Raises psycopg.Error when the database is away; hours recomputed until then stay, and the next run does the rest.
+    Raises psycopg.Error if the database is unavailable; recomputed hours stay, and the next run does the rest.
     """
     began_s, now = time.monotonic(), clock()
     hours = 0
@@ -211,7 +210,7 @@ def roll_up(
         with _alone(connection):
             if retention_days is not None:
                 _forget(connection, week_of((now - timedelta(days=retention_days)).date()))
-            # At the end: pages look at the totals again when there is a run.
+            # Last, because pages read the totals again when a run appears.
             connection.execute(RAN, (started_at, time.monotonic() - began_s, hours))
             connection.execute(OLD_RUNS)
     return hours
@@ -221,13 +220,13 @@ def roll_up(
 def _alone(connection: Connection) -> Iterator[None]:
     """A transaction that excludes other runs."""
     with connection.transaction():
-        # Taken in a statement of its own: the next one then sees what the previous holder committed.
+        # A separate statement, so that the next one sees what the lock's previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
         yield
 
 
 def _find(connection: Connection, oldest: datetime) -> datetime:
-    """Hours from the oldest on that have news are due from now on. Returns since when the next run has to look."""
+    """Make hours with news due, from the oldest on. Returns the time from which the next run must look."""
     connection.execute(AHEAD_RUNS)
     connection.execute(TOUCHED, {"oldest": max(FIRST_DATED, first_at(oldest.timestamp())), "past": PAST_DATED})
     connection.execute(TOO_OLD, {"hour": oldest})
@@ -243,16 +242,16 @@ def _redo_hours(connection: Connection, due: Sequence[datetime]) -> int:
         touched[hour.astimezone(UTC)].add(organization_id)
     days: dict[date, set[UUID]] = defaultdict(set)
     weeks: dict[date, set[UUID]] = defaultdict(set)
-    for hour, whose in sorted(touched.items()):
-        _redo_hour(connection, hour, whose)
-        days[hour.date()].update(whose)
-    for day, whose in sorted(days.items()):
-        _redo(connection, DETAILED, day, midnight(day), midnight(day) + DAY, whose)
+    for hour, owners in sorted(touched.items()):
+        _redo_hour(connection, hour, owners)
+        days[hour.date()].update(owners)
+    for day, owners in sorted(days.items()):
+        _redo(connection, DETAILED, day, midnight(day), midnight(day) + DAY, owners)
         for cut in DAILY:
-            _redo(connection, cut, day, day, day + DAY, whose)
-        weeks[week_of(day)].update(whose)
-    for week, whose in sorted(weeks.items()):
-        _redo(connection, WEEKLY, week, week, week + WEEK, whose)
+            _redo(connection, cut, day, day, day + DAY, owners)
+        weeks[week_of(day)].update(owners)
+    for week, owners in sorted(weeks.items()):
+        _redo(connection, WEEKLY, week, week, week + WEEK, owners)
     return sum(map(len, touched.values()))
 
 
@@ -263,14 +262,14 @@ def _redo_hour(connection: Connection, hour: datetime, organizations: Collection
 
 
 def _redo(connection: Connection, cut: Cut, at: date, begin: date, end: date, organizations: Collection[UUID]) -> None:
-    """Recompute from its parts. begin, end: compared with their time: times for hours, else days."""
+    """Recompute a day or week from its parts. begin, end: of the parts: times for hours, otherwise days."""
     bounds = {"at": at, "begin": begin, "end": end, "organizations": sorted(organizations)}
     for statement in (cut.clear, cut.fill):
         connection.execute(statement, bounds)
 
 
 def _forget(connection: Connection, oldest: date) -> None:
-    """Delete rows before the oldest week: none stays without some of its parts."""
+    """Delete rows before the oldest week, so that no row stays without some of its parts."""
     connection.execute(FORGET_HOURS, (midnight(oldest),))
     for statement in FORGET:
         connection.execute(statement, (oldest,))

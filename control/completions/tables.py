@@ -1,4 +1,4 @@
-"""Outcomes of completions in editors. The completion itself is described by its row of `request_traces`.
+"""Outcomes of completions in editors. A row of `request_traces` describes the completion itself.
 
 Neither has texts of prompts or completions: only ids, types, times and numbers of characters. Texts are in a table of
 their own, for organizations that want them stored.
@@ -24,9 +24,9 @@ completion_events = Table(
     Column("view_id", Text, primary_key=True),
     Column("type", Text, primary_key=True),
     Column("organization_id", UUID(), nullable=False),
-    # Taken, as the editor counted them.
+    # Accepted characters, as the editor counted them.
     Column("characters", Integer),
-    # Since the completion was shown.
+    # Time since the completion was shown.
     Column("elapsed_ms", Integer),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     one_of("type", EventType),
@@ -37,17 +37,17 @@ completion_events = Table(
     Index(None, "organization_id", "request_id"),
 )
 
-# Only of organizations whose `store_prompts` is on; no foreign key, as above.
+# Only for organizations whose `store_prompts` is on; no foreign key, as above.
 completion_texts = Table(
     "completion_texts",
     metadata,
     Column("request_id", Text(collation="C"), primary_key=True),
     Column("project_id", UUID(), nullable=False),
     Column("organization_id", UUID(), nullable=False),
-    # Next to the cursor, and never more than gateway/autocomplete/text_store.py says.
+    # The text next to the cursor, within the limits of gateway/autocomplete/text_store.py.
     Column("prefix", Text, nullable=False),
     Column("suffix", Text, nullable=False),
-    # Null where the answer was passed on unread.
+    # Null if the response was passed on undecoded.
     Column("completion", Text),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Index(None, "recorded_at", postgresql_using="brin"),

@@ -1,4 +1,4 @@
-"""The worker's task for completions: adds their outcomes up by hour and day.
+"""The worker's task for completions: adds up their outcomes by hour, day and week.
 
 It may run twice, late, or in two workers at once.
 """
@@ -15,7 +15,7 @@ from control.completions.upkeep_config import CompletionUpkeepConfig
 
 ROLL_UP = "completions.roll_up"
 LONGEST_S = 5.0
-"""Limit of one run, a few hours more aside: the worker runs its tasks one after the other."""
+"""Limit of one run, which still finishes a few hours: the worker runs its tasks one after another."""
 AT_START = (ROLL_UP,)
 """Run as soon as a worker starts."""
 
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 def periods_s(config: CompletionUpkeepConfig) -> dict[str, float]:
-    """Interval of its runs."""
+    """Seconds between two runs of the task."""
     return {ROLL_UP: config.roll_up_every_s}
 
 
 def add_tasks(app: Celery, database_url: str, config: CompletionUpkeepConfig, *, trace_retention_days: int) -> None:
-    """Make the task known to the worker's application."""
+    """Register the task with the worker's application."""
 
     @app.task(
         name=ROLL_UP, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True

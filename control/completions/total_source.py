@@ -1,4 +1,4 @@
-"""Chooses where totals of a period are read: from the smallest tables with the requested columns. Pure."""
+"""Chooses the tables from which a period's totals are read: the smallest with the requested columns. Pure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ BY_DAY = (
 
 
 def source(organization_id: UUID, begin: datetime, end: datetime, names: frozenset[str], *, by_day: bool) -> Subquery:
-    """Rows to be added up, of an organization's completions that arrived in a period, with the columns `names` and
-    `SUMMED`, and with `day` if requested. begin, end: whole hours (UTC). names: of `language`, `client`, `model` and
-    `project_id`.
+    """Rows to add up for an organization's completions that arrived in a period, with the columns `names` and
+    `SUMMED`, and with `day` if requested. begin, end: whole hours (UTC). names: some of `language`, `client`, `model`
+    and `project_id`.
 
     Whole weeks come from a table by week and whole days from one by day, the smallest that has the names; the rest at
     the period's edges comes from the hours.
@@ -44,7 +44,7 @@ def source(organization_id: UUID, begin: datetime, end: datetime, names: frozens
 def _spans(
     begin: datetime, end: datetime, names: frozenset[str], *, by_day: bool
 ) -> Iterator[tuple[Column[Any], date, date]]:
-    """Tables' columns of time, from when and until when each is read, without a gap between them."""
+    """The tables' time columns, each with the begin and end of its rows, without gaps."""
     first, past = (begin + DAY - timedelta(microseconds=1)).date(), end.date()
     if first >= past:
         yield completion_hours.c.hour, begin, end

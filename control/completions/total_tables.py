@@ -1,7 +1,7 @@
 """Totals of completions' outcomes: by hour and by day with all group columns, and with fewer of them by day and by
 week, so that three months of a thousand projects are few rows.
 
-Times are of the requests' arrival, in UTC. No foreign keys, as in the ledger.
+Times are those of the requests' arrival, in UTC. No foreign keys, as in the ledger.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ project_completion_weeks = Table(
     metadata,
     Column("organization_id", UUID(), primary_key=True),
     Column("project_id", UUID(), primary_key=True),
-    # Its Monday.
+    # The week's Monday.
     Column("week", Date, primary_key=True),
     *_sums(),
     Index(None, "week", "organization_id"),
 )
 
-# Hours that have news, until they are redone: what one run leaves the next one finds.
+# Hours with news, until they are recomputed: the next run finds those that one run leaves.
 completion_due_hours = Table(
     "completion_due_hours",
     metadata,
@@ -100,7 +100,7 @@ completion_due_hours = Table(
     Column("since", DateTime(timezone=True), nullable=False),
 )
 
-# What was recorded before a run began, less what a transaction may take, need not be looked at again.
+# Rows recorded before a run began, less the duration of a transaction, are not read again.
 completion_roll_up_runs = Table(
     "completion_roll_up_runs",
     metadata,

@@ -1,4 +1,4 @@
-"""Stored accounts, each with its member: the member's permissions are read only from there."""
+"""Reads accounts, each with its member: permissions come from the member alone."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     password_hash: str | None
     totp_secret: bytes | None
-    """Sealed."""
+    """The sealed secret."""
     totp_last_step: int | None
     totp: bool
-    """The authenticator is in force."""
+    """Whether the authenticator is in force."""
     recovery_codes_left: int
     member_id: UUID
     email: str
@@ -60,7 +60,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool
 
     def principal(self, session_id: UUID | None = None) -> Principal:
-        """The member, as the one who acts."""
+        """The member as an actor."""
         return Principal(
             id=self.member_id,
             key_id=None,
@@ -74,7 +74,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def require_enabled(self) -> None:
-        """Raises TenantDisabled."""
+        """Raise TenantDisabled if the member or the organization is disabled."""
         if self.disabled:
             raise TenantDisabled("This member or the organization is disabled.")
 
@@ -85,7 +85,7 @@ async def of_address(connection: asyncpg.Connection[Any], email: str, organizati
 
 
 async def by_id(connection: asyncpg.Connection[Any], account_id: UUID, *, lock: bool = False) -> Account:
-    """The account with this id. lock: until the end of the transaction. Raises SessionEnded if it is gone."""
+    """The account with this id. lock: until the end of the transaction. Raises SessionEnded if it was deleted."""
     if lock:
         await connection.execute(LOCK, account_id)
     row = await connection.fetchrow(BY_ID, account_id)

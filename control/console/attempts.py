@@ -1,7 +1,8 @@
-"""Attempts to sign in, counted before they are tried: of many at once none slips through between looking and counting.
+"""Counts attempts to sign in before they are tried, so that no concurrent attempt slips through an earlier check.
 
-By e-mail address, whether an account has it or not, so that a pause reveals nothing; and by network, against one
-password that is tried on many addresses. After the first few each costs a pause, twice as long as the previous one.
+Attempts count by e-mail address, whether an account has it or not, so that a pause reveals nothing; and by network,
+against one password that is tried on many addresses. After the first few, each costs a pause twice as long as the
+previous one.
 """
 
 from __future__ import annotations
@@ -52,34 +53,34 @@ class Subject(msgspec.Struct, frozen=True):
 
     @staticmethod
     def network(pepper: bytes, network: str) -> Subject:
-        """A network, with all who share it."""
+        """A network, for all clients that share it."""
         return Subject(_keyed(pepper, "network", network), 25)
 
 
 async def take(connection: asyncpg.Connection[Any], subjects: list[Subject], longest_s: float) -> None:
-    """Count an attempt as failed. Outside any transaction: it stays, whatever comes. Raises RateLimited in a pause."""
+    """Count an attempt as failed, outside any transaction so that the count stays. Raises RateLimited in a pause."""
     for subject in subjects:
-        rest = (FORGOTTEN, subject.free, FIRST_PAUSE_S, longest_s, MAX_DOUBLINGS)
-        if not await connection.fetchval(TAKE, subject.key, *rest):
+        parameters = (FORGOTTEN, subject.free, FIRST_PAUSE_S, longest_s, MAX_DOUBLINGS)
+        if not await connection.fetchval(TAKE, subject.key, *parameters):
             pause_s = max(1.0, await connection.fetchval(PAUSE, subject.key) or 0.0)
             raise RateLimited(f"Too many attempts failed. Try again in {pause_s:.0f} s.", retry_after_s=pause_s)
 
 
 async def succeeded(connection: asyncpg.Connection[Any], address: Subject, network: Subject, *, alone: bool) -> None:
-    """Record a success: the address's count is reset, and the network has one attempt less.
+    """Record a success: reset the address's count, and give the network one attempt back.
 
-    alone: no other organization has an account with this address. Otherwise only this attempt is given back, and
-    failures stay: the owner of one account could sign in to it repeatedly, and try passwords of the other in between.
+    alone: whether no other organization has an account with this address. Otherwise only this attempt is given back and
+    failures stay: the owner of one account could sign in to it repeatedly and try the other's passwords in between.
     """
     await connection.execute(FORGET if alone else GIVE_BACK, address.key)
     await connection.execute(GIVE_BACK, network.key)
 
 
 async def given_back(connection: asyncpg.Connection[Any], *subjects: Subject) -> None:
-    """Each count has one attempt less."""
+    """Give one attempt back to each count."""
     for subject in subjects:
         await connection.execute(GIVE_BACK, subject.key)
 
 
-def _keyed(pepper: bytes, what: str, which: str) -> bytes:
-    return hmac.digest(pepper, f"console attempts:{what}:{which}".encode("utf-8", "replace"), "sha256")
+def _keyed(pepper: bytes, kind: str, name: str) -> bytes:
+    return hmac.digest(pepper, f"console attempts:{kind}:{name}".encode("utf-8", "replace"), "sha256")

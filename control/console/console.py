@@ -1,4 +1,4 @@
-"""Services and calls of the console's own routes."""
+"""The services and the requests of the console's own routes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ResultT = TypeVar("ResultT")
 
 
 class Console:
-    """One per gateway. Uses the admin API's connections; owns the threads that hash passwords."""
+    """The console of one gateway. It uses the admin API's connections and owns the threads that hash passwords."""
 
     def __init__(
         self, admin: AdminApi, browsers: Browsers, config: ConsoleConfig, pepper: bytes, provider: Provider | None
     ) -> None:
-        """provider: of identities; None: there is none."""
+        """provider: the identity provider; None without one."""
         self.admin = admin
         self.browsers = browsers
         self.config = config
@@ -41,40 +41,40 @@ class Console:
         self.passwords = Passwords(pepper)
 
     def start(self) -> None:
-        """Be ready to hash."""
+        """Start the threads that hash passwords."""
         self.passwords.start()
 
     async def stop(self) -> None:
-        """Idempotent."""
+        """Stop the threads and close the provider's connections. Idempotent."""
         self.passwords.stop()
         if self.provider is not None:
             await self.provider.stop()
 
     @property
     def idle(self) -> timedelta:
-        """Unused time after which a session has ended."""
+        """Time without use after which a session ends."""
         return timedelta(seconds=self.config.session_idle_s)
 
     @property
     def lifetime(self) -> timedelta:
-        """Time after which a session has ended in any case."""
+        """Time after which a session ends in any case."""
         return timedelta(seconds=self.config.session_lifetime_s)
 
 
 class ConsoleCall:
-    """One request."""
+    """One request to the console."""
 
     def __init__(self, console: Console, visit: Visit, request_id: str) -> None:
         self.console = console
         self.visit = visit
         self.request_id = request_id
         self.token: SessionToken | None = console.browsers.token_of(visit)
-        """The session's that the request came with, or was given."""
+        """The token of the session that the request carried or received."""
         self.cookies: list[Cookie] = []
-        """`Set-Cookie` of the answer."""
+        """`Set-Cookie` headers of the response."""
 
     async def work(self, do: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
-        """Run on a connection. Raises ServiceError while the database is away."""
+        """Run `do` on a connection. Raises ServiceError while the database is unavailable."""
         admin, network = self.console.admin, self.visit.network
         key = stranger(network) if self.token is None else admin.callers.find(self.token.hash, network)
         return await admin.connected(self.request_id, do, key)
@@ -85,18 +85,18 @@ class ConsoleCall:
         return self.console.passwords.queue.key_of(self.token, self.visit.network)
 
     def require_session(self) -> SessionToken:
-        """The token of a session that sent the request on purpose. Raises SessionEnded, ForeignPage, CsrfRefused."""
+        """The token of the session that sent the request on purpose. Raises SessionEnded, ForeignPage, CsrfRefused."""
         if self.token is None:
             raise SessionEnded(NOT_SIGNED_IN)
         self.console.browsers.require_intent(self.visit, self.token)
         return self.token
 
     def keep(self, token: SessionToken) -> None:
-        """The browser is to use this session from now on."""
+        """Have the browser use this session from now on."""
         self.token = token
         self.cookies.append(self.console.browsers.kept(self.visit, token))
 
     def forget(self) -> None:
-        """The browser is to forget its session."""
+        """Have the browser forget its session."""
         self.token = None
         self.cookies.append(self.console.browsers.forgotten(self.visit))

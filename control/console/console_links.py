@@ -57,8 +57,8 @@ async def create_console_link(call: AdminCall, member_id: UUID) -> ConsoleLink:
 
 
 async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> ConsoleLink:
-    """A link by which a member sets a new password, for the deployment's operator. The old password stops working at
-    once, and all sessions end. totp: the authenticator is removed at once too."""
+    """Create a link by which a member sets a new password, for the deployment's operator. The old password stops
+    working at once, and all sessions end. totp: whether to remove the authenticator, too."""
     member = await MEMBERS.find(call, member_id, for_update=True)
     call.principal.require(Permission.MEMBERS_WRITE, operator_only=True)
     account_id = await call.connection.fetchval(
@@ -67,7 +67,7 @@ async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> Cons
     if account_id is None:
         return await _made(call, "invitation", member_id, member.organization_id)
     await call.connection.execute("DELETE FROM gateway.console_sessions WHERE account_id = $1", account_id)
-    # Who knows it may be why the account is reset, and without its authenticator it would open alone.
+    # A stolen password may be the reason for the reset, and would open the account alone without its authenticator.
     await call.connection.execute("UPDATE gateway.console_accounts SET password_hash = NULL WHERE id = $1", account_id)
     if totp:
         await call.connection.execute(
@@ -86,8 +86,8 @@ async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> Cons
 
 
 async def first_link(call: AdminCall, *, again: bool) -> ConsoleLink | None:
-    """The link by which the first owner of a deployment signs in; None when an account exists. again: also if an
-    earlier link is unused, which then becomes invalid."""
+    """Create the link by which the first owner of a deployment signs in; None if an account exists or an earlier link
+    is unused. again: replace an unused link, which then becomes invalid."""
     if await call.connection.fetchval(SOMEBODY_HAS):
         return None
     if not again and await call.connection.fetchval(WAITS):

@@ -1,7 +1,7 @@
-"""Orders the hashing of passwords, so that clients who guess passwords delay no user's sign-in. One per gateway.
+"""Orders the hashing of passwords, so that clients that guess passwords delay no user's sign-in. One per gateway.
 
-Two groups take turns: returning browsers, and strangers. In each, the network or session with the fewest hashes without
-success is next. A hash costs a core for a tenth of a second, so there is always a queue while strangers try.
+Two groups take turns: returning browsers and strangers. In each, the network or session with the fewest unsuccessful
+hashes is next. A hash occupies a core for a tenth of a second, so strangers who try passwords always cause a queue.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from control.api.fair_queue import FairQueue, QueueKey
 from control.sessions.token import SessionToken
 
 MAX_QUEUED = 512
-"""Limit of each group: a minute of hashes."""
+"""Limit of each group: about a minute of hashes."""
 RECENT_S = 86_400.0
-"""How long a sign-in makes its network a returning one, and a hash without success counts."""
+"""How long a network counts as returning after a sign-in, and an unsuccessful hash counts."""
 MAX_REMEMBERED = 10_000
 RETURNING, STRANGERS = "returning", "strangers"
 ValueT = TypeVar("ValueT")
 
 
 class QueueFull(ServiceError):
-    """Too many attempts are queued; the password was not looked at."""
+    """Too many attempts are queued; the password was not checked."""
 
     def __init__(self) -> None:
         super().__init__("Too many people are signing in at this moment; try again.", retry_after_s=2)
@@ -42,22 +42,22 @@ class HashQueue:
         self._succeeded: dict[str, float] = {}
         """Time of the last sign-in by network, the oldest first."""
         self._failed: dict[str, tuple[int, float]] = {}
-        """Hashes without success by network or session, and the time of the last; the oldest first."""
+        """Unsuccessful hashes by network or session, and the time of the last; the oldest first."""
 
     def key_of(self, token: SessionToken | None, network: str) -> QueueKey:
-        """The queue key of an attempt. token: of the session that its browser sent, which may have ended."""
+        """The queue key of an attempt. token: the browser's, whose session may have ended."""
         if token is not None:
             return QueueKey(RETURNING, token.hash.hex())
         is_recent = self._clock() - self._succeeded.get(network, -RECENT_S) < RECENT_S
         return QueueKey(RETURNING if is_recent else STRANGERS, network)
 
     def succeeded(self, key: QueueKey, network: str) -> None:
-        """Count a sign-in from a network. key: of the attempt."""
+        """Count a sign-in from a network. key: the attempt's."""
         self._failed.pop(key.member, None)
         _put(self._succeeded, network, self._clock())
 
     async def acquire(self, key: QueueKey) -> None:
-        """Return when a thread is granted; the caller then calls `release`. Raises QueueFull."""
+        """Wait for a thread; the caller then calls `release`. Raises QueueFull."""
         if self._running < self._threads:
             self._running += 1
         else:
@@ -74,7 +74,7 @@ class HashQueue:
                 granted.set_result(None)
 
     def close(self) -> None:
-        """Refuse all that are queued."""
+        """Refuse all queued attempts."""
         while (following := self._queue.take()) is not None:
             _, granted = following
             if not granted.done():
@@ -87,7 +87,7 @@ class HashQueue:
         try:
             await granted
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled() and granted.exception() is None:  # at the same moment
+            if granted.done() and not granted.cancelled() and granted.exception() is None:  # granted at the same moment
                 self.release()
             else:
                 self._queue.remove(key, granted)
@@ -98,8 +98,8 @@ class HashQueue:
         return count if self._clock() - last_s < RECENT_S else 0
 
     def _make_room(self, key: QueueKey) -> None:
-        """Refuse the newest attempt of the member with most in a full group, of several the one with most failures.
-        Raises QueueFull if that is this one."""
+        """In a full group, refuse the newest attempt of the member with the most attempts, or of those the most
+        failures. Raises QueueFull if that is this member."""
         if self._queue.size_of_group(key.group) < MAX_QUEUED:
             return
         newest = self._queue.newest_of_largest(key.group, self._failures)
@@ -112,7 +112,7 @@ class HashQueue:
 
 
 def _put(remembered: dict[str, ValueT], name: str, value: ValueT) -> None:
-    """Remember as the newest; forget the oldest beyond the limit."""
+    """Store a value as the newest, and drop the oldest beyond the limit."""
     remembered.pop(name, None)
     remembered[name] = value
     if len(remembered) > MAX_REMEMBERED:

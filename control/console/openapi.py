@@ -1,4 +1,4 @@
-"""The console's own routes in the admin API's OpenAPI document, so that one client is generated of both."""
+"""Adds the console's own routes to the admin API's OpenAPI document, so that one client is generated from both."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def _documented(each: ConsoleOperation) -> dict[str, Any]:
     found = parameters(each.path, get_type_hints(each.service), each.query)
     if each.signed_in and each.method != "GET":
         found.append(CSRF)
-    done: dict[str, Any] = {"description": "Go there.", "headers": {"location": header()}}
+    success: dict[str, Any] = {"description": "Go there.", "headers": {"location": header()}}
     if not each.redirects:
-        done = {"description": "Done.", "headers": {"x-request-id": header()}, "content": _content(each.returns)}
+        success = {"description": "Done.", "headers": {"x-request-id": header()}, "content": _content(each.returns)}
     documented: dict[str, Any] = {
         "operationId": each.name,
         "tags": [TAG],
         "summary": each.summary,
         "security": [],
-        "responses": {"302" if each.redirects else "200": done, **refusals(REFUSALS)},
+        "responses": {"302" if each.redirects else "200": success, **refusals(REFUSALS)},
     }
     if each.description:
         documented["description"] = each.description

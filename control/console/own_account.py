@@ -1,5 +1,5 @@
-"""One's own account: its password, and its authenticator. Each change needs the password again, and gives the session
-another token."""
+"""Changes to one's own account: its password, authenticator and membership. A new password, and an authenticator that
+comes into force or is removed, give the session another token."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ async def _signed_in(call: ConsoleCall) -> Account:
 
 
 async def _locked(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account) -> Account:
-    """The present account, locked until the end of the transaction. Raises SessionEnded if the session has ended
-    meanwhile: a hash waits its turn, and a reset of the account in between ends the session."""
+    """The current account, locked until the end of the transaction. Raises SessionEnded if the session has ended: while
+    a hash is queued, a reset of the account may end it."""
     await by_id(connection, account.id, lock=True)
     assert call.token is not None
     return await of_session(connection, call.token.hash, call.console.idle)

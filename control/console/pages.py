@@ -1,5 +1,5 @@
-"""The console's files from `npm run build`, in `dist/`: read once, sent compressed, with a content policy that admits
-only their own sources."""
+"""Serves the console's files, which `npm run build` writes to `dist/`: they are read once and sent compressed, with a
+content policy that allows only their own sources."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DIST = Path(__file__).parent / "dist"
 PATH = "/console"
 INDEX = "index.html"
 HASHED = "assets/"
-"""Files there have a digest of their content in their name: a name's content never changes."""
+"""The names of these files contain a digest of the content, so the content of a name never changes."""
 COMPRESSED_FROM_BYTES = 512
-# What is text is sent as UTF-8.
+# Text is sent as UTF-8.
 TYPES: Mapping[str, str] = {
     ".css": "text/css",
     ".html": "text/html",
@@ -73,18 +73,18 @@ class Pages:
         return cls({path.relative_to(folder).as_posix(): _file(path, folder) for path in found})
 
     def find(self, path: str) -> PageFile:
-        """The file of this name; the page itself for other names. Raises NotFound."""
+        """The file with this path; the page itself for paths that it handles. Raises NotFound."""
         found = self._files.get(path)
         if found is None and "." not in PurePosixPath(path).name and not path.startswith(("api/", HASHED)):
             found = self._files.get(INDEX)
         if found is None:
-            there = "" if self._files else " The console is not built here: run `npm run build` in its folder."
-            raise NotFound(f"The console has no file {path[:200]!r}.{there}")
+            hint = "" if self._files else " The console is not built here: run `npm run build` in its folder."
+            raise NotFound(f"The console has no file {path[:200]!r}.{hint}")
         return found
 
 
 def pages_route(pages: Pages) -> HTTPRouteHandler:
-    """GET of the console, and of any address below it that the page handles."""
+    """The route of the console and of every address below it that the page handles."""
 
     async def show(request: Request[Any, Any, State]) -> Response[bytes]:
         file = pages.find(request.url.path.removeprefix(PATH).strip("/") or INDEX)

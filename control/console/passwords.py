@@ -1,5 +1,5 @@
-"""Passwords: their rules and their storage: argon2id (RFC 9106) of an HMAC with the deployment's pepper, so that
-passwords in a stolen table alone cannot be guessed."""
+"""The rules and the hashes of passwords: argon2id (RFC 9106) of an HMAC with the deployment's pepper, so that passwords
+cannot be guessed from a stolen table alone."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from control.console.hash_queue import HashQueue
 MIN_CHARACTERS = 12
 MEMORY_KIB = 47_104
 PASSES = 2
-"""OWASP's cheat sheet on storing passwords recommends one with so much memory and one lane."""
+"""OWASP's cheat sheet on storing passwords recommends one pass with this much memory and one lane."""
 LANES = 1
 THREADS = 2
-"""Each takes that memory, and a core for less than a tenth of a second."""
+"""A hash takes `MEMORY_KIB`, and a core for less than a tenth of a second."""
 NOBODYS = "a password that nobody has"
 
 ResultT = TypeVar("ResultT")
 
 
 def check(password: str, param: str, *known: str) -> None:
-    """The rules: long enough, and not one of the usual first guesses. known: the person's address and name.
+    """Require a password that is long enough and none of the usual first guesses. known: the person's address and name.
 
-    Raises InvalidField. No rule says which characters: those make passwords that people write down (NIST SP 800-63B).
+    Raises InvalidField. No rule requires certain characters: people write such passwords down (NIST SP 800-63B).
     """
     text = unicodedata.normalize("NFKC", password)
     if len(text) < MIN_CHARACTERS:
@@ -50,39 +50,39 @@ def check(password: str, param: str, *known: str) -> None:
 
 
 class Passwords:
-    """Makes and verifies hashes, on threads of its own: a flood of attempts takes no more than these."""
+    """Creates and verifies hashes on threads of its own, so a flood of attempts occupies no others."""
 
     def __init__(self, pepper: bytes) -> None:
         self._pepper = pepper
         self._hasher = PasswordHasher(time_cost=PASSES, memory_cost=MEMORY_KIB, parallelism=LANES)
         self._threads: ThreadPoolExecutor | None = None
-        self._nobodys = ""
+        self._dummy_hash = ""
         self.queue = HashQueue(THREADS)
 
     def start(self) -> None:
-        """Make the threads."""
+        """Start the threads."""
         self._threads = ThreadPoolExecutor(THREADS, "console-passwords")
 
     def stop(self) -> None:
-        """Running hashes end by themselves. Idempotent."""
+        """Stop the threads after their running hashes. Idempotent."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
             self.queue.close()
 
     async def hash(self, password: str, key: QueueKey) -> str:
-        """Hash a password to store it. key: in the queue. Raises QueueFull, or ServiceError at the process's end."""
+        """Hash a password to store it. key: the queue's. Raises QueueFull, or ServiceError when the process stops."""
         return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)), key)
 
     async def fits(self, stored: str | None, password: str, key: QueueKey) -> bool:
-        """Whether the password matches this hash; None: an unknown account, which takes as long. Raises like `hash`."""
-        if stored is None and not self._nobodys:
-            self._nobodys = await self.hash(NOBODYS, key)
-        against = stored or self._nobodys
-        return await self._on_thread(lambda: self._verified(against, password), key) and stored is not None
+        """Whether the password matches this hash; None for an unknown account takes as long. Raises like `hash`."""
+        if stored is None and not self._dummy_hash:
+            self._dummy_hash = await self.hash(NOBODYS, key)
+        reference = stored or self._dummy_hash
+        return await self._on_thread(lambda: self._verified(reference, password), key) and stored is not None
 
     def outdated(self, stored: str) -> bool:
-        """Whether the hash was made with weaker parameters than the present ones."""
+        """Whether the hash has weaker parameters than the current ones."""
         return self._hasher.check_needs_rehash(stored)
 
     def _verified(self, stored: str, password: str) -> bool:

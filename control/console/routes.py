@@ -1,4 +1,4 @@
-"""The console's own routes: which URL does what. What each does is elsewhere; a new one is a line here."""
+"""The console's own routes, by URL. Other modules have their functions; a new route is a line here."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ConsoleOperation(msgspec.Struct, frozen=True, kw_only=True):
     """Below /console/api."""
     service: Service
     signed_in: bool
-    """Needs a session."""
+    """Whether it needs a session."""
     redirects: bool
-    """Answers with an address to go to, and takes parameters that it does not know."""
+    """Whether it responds with a redirect and accepts unknown parameters."""
     body: type[msgspec.Struct] | None
     query: type[msgspec.Struct] | None
     returns: Any
@@ -48,7 +48,7 @@ class ConsoleOperation(msgspec.Struct, frozen=True, kw_only=True):
 def operation(
     method: str, path: str, service: Service, *, signed_in: bool = True, redirects: bool = False
 ) -> ConsoleOperation:
-    """Parameters: see `ConsoleOperation`; the rest comes from the service itself."""
+    """The operation of a service. Parameters: see `ConsoleOperation`; the rest comes from the service itself."""
     hints = get_type_hints(service, include_extras=True)
     summary, _, description = inspect.cleandoc(service.__doc__ or "").partition("\n\n")
     return ConsoleOperation(
@@ -89,7 +89,7 @@ OPERATIONS = (
 
 
 def console_routes(limits: RequestConfig) -> list[HTTPRouteHandler]:
-    """All of them. limits: what a body may hold."""
+    """All of the console's routes. limits: of request bodies."""
     return [_route(each, limits) for each in OPERATIONS]
 
 
@@ -100,7 +100,7 @@ def _route(operation: ConsoleOperation, limits: RequestConfig) -> HTTPRouteHandl
         if not console.config.enabled:
             raise NotFound("There is no console here (gateway.console.enabled).")
         call = ConsoleCall(console, visit, mint())
-        visit.require_own_page()  # before a body is waited for
+        visit.require_own_page()  # before the body is read
         if operation.signed_in:
             call.require_session()
         result = await operation.service(call, **await _arguments(operation, request))
@@ -125,9 +125,9 @@ async def _arguments(operation: ConsoleOperation, request: BoundedRequest) -> di
     for name, text in request.path_params.items():
         arguments[name] = _id(name, text)
     if operation.query is not None:
-        given = request.query_params
+        sent = request.query_params
         known = operation.query.__struct_fields__
-        arguments["query"] = query_of(operation.query, {IN_QUERY + name: given.get(name) for name in known})
+        arguments["query"] = query_of(operation.query, {IN_QUERY + name: sent.get(name) for name in known})
     if not operation.redirects:
         known = () if operation.query is None else operation.query.__struct_fields__
         for name in request.query_params:

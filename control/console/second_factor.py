@@ -10,12 +10,12 @@ import pyotp
 
 STEP_S = 30
 DRIFT_STEPS = 1
-"""Clocks of phones may be this many steps off."""
+"""Phones' clocks may be off by this many steps."""
 DIGITS = 6
 RECOVERY_CODES = 10
 RECOVERY_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 RECOVERY_CHARACTERS = 16
-"""Of 31 each: 79 bits."""
+"""Each is one of 31: 79 bits in all."""
 ISSUER = "Slipstream"
 
 
@@ -25,12 +25,12 @@ def new_secret() -> str:
 
 
 def uri(secret: str, email: str) -> str:
-    """For a QR code."""
+    """The `otpauth://` URI for a QR code."""
     return pyotp.TOTP(secret, digits=DIGITS, interval=STEP_S).provisioning_uri(name=email, issuer_name=ISSUER)
 
 
 def step_of(secret: str, code: str, now_s: float | None = None) -> int | None:
-    """The time step of this code; None: of none near now. now_s: since 1970."""
+    """The time step of this code; None if it belongs to no step near now. now_s: seconds since 1970."""
     now = int((time.time() if now_s is None else now_s) // STEP_S)
     totp = pyotp.TOTP(secret, digits=DIGITS, interval=STEP_S)
     found = None
@@ -51,7 +51,7 @@ def recovery_codes() -> list[str]:
 
 
 def recovery_hash(pepper: bytes, account_id: object, code: str) -> bytes:
-    """The stored form of one."""
+    """The stored form of a recovery code."""
     return hmac.digest(pepper, f"console recovery:{account_id}:{_plain(code)}".encode("utf-8", "replace"), "sha256")
 
 

@@ -1,4 +1,4 @@
-"""Sessions: begun, shown, given a new token, ended. Each change is a row of the audit log, in its transaction."""
+"""Begins, shows, renews and ends sessions. Each change is a row of the audit log, in the same transaction."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def end_sessions(call: ConsoleCall, query: SessionsEnding) -> SessionsEnde
 async def begin(
     call: ConsoleCall, connection: asyncpg.Connection[Any], admin: AdminCall, account: Account, method: SignInMethod
 ) -> None:
-    """A new session with a new token, in the caller's transaction; the one that the browser came with ends."""
+    """Begin a session with a new token, in the caller's transaction; the browser's previous session ends."""
     queue_key = call.queue_key
     if call.token is not None:
         await connection.execute(END, call.token.hash)
@@ -161,7 +161,7 @@ async def begin(
 
 
 async def renew(call: ConsoleCall, connection: asyncpg.Connection[Any]) -> None:
-    """Give the session another token: a leaked earlier one becomes worthless."""
+    """Give the session a new token, so that a leaked earlier one becomes worthless."""
     assert call.token is not None
     token = call.console.browsers.mint()
     await connection.fetchval(RENEW, call.token.hash, token.hash)
@@ -171,7 +171,7 @@ async def renew(call: ConsoleCall, connection: asyncpg.Connection[Any]) -> None:
 async def end_all(
     connection: asyncpg.Connection[Any], admin: AdminCall, account: Account, but: SessionToken | None
 ) -> int:
-    """End an account's sessions, and how many there were; but: not this one."""
+    """End an account's sessions except `but`; returns their number."""
     rows = await connection.fetch(END_ALL, account.id, None if but is None else but.hash)
     if not rows:
         return 0
@@ -185,7 +185,7 @@ async def end_all(
 
 
 def ended(admin: AdminCall, account: Account, session_id: UUID | None) -> None:
-    """Note for the log that a session was ended."""
+    """Record for the audit log that a session was ended."""
     admin.audit(
         "console_session.delete",
         session_id,
@@ -196,7 +196,7 @@ def ended(admin: AdminCall, account: Account, session_id: UUID | None) -> None:
 
 @contextlib.asynccontextmanager
 async def acting(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account) -> AsyncIterator[AdminCall]:
-    """A transaction of the account's member, with its rows of the audit log. Raises RateLimited for a member with too
+    """A transaction of the account's member, with its rows of the audit log. Raises RateLimited if the member makes too
     many changes."""
     principal = account.principal()
     call.console.admin.writes.take_of_member(principal)
@@ -206,7 +206,7 @@ async def acting(call: ConsoleCall, connection: asyncpg.Connection[Any], account
 
 
 async def show(call: ConsoleCall, account: Account | None) -> ConsoleSession:
-    """The session in the form for the page; account: as it was looked up."""
+    """The session as the page gets it. account: as it was read before."""
     config, provider = call.console.config, call.console.provider
     offered = None if provider is None else Provider(name=config.oidc.name, start=OIDC_START)
     methods = Methods(password=config.passwords, oidc=offered)
@@ -220,7 +220,7 @@ async def show(call: ConsoleCall, account: Account | None) -> ConsoleSession:
 
     now, live = await call.work(find)
     current = next((each for each in live if each.current), None)
-    if current is None:  # ended in this moment
+    if current is None:  # it ended meanwhile
         call.forget()
         return ConsoleSession(signed_in=None, methods=methods)
     principal = now.principal()

@@ -1,4 +1,4 @@
-"""Sign-in by a password: the same message after the same time, whether the account exists or not."""
+"""Sign-in by password, refused with the same message after the same time whether the account exists or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from control.console.schema import ConsoleSession, SignIn, SignInMethod
 from control.console.sessions import acting, begin, show
 
 REFUSAL_S = 0.5
-"""A refusal takes as long as this, whatever was looked at before it: one hash, none or several."""
+"""A refusal takes this long, whether it checked no hash, one or several."""
 REFUSED = "The e-mail address, the password or the organization is wrong, or there is no such account."
 MISSING = "This account also requires a code of its authenticator: send it as 'totp'."
 WRONG = "The code is wrong or was used already; wait for the next one, or use a recovery code."
@@ -90,8 +90,8 @@ async def confirm_password(call: ConsoleCall, account: Account, password: str, p
 
 
 async def take_code(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account, code: str | None) -> None:
-    """Use a code of the authenticator, or a recovery code, for good. Raises TotpRequired for none, for a wrong one and
-    for one that was used before."""
+    """Use up a code of the authenticator, or a recovery code. Raises TotpRequired if the code is missing, wrong or was
+    used before."""
     if code is None:
         raise TotpRequired(MISSING, param="totp")
     step = step_of(call, account, code)
@@ -105,7 +105,7 @@ async def take_code(call: ConsoleCall, connection: asyncpg.Connection[Any], acco
 
 
 def step_of(call: ConsoleCall, account: Account, code: str) -> int | None:
-    """The step of time whose code this is; None: of none."""
+    """The time step of a code; None if it belongs to no step near now."""
     assert account.totp_secret is not None
     secret = unseal(call.console.pepper, totp_use(account.id), account.totp_secret).decode()
     return second_factor.step_of(secret, code)
@@ -123,7 +123,7 @@ def subjects(call: ConsoleCall, email: str) -> tuple[Subject, Subject]:
 
 
 async def count(call: ConsoleCall, *counted: Subject) -> None:
-    """Count an attempt as failed until it is known better. Raises RateLimited."""
+    """Count an attempt as failed until it succeeds. Raises RateLimited."""
 
     async def take(connection: asyncpg.Connection[Any]) -> None:
         await attempts.take(connection, list(counted), call.console.config.lockout_s)
@@ -132,7 +132,7 @@ async def count(call: ConsoleCall, *counted: Subject) -> None:
 
 
 async def _forgive(call: ConsoleCall, *counted: Subject) -> None:
-    """The attempt was none that failed."""
+    """Give back an attempt that did not fail."""
 
     async def give_back(connection: asyncpg.Connection[Any]) -> None:
         await attempts.given_back(connection, *counted)
@@ -141,8 +141,8 @@ async def _forgive(call: ConsoleCall, *counted: Subject) -> None:
 
 
 async def _still_opens(call: ConsoleCall, now: Account, verified: Account, password: str) -> None:
-    """Require that the locked account still has the verified password: a hash waits its turn, and the account may have
-    been reset meanwhile. Raises SignInRefused."""
+    """Require that the locked account still has the verified password: the account may have been reset while the hash
+    was queued. Raises SignInRefused."""
     if now.password_hash == verified.password_hash:
         return
     # a newer hash of the same password is accepted
@@ -159,19 +159,19 @@ async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
         return await of_address(connection, body.email, None)
 
     known = await call.work(find)
-    asked = [each for each in known if body.organization_id in (None, each.organization_id)]
-    fitting = [each for each in asked if await passwords.fits(each.password_hash, body.password, call.queue_key)]
-    if not asked:
+    candidates = [each for each in known if body.organization_id in (None, each.organization_id)]
+    matching = [each for each in candidates if await passwords.fits(each.password_hash, body.password, call.queue_key)]
+    if not candidates:
         await passwords.fits(None, body.password, call.queue_key)
-    if not fitting:
+    if not matching:
         raise SignInRefused(REFUSED)
-    if len(fitting) > 1:
-        named = ", ".join(f"{each.organization_name!r} ({each.organization_id})" for each in fitting)
+    if len(matching) > 1:
+        named = ", ".join(f"{each.organization_name!r} ({each.organization_id})" for each in matching)
         raise Conflict(
             f"This address and password open several organizations: {named}. Send the id of one as 'organization_id'.",
             param="organization_id",
         )
-    (account,) = fitting
+    (account,) = matching
     account.require_enabled()
     assert account.password_hash is not None
     if passwords.outdated(account.password_hash):

@@ -28,16 +28,16 @@ console_accounts = Table(
     metadata,
     id_column(),
     Column("principal_id", UUID(), ForeignKey(principals.c.id, ondelete="CASCADE"), nullable=False, unique=True),
-    # argon2id, of an HMAC of the password; null: signs in by a provider only.
+    # argon2id of an HMAC of the password; null if the account signs in by a provider only.
     Column("password_hash", Text),
-    # Sealed. In force when confirmed.
+    # Sealed; in force once confirmed.
     Column("totp_secret", LargeBinary),
     Column("totp_confirmed_at", DateTime(timezone=True)),
-    # Of the last code that was taken: no code is taken twice.
+    # The time step of the last accepted code: no code is accepted twice.
     Column("totp_last_step", BigInteger),
-    # HMACs; one that was used is gone.
+    # HMACs; a used one is removed.
     Column("recovery_hashes", ARRAY(LargeBinary), nullable=False, server_default=text("'{}'")),
-    # Who this is at a provider of identities.
+    # The person's identity at a provider.
     Column("oidc_issuer", Text),
     Column("oidc_subject", Text),
     created_at(),
@@ -53,7 +53,7 @@ console_sessions = Table(
     Column("account_id", UUID(), ForeignKey(console_accounts.c.id, ondelete="CASCADE"), nullable=False, index=True),
     Column("token_hash", LargeBinary, nullable=False, unique=True),
     Column("method", Text, nullable=False),
-    # Where it began.
+    # The network in which the session began.
     Column("network", Text, nullable=False),
     Column("user_agent", Text, nullable=False),
     created_at(),
@@ -63,14 +63,14 @@ console_sessions = Table(
     CheckConstraint("octet_length(token_hash) = 32", name="token_hash"),
 )
 
-# One-time links. One that was used is gone.
+# One-time links; a used one is deleted.
 console_links = Table(
     "console_links",
     metadata,
     id_column(),
     Column("hash", LargeBinary, nullable=False, unique=True),
     Column("kind", Text, nullable=False),
-    # Null: for a person who is no member yet, the deployment's first owner.
+    # Null for the deployment's first owner, who is no member yet.
     Column("principal_id", UUID(), ForeignKey(principals.c.id, ondelete="CASCADE"), index=True),
     created_at(),
     Column("expires_at", DateTime(timezone=True), nullable=False, index=True),

@@ -1,4 +1,4 @@
-"""Deletes the console's expired data: sessions and links past their time, old attempts."""
+"""Deletes the console's expired data: sessions, links and old attempts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINKS = "DELETE FROM gateway.console_links WHERE expires_at < now()"
 
 
 async def forget_console(connection: asyncpg.Connection[Any]) -> None:
-    """Delete it. None of it opened anything any more."""
+    """Delete the expired data, which no longer grants access."""
     await connection.execute(SESSIONS)
     await connection.execute(LINKS)
     await connection.execute(attempts.SWEEP, attempts.FORGOTTEN)

@@ -1,4 +1,4 @@
-"""One-time links: previewed and used."""
+"""Previews and uses one-time links."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ INSERT INTO gateway.console_accounts AS account (principal_id, password_hash) VA
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid link. principal_id: None, and email and name empty: for a new person."""
+    """A valid link. principal_id: None for a new person; email and name are then empty."""
 
     kind: LinkKind
     principal_id: UUID | None
@@ -115,7 +115,7 @@ async def welcome(call: ConsoleCall, body: Welcome) -> ConsoleSession:
 
 
 async def _link(call: ConsoleCall, token: str) -> Link:
-    """The one with this token. Raises InvalidLink."""
+    """The link with this token. Raises InvalidLink."""
     hashed = link_hash(call.console.pepper, token)
 
     async def find(connection: asyncpg.Connection[Any]) -> Link | None:
@@ -129,8 +129,8 @@ async def _link(call: ConsoleCall, token: str) -> Link:
 
 
 async def _first_owner(admin: AdminCall, link: Link, email: str, name: str) -> UUID:
-    """The member of the operating organization with this address, created if missing. Raises InvalidLink when an
-    account exists by now."""
+    """The member of the operating organization with this address, created if missing. Raises InvalidLink if an account
+    exists by now."""
     await admin.connection.execute(ONE_FIRST)
     if await admin.connection.fetchval(SOMEBODY_HAS):
         raise InvalidLink(NO_LINK)

@@ -1,1 +1,1 @@
-"""Reads what was measured of requests, for the rules in `findings`, and what changes were expected to do."""
+"""Reads the measurements of requests for the rules in `findings`, and the expected effects of changes."""

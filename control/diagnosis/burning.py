@@ -1,8 +1,7 @@
-"""Explains an error budget whose alert fires by its bad requests: their organizations, their pools, and the missed
-objectives.
+"""Explains a firing error-budget alert by its bad requests: their organizations, pools and missed objectives.
 
-The burn rate counts all requests (`control.slo.present`). Their reasons are read from the traces of the newest minutes
-that have bad requests, so that an alert over three busy days takes as long as one over an hour.
+The burn rate counts all requests (`control.slo.present`). The reasons come from the traces of the newest minutes with
+bad requests, so an alert over three busy days takes no longer to explain than one over an hour.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MAX_MINUTES, MAX_REQUESTS = 60, 100_000
 """Limits for reading traces; the newest minute is always read."""
 MAX_BURNT = 5
 RECENTLY = timedelta(hours=1)
-"""A window that ended earlier is not explained by a present alert."""
+"""An alert that fires now does not explain a window that ended longer ago than this."""
 LATE_FIRST_TOKEN, SLOW_TOKENS, LONG_GAP = LATE
 
 
@@ -46,7 +45,8 @@ async def read_burning(
     *,
     show_pools: bool,
 ) -> tuple[Burning, ...]:
-    """Of one organization or all. ended: the diagnosed window's end. show_pools: the reader may see them."""
+    """The objectives whose alerts fire, for one organization or all. ended: end of the diagnosed window. show_pools:
+    whether the reader may see pools."""
     now = await present(connection, organization_id, tier=tier)
     if now.until is None or ended < now.until - RECENTLY:
         return ()
@@ -67,20 +67,20 @@ async def _burning(
     show_pools: bool,
 ) -> Burning:
     assert now.until is not None
-    of, pair = standing.objective, standing.burning[0]
+    objective, pair = standing.objective, standing.burning[0]
     begin = now.until - WINDOWS[pair.long]
-    begin = max(begin, now.since.get((of.tier, of.length), begin))
+    begin = max(begin, now.since.get((objective.tier, objective.length), begin))
     burnt: Counter[tuple[UUID, str, str, str]] = Counter()
-    for first, past in await _spans(connection, standing, organization_id, begin, now.until):
-        for row in await fetch(connection, _bad_requests(now.version, standing, organization_id, first, past)):
+    for start, end in await _spans(connection, standing, organization_id, begin, now.until):
+        for row in await fetch(connection, _bad_requests(now.version, standing, organization_id, start, end)):
             pool = row["pool"] if show_pools else ""
             burnt[row["organization_id"], row["model"], pool, row["what"]] += row["requests"]
     most = burnt.most_common(MAX_BURNT)
     names = await organization_names(connection, {key[0] for key, _ in most})
     count = standing.windows[pair.long]
     return Burning(
-        tier=of.tier,
-        length=of.length,
+        tier=objective.tier,
+        length=objective.length,
         long=pair.long,
         short=pair.short,
         threshold=pair.threshold,
@@ -88,8 +88,8 @@ async def _burning(
         bad=count.counted - count.good,
         looked_at=burnt.total(),
         burnt=tuple(
-            Burnt(organization=names[whose], model=model, pool=pool, what=what, requests=requests)
-            for (whose, model, pool, what), requests in most
+            Burnt(organization=names[owner_id], model=model, pool=pool, what=what, requests=requests)
+            for (owner_id, model, pool, what), requests in most
         ),
     )
 
@@ -101,12 +101,12 @@ async def _spans(
     begin: datetime,
     end: datetime,
 ) -> list[tuple[datetime, datetime]]:
-    """The newest minutes with bad requests, as spans without a gap in them."""
-    of = standing.objective
-    told_apart = {"tier", "length"} | ({"organization_id"} if organization_id else set())
-    rows = totals((begin, end), told_apart, by_minute=True).c
+    """The newest minutes with bad requests, joined into spans without gaps."""
+    objective = standing.objective
+    dimensions = {"tier", "length"} | ({"organization_id"} if organization_id else set())
+    rows = totals((begin, end), dimensions, by_minute=True).c
     bad = func.sum(rows.counted - rows.good - (rows.over_share if organization_id is None else 0)).filter(
-        rows.tier == of.tier.value, rows.length == of.length.value
+        rows.tier == objective.tier.value, rows.length == objective.length.value
     )
     statement = select(rows.at, func.sum(rows.requests).label("requests")).group_by(rows.at).having(bad > 0)
     if organization_id is not None:
@@ -150,9 +150,9 @@ def _bad_requests(
         else_=LONG_GAP,
     ).label("what")
     groups = (each.organization_id, each.model, each.pool, what)
-    blamed = () if organization_id is not None else (~each.is_over_share,)
+    own_excess = () if organization_id is not None else (~each.is_over_share,)
     return (
         select(*groups, func.count().label("requests"))
-        .where(and_(each.length == standing.objective.length.value, each.is_counted, ~each.is_good, *blamed))
+        .where(and_(each.length == standing.objective.length.value, each.is_counted, ~each.is_good, *own_excess))
         .group_by(*groups)
     )

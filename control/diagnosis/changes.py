@@ -1,6 +1,6 @@
-"""The ledger of changes: the expected effect of each on latency, next to the measured one.
+"""The ledger of changes, with the expected and the measured effect of each on latency.
 
-A change's effect is computed on request until `measure_change` stores it, because traces are deleted one day.
+A change's effect is computed on request until `measure_change` stores it, because traces are deleted eventually.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from storage.rows import columns_of
 DAY_S, MAX_DAYS = 86_400, 7
 TOLD_FROM = {name: requests for requests, name in TAILS}
 MIN = {each: TOLD_FROM.get(each.value, comparison.MIN) for each in Statistic}
-"""Requests on either side, as diagnosis asks."""
+"""Requests that each side needs, as in a diagnosis."""
 
 
 class ExpectedChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ async def delete_change(call: AdminCall, change_id: UUID) -> Deleted:
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A row."""
+    """A row of `changes`."""
 
     id: UUID
     name: str
@@ -139,7 +139,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _find(call: AdminCall, change_id: UUID) -> _Kept:
-    """Locked. Raises NotFound."""
+    """Read and lock a change. Raises NotFound."""
     statement = select(*columns_of(_Kept, changes)).where(changes.c.id == change_id).with_for_update()
     return await call.find(_Kept, statement, "change", change_id)
 
@@ -171,7 +171,7 @@ async def _shown(call: AdminCall, kept: _Kept) -> ExpectedChange:
 
 
 def _require_whole(kept: _Kept, effect: Effect) -> None:
-    """Raises Conflict."""
+    """Raise Conflict unless both windows are over and have enough requests."""
     if not effect.complete:
         raise Conflict(f"The {kept.window_s} s after the change {kept.name!r} have not passed yet; measure it then.")
     least = MIN[kept.statistic]

@@ -1,5 +1,5 @@
-"""Counts a window's requests with a waiting client (asked.py), its failures and refusals: whole hours from the roll-up
-(rollup.py), the rest from the traces."""
+"""Counts a window's requests with a waiting client (control/slo/asked.py), its failures and its refusals. Whole hours
+come from the roll-up (control/slo/request_rollup.py), the rest from the traces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from storage.rows import fetchval
 
 MAX_REFUSED = 100
 ARRIVED_MS = "('x' || substr(request_id, 5, 12))::bit(48)::bigint"
-"""See `request_id.arrived_at_s`."""
+"""See `dated_request_id.arrived_at_s`."""
 ASKED = f"""
     FROM gateway.request_traces
    WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
@@ -58,7 +58,7 @@ TARGETS_OF_HOURS = f"""
 SELECT model, pool, error_code, sum(requests)::bigint AS requests
   FROM gateway.request_target_hours WHERE {_OF} GROUP BY 1, 2, 3
 """  # noqa: S608
-# Twice as many as are returned: the hours' ends may change their order.
+# Twice as many as are returned: the traces of partial hours may change the order.
 REFUSED_OF_HOURS = f"""
 SELECT organization_id, nullif(key_id, '{NO_KEY}') AS key_id, sum(requests)::bigint AS requests
   FROM gateway.refused_key_hours WHERE {_OF} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {2 * MAX_REFUSED}
@@ -75,7 +75,7 @@ KEYS = "SELECT id, name FROM gateway.api_keys WHERE id = ANY($1)"
 
 
 class RefusedOf(msgspec.Struct, frozen=True):
-    """key: name and id; for a deleted key, its id alone; None: no key."""
+    """Refused requests of one organization and key. key: its name and id, or the id alone if it was deleted."""
 
     organization_id: UUID
     key: str | None
@@ -83,34 +83,34 @@ class RefusedOf(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct):
-    """Added up part by part."""
+    """Counts of a window, summed over its parts."""
 
     requests: int = 0
     retried: int = 0
     answered: int = 0
     squares: int = 0
-    """The sum over seconds of the requests of each, squared."""
+    """The sum, over seconds, of the squared number of requests."""
     codes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    """By error code and refusing rule; failures have an empty one."""
+    """By error code and refusing rule; the rule of a failure is empty."""
     targets: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
-    """By model, pool and error code; an empty code: success."""
+    """By model, pool and error code; the code is empty if the platform did not fail."""
     refused_of: Counter[tuple[UUID, UUID | None]] = msgspec.field(default_factory=Counter)
-    """By organization and key."""
+    """Refusals by organization and key."""
     requests_of: Counter[UUID] = msgspec.field(default_factory=Counter)
-    """By organization: all requests of those in `over_share_of`, of others perhaps a part."""
+    """By organization; complete only for the organizations in `over_share_of`."""
     over_share_of: Counter[UUID] = msgspec.field(default_factory=Counter)
-    """By organization, refusals beyond its share."""
+    """By organization, refusals beyond its fair share."""
     refused: list[RefusedOf] = msgspec.field(default_factory=list)
-    """The largest groups."""
+    """The largest groups of `refused_of`."""
 
     @property
     def refusals(self) -> dict[tuple[str, str], int]:
-        """By error code and rule."""
+        """Refusals by error code and rule."""
         return {key: count for key, count in self.codes.items() if key[1]}
 
     @property
     def failures(self) -> dict[str, int]:
-        """By error code."""
+        """Failures by error code."""
         return {code: count for (code, rule), count in self.codes.items() if not rule}
 
 
@@ -121,10 +121,10 @@ async def counts_of(
     organization_id: UUID | None,
     tier: Tier | None,
 ) -> Counts:
-    """Counts of one organization or all, one tier or all, by arrival."""
+    """Count the requests that arrived in a window, of one organization or all and one tier or all."""
     counts = Counts()
     last_run = await fetchval(connection, LAST_RUN)
-    # an hour that the last run has seen the end of; what came to it since is seen a minute later
+    # Only hours that had ended at the last run; the next run adds rows that came since.
     since = hour_of(began.astimezone(UTC) + HOUR - began.resolution)
     until = since if last_run is None else hour_of(min(ended, last_run).astimezone(UTC))
     if until <= since:
@@ -148,8 +148,8 @@ async def _add_traces(
 ) -> None:
     if began >= ended:
         return
-    which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
-    for row in await connection.fetch(OUTCOMES, *which):
+    parameters = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
+    for row in await connection.fetch(OUTCOMES, *parameters):
         counts.requests += row["requests"]
         counts.retried += row["retried"]
         counts.answered += row["answered"]
@@ -162,7 +162,7 @@ async def _add_traces(
             counts.codes[row["error_code"], row["rule"]] += row["requests"]
         if row["is_refused"]:
             counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
-    counts.squares += await connection.fetchval(SECONDS, *which, int(began.timestamp() * 1000))
+    counts.squares += await connection.fetchval(SECONDS, *parameters, int(began.timestamp() * 1000))
 
 
 async def _add_hours(
@@ -178,25 +178,25 @@ async def _add_hours(
     counts.retried += row["retried"]
     counts.answered += row["answered"]
     counts.squares += row["squares"]
-    which = (began, ended, organization_id, tier)
-    for row in await connection.fetch(CODES_OF_HOURS, *which):
+    parameters = (began, ended, organization_id, tier)
+    for row in await connection.fetch(CODES_OF_HOURS, *parameters):
         counts.codes[row["error_code"], row["rule"]] += row["requests"]
-    for row in await connection.fetch(TARGETS_OF_HOURS, *which):
+    for row in await connection.fetch(TARGETS_OF_HOURS, *parameters):
         counts.targets[row["model"], row["pool"], row["error_code"]] += row["requests"]
-    for row in await connection.fetch(REFUSED_OF_HOURS, *which):
+    for row in await connection.fetch(REFUSED_OF_HOURS, *parameters):
         counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
-    for row in await connection.fetch(OVER_SHARE_OF_HOURS, *which):
+    for row in await connection.fetch(OVER_SHARE_OF_HOURS, *parameters):
         counts.over_share_of[row["organization_id"]] += row["requests"]
 
 
 async def _add_requests_of_hours(
     connection: asyncpg.Connection[Any], counts: Counts, began: datetime, ended: datetime, tier: Tier | None
 ) -> None:
-    """Add only organizations with refusals: there may be many organizations, and many hours."""
-    whose = list(counts.over_share_of)
-    if not whose:
+    """Add the requests of organizations with refusals beyond their shares; all of them over many hours are too many."""
+    organization_ids = list(counts.over_share_of)
+    if not organization_ids:
         return
-    for row in await connection.fetch(REQUESTS_OF_HOURS, began, ended, whose, tier or EVERY_TIER):
+    for row in await connection.fetch(REQUESTS_OF_HOURS, began, ended, organization_ids, tier or EVERY_TIER):
         counts.requests_of[row["organization_id"]] += row["requests"]
 
 

@@ -1,7 +1,7 @@
-"""Diagnoses slow requests: reads the evidence, has `findings` judge it, and reports causes with their changes.
+"""Diagnoses slow requests: reads the evidence, lets `findings` judge it, and reports causes with their fixes.
 
-A tenant's diagnosis rests on its own requests alone, and covers causes that it can fix: its limits, its prompts, its
-schemas and its clients; for the network path it names the command that measures it. The operator's covers everything.
+A tenant's diagnosis uses only its own requests, and covers causes that it can fix: its limits, prompts, schemas and
+clients. For the network path, it names the command that measures it. An operator's diagnosis covers all causes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FoundCause(Struct, frozen=True, kw_only=True):
     cause: Cause
     phase: Phase
     new: bool
-    """The window before did not have it."""
+    """Whether the window before lacked it."""
     score: float
     """Its cost, in parts of the objective; 0 if it is not about time."""
     evidence: list[str]
@@ -136,7 +136,7 @@ class TwoNumbers(Struct, frozen=True, kw_only=True):
     tpot_p95_ms: float | None
     tpot_p99_ms: float | None
     tpot_objective_ms: float | None
-    """Null: none is promised."""
+    """Null if none is promised."""
 
 
 class DiagnosisOf(Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
     requests: int
     requests_before: int
     sampled_share: float | None
-    """Part of the answered requests whose times were read, drawn at random; null: all. Counts are always of all."""
+    """Randomly drawn part of the answered requests whose times were read; null for all. Counts always cover all."""
     burning: list[BurningObjective]
     primary: FoundCause | None
     second: list[FoundCause]
@@ -213,26 +213,26 @@ async def get_diagnosis_of_all(call: AdminCall, query: DiagnosisQuery) -> Diagno
 async def diagnosed(
     call: AdminCall, query: DiagnosisQuery, organization_id: UUID | None, audit: Audit | None = None
 ) -> DiagnosisOf:
-    """organization_id: whose requests; None: all. audit: what lies between a client and the gateway, where that was
-    measured."""
+    """Diagnose the requests of one organization, or of all if organization_id is None. audit: of the path between a
+    client and the gateway; None without one."""
     (before_start, before_end), (start, end) = query.windows()
-    objectives, added_up = await _promised(call), await call.value(LAST_RUN)
-    call.to_narrow = _to_narrow("start", "end", end - start, added_up)
+    objectives, totals_until = await _promised(call), await call.value(LAST_RUN)
+    call.to_narrow = _to_narrow("start", "end", end - start, totals_until)
     now = await read_window(call.connection, start, end, organization_id, query.tier, objectives)
-    call.to_narrow = _to_narrow("before_start", "before_end", before_end - before_start, added_up)
+    call.to_narrow = _to_narrow("before_start", "before_end", before_end - before_start, totals_until)
     before = await read_window(call.connection, before_start, before_end, organization_id, query.tier, objectives)
-    theirs = call.scope is not None
-    burning = await read_burning(call.connection, organization_id, query.tier, end, show_pools=not theirs)
+    is_tenant = call.scope is not None
+    burning = await read_burning(call.connection, organization_id, query.tier, end, show_pools=not is_tenant)
     evidence = Evidence(now=now, before=before, burning=burning, audit=audit)
-    found = diagnose(evidence, objectives, TENANTS if theirs else tuple(RULES))
-    return _told(found, evidence, objectives, TENANTS_FIXES if theirs else frozenset(Fix))
+    found = diagnose(evidence, objectives, TENANTS if is_tenant else tuple(RULES))
+    return _told(found, evidence, objectives, TENANTS_FIXES if is_tenant else frozenset(Fix))
 
 
-def _to_narrow(start_name: str, end_name: str, span: timedelta, added_up: datetime | None) -> str:
-    """Advice for a window that takes too long to read. added_up: end of the hours that the worker has totals for."""
+def _to_narrow(start_name: str, end_name: str, span: timedelta, totals_until: datetime | None) -> str:
+    """Advice for a window that takes too long to read. totals_until: end of the hours for which totals exist."""
     known = (
-        f"hours before {added_up.astimezone(UTC):%Y-%m-%dT%H:00:00Z} have totals, which are read quickly"
-        if added_up is not None
+        f"hours before {totals_until.astimezone(UTC):%Y-%m-%dT%H:00:00Z} have totals, which are read quickly"
+        if totals_until is not None
         else "no worker has totals of any hour yet; whole hours are read quickly once one has"
     )
     return (
@@ -242,7 +242,7 @@ def _to_narrow(start_name: str, end_name: str, span: timedelta, added_up: dateti
 
 
 async def _promised(call: AdminCall) -> Objectives:
-    """The objectives in force; a class that has none is judged by the default one."""
+    """The objectives in force; a class without one is judged by the default."""
     _, promised = await in_force(call.connection)
     return Objectives(promised)
 
@@ -296,7 +296,7 @@ def _burning(each: Burning) -> BurningObjective:
 
 
 def _cause(finding: Finding, fixes: frozenset[Fix]) -> FoundCause:
-    """fixes: those available to the caller."""
+    """fixes: changes that the caller can make."""
     return FoundCause(
         cause=finding.cause,
         phase=finding.phase,

@@ -1,4 +1,4 @@
-"""A change's effect: one number before and after it, from the traces."""
+"""Computes a change's effect from the traces: one statistic before and after it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SELECT count({MEASURED[Measure(metric)]})::int AS requests,
 
 
 class Number(msgspec.Struct, frozen=True):
-    """value_ms: null without requests."""
+    """A statistic of one window. value_ms: None without requests."""
 
     requests: int
     value_ms: float | None
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Beside the change. complete: the time after it has passed."""
+    """A statistic before and after a change. complete: whether the window after it is over."""
 
     before: Number
     after: Number
@@ -49,7 +49,7 @@ async def effect_of(
     tier: str | None,
     model: str | None,
 ) -> Effect:
-    """The effect over the windows that touch at `made_at`, as far as they have passed."""
+    """The effect over the windows before and after `made_at`, as far as they have passed."""
     window = timedelta(seconds=window_s)
 
     async def number(began: datetime) -> Number:

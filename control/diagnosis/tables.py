@@ -27,7 +27,7 @@ class Statistic(StrEnum):
     P99 = "p99"
 
 
-# The deployment's, of no organization.
+# Changes belong to the deployment, not to an organization.
 changes = Table(
     "changes",
     metadata,
@@ -36,18 +36,18 @@ changes = Table(
     Column("made_at", DateTime(timezone=True), nullable=False),
     Column("metric", Text, nullable=False),
     Column("statistic", Text, nullable=False),
-    # Null: all.
+    # Null for all.
     Column("tier", Text),
     Column("model", Text),
-    # Expected change in milliseconds; below 0: faster.
+    # Expected change in milliseconds; negative if requests become faster.
     Column("expected_ms", Double, nullable=False),
-    # How long before and after it is measured.
+    # Length of the window before the change, and of the one after it.
     Column("window_s", Integer, nullable=False),
     Column("before_ms", Double),
     Column("before_requests", Integer),
     Column("after_ms", Double),
     Column("after_requests", Integer),
-    # Since when the four above are kept.
+    # When the four columns above were stored.
     Column("measured_at", DateTime(timezone=True)),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     one_of("metric", Metric),
@@ -60,8 +60,8 @@ changes = Table(
     Index(None, "made_at", "id"),
 )
 
-# Of requests that arrived in an hour (UTC); of all organizations and of every tier too, as rollup.py names them. No
-# foreign keys, as in the ledger.
+# Totals of requests that arrived in an hour (UTC), with rows for all organizations and for every tier, which
+# control/slo/request_rollup.py names. No foreign keys, as in the ledger.
 request_hours = Table(
     "request_hours",
     metadata,
@@ -69,21 +69,22 @@ request_hours = Table(
     Column("organization_id", UUID(), primary_key=True),
     Column("tier", Text, primary_key=True),
     *(Column(name, BigInteger, nullable=False) for name in ("requests", "retried", "answered")),
-    # The sum over its seconds of the requests of each, squared.
+    # The sum, over the hour's seconds, of the squared number of requests.
     Column("squares", BigInteger, nullable=False),
 )
-# Of requests that failed, or were refused by a rule.
+# Totals of requests that failed or that a rule refused.
 request_error_hours = Table(
     "request_error_hours",
     metadata,
     Column("at", DateTime(timezone=True), primary_key=True),
     Column("organization_id", UUID(), primary_key=True),
     *(Column(name, Text, primary_key=True) for name in ("tier", "error_code")),
-    # What refused; empty: nothing did.
+    # The rule that refused the requests; empty if none did.
     Column("rule", Text, primary_key=True),
     Column("requests", BigInteger, nullable=False),
 )
-# Of requests of a known model, by where they went. An empty pool: nowhere; an empty code: the platform did not fail.
+# Totals of requests for known models, by target. The pool is empty for requests that were placed on no engine, and the
+# code if the platform did not fail.
 request_target_hours = Table(
     "request_target_hours",
     metadata,
@@ -92,7 +93,7 @@ request_target_hours = Table(
     *(Column(name, Text, primary_key=True) for name in ("tier", "model", "pool", "error_code")),
     Column("requests", BigInteger, nullable=False),
 )
-# Of refused requests, by who sent them.
+# Totals of refused requests, by key.
 refused_key_hours = Table(
     "refused_key_hours",
     metadata,

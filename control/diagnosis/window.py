@@ -1,8 +1,8 @@
-"""Reads the measurements between two times, added up by PostgreSQL from `gateway.request_traces`.
+"""Reads a window's measurements, which PostgreSQL aggregates from `gateway.request_traces`.
 
-Counts cover all requests with a waiting client (counts.py). Distributions cover those that an engine answered
-completely; beyond `MAX` of them, a sample by the random end of their ids, so that a busy week is judged as fast as a
-quiet hour. Only committed rows are visible: traces follow their answers by a second or so.
+Counts cover all requests with a waiting client (counts.py). Distributions cover the requests that an engine answered
+completely. Beyond `MAX` of these, a sample by the random end of the ids is enough, so a busy week takes no longer than
+a quiet hour. Only committed rows are visible; a trace follows its response by about a second.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ from control.diagnosis.findings.objectives import Objectives
 from storage.rows import CUSTOM_PLANS
 
 MAX = 3_000
-"""Requests whose distributions are computed, and 750 at least: a twentieth of a second of PostgreSQL's
-time."""
+"""The usual limit of a sample for distributions, which takes PostgreSQL about 50 ms; a sample has at least 750."""
 SEARCHED = 12_000
-"""Up to so many answered requests, the sample is searched among all of them."""
+"""Up to this many answered requests, PostgreSQL scans all of them for the sample."""
 EVERY = "g"
-"""Sorts after all four digits."""
+"""The bound of no sample: it sorts after all four digits."""
 SHARES = ("1000", "0400", "0100", "0040")
-"""Bounds of the last four digits of larger samples, a sixteenth first: there is an index over each (migration 0037)."""
+"""Bounds on the last four digits for more requests, from a sixteenth down; each has an index (migration 0037)."""
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
 SETS = {
     "tiers": ("tier",),
@@ -54,7 +53,7 @@ SETS = {
     "replicas": ("tier", "pool", "replica_id"),
     "tenants": ("organization_id",),
 }
-"""Fields of `Window`, with their group columns."""
+"""The columns by which each field of `Window` is grouped."""
 GROUPED = ("tier", "length", "pool", "replica_id", "organization_id")
 _TOLD = "engine_queue_ms IS NOT NULL AND engine_prefill_ms IS NOT NULL"
 
@@ -85,7 +84,7 @@ MEASURED: Mapping[Measure, str] = {
     Measure.CACHED_TOKENS: "cached_tokens::float8",
     Measure.COMPLETION_TOKENS: "completion_tokens::float8",
 }
-"""A request's value of each measure, as an expression of its row; null: not known."""
+"""Each measure as an SQL expression of a request's row; null if unknown."""
 ANSWERED = f"{ASKED} AND status = 200 AND error_code IS NULL AND served_from IS NULL AND tier IS NOT NULL"
 PARTS_OF = f"""
 SELECT organization_id, (({ARRIVED_MS} - $6) * $7 / $8)::int AS number, count(*) AS requests,
@@ -102,7 +101,7 @@ SELECT organization_id, sum(prompt_tokens)::bigint AS sampled_tokens, sum(reusab
    AND ($4::text IS NULL OR tier = $4) AND right(request_id, 4) < $5
  GROUP BY 1
 """
-# Engines' own counters, over all their requests; a restart between two samples leaves no difference to take.
+# Engines' own counters, over all their requests. A restart between two samples leaves no difference to compute.
 PAGES = """
 SELECT pool, replica_id, sum(queue_s - queue_s_before) AS queue_s, sum(prefill_s - prefill_s_before) AS prefill_s,
        sum(requests - requests_before)::bigint AS requests,
@@ -124,7 +123,7 @@ _COMPUTED = ", ".join(
     for measure in MEASURED
 )
 PROMISED = {Measure.TTFT: "ttft_ms", Measure.TPOT: "tpot_ms", Measure.LONGEST_GAP: "itl_max_ms"}
-"""Figures of an objective; requests of unknown length have the short ones', as in control/slo/judged.py."""
+"""The objective's figure for each measure. Requests of unknown length count as short, as in control/slo/judged.py."""
 _BEYOND = ", ".join(
     f"count(*) FILTER (WHERE value_{measure} > promised_{measure}) AS beyond_{measure}" for measure in PROMISED
 )
@@ -163,20 +162,20 @@ async def read_window(
     tier: Tier | None = None,
     objectives: Objectives | None = None,
 ) -> Window:
-    """Of one organization or all, one tier or all, by arrival. objectives: None for the defaults.
+    """The window, by arrival, of one organization or all and one tier or all. objectives: None for the defaults.
 
-    Engines' pages cover all their requests, so a single organization's window leaves them out.
+    Engines' counters cover all organizations' requests, so a single organization's window leaves them out.
     """
     promised = (objectives or Objectives()).all
-    which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
+    scope = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
     began_ms, span_ms = int(began.timestamp() * 1000), int((ended - began).total_seconds() * 1000)
     await connection.execute(CUSTOM_PLANS)
     counted = await counts_of(connection, began, ended, organization_id, tier)
     below = _below(counted.answered)
     figures = [[getattr(each, name) for each in promised] for name in ("tier", "length", *PROMISED.values())]
-    slices = await connection.fetch(drawn(SLICES, below), *which, below, *figures)
-    parts = await connection.fetch(drawn(PARTS_OF, below), *which, below, began_ms, PARTS, span_ms)
-    compared = await connection.fetch(drawn(REUSABLE, below), *which, below)
+    slices = await connection.fetch(drawn(SLICES, below), *scope, below, *figures)
+    parts = await connection.fetch(drawn(PARTS_OF, below), *scope, below, began_ms, PARTS, span_ms)
+    compared = await connection.fetch(drawn(REUSABLE, below), *scope, below)
     reusable = {row["organization_id"]: row for row in compared}
     pages = await connection.fetch(PAGES, began, ended) if organization_id is None else []
     names = await organization_names(
@@ -214,26 +213,26 @@ def _over_shares(counted: Counts, names: Mapping[UUID, str]) -> tuple[OverShare,
 
 
 def _targets(counted: Counts) -> tuple[Target, ...]:
-    of: dict[tuple[str, str], list[Failure]] = {}
+    failures_of: dict[tuple[str, str], list[Failure]] = {}
     requests: Counter[tuple[str, str]] = Counter()
     for (model, pool, code), count in sorted(counted.targets.items()):
         requests[model, pool] += count
-        of.setdefault((model, pool), []).extend([Failure(code, count)] if code else [])
+        failures_of.setdefault((model, pool), []).extend([Failure(code, count)] if code else [])
     return tuple(
         Target(model=model, pool=pool, requests=requests[model, pool], failures=tuple(failures))
-        for (model, pool), failures in of.items()
+        for (model, pool), failures in failures_of.items()
     )
 
 
 def drawn(statement: str, below: str) -> str:
-    """The statement with the index's own condition, where the share has an index: PostgreSQL takes it for no value of a
-    parameter."""
+    """The statement with the condition of the share's partial index, if there is one, as a literal: PostgreSQL matches
+    no parameter to it."""
     share = "right(request_id, 4) < $5"
     return statement.replace(share, f"{share} AND right(request_id, 4) < '{below}'") if below in SHARES else statement
 
 
 def _below(answered: int) -> str:
-    """The bound of the sample on the last four digits of ids."""
+    """The sample's bound on the last four digits of ids."""
     if answered <= MAX:
         return EVERY
     if answered <= SEARCHED:
@@ -243,7 +242,7 @@ def _below(answered: int) -> str:
 
 
 def _dispersion(requests: int, squares: float, seconds: int) -> float | None:
-    """Variance over mean of the requests in a second; None: no second, or no request."""
+    """Variance over mean of the requests per second; None for less than two seconds or without requests."""
     if seconds < 2 or not requests:
         return None
     mean = requests / seconds
@@ -256,7 +255,7 @@ def _slices(
     names: Mapping[UUID, str],
     reusable: Mapping[UUID, asyncpg.Record],
 ) -> tuple[Slice, ...]:
-    absent = sum(1 << place for place, name in enumerate(reversed(GROUPED)) if name not in by)
+    absent = sum(1 << bit for bit, name in enumerate(reversed(GROUPED)) if name not in by)
     chosen = [row for row in rows if row["absent"] == absent and all(row[name] is not None for name in by)]
     return tuple(_slice(row, names, reusable) for row in chosen)
 
@@ -284,7 +283,7 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str], reusable: Mapping[UUI
 
 
 async def organization_names(connection: asyncpg.Connection[Any], ids: Collection[UUID | None]) -> dict[UUID, str]:
-    """Name and id: names are not unique. A deleted organization has its id alone."""
+    """Names with ids, because names are not unique. A deleted organization has its id alone."""
     known = [each for each in ids if each is not None]
     named = {row["id"]: f"{row['name']} ({row['id']})" for row in await connection.fetch(NAMES, known)}
     return {each: named.get(each, str(each)) for each in known}

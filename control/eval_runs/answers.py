@@ -1,4 +1,4 @@
-"""Answers as rows: one for each item of a run, stored in a transaction of its own as soon as it arrives."""
+"""Stores answers as rows, one for each item of a run: in a transaction of its own, as soon as it arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.storable_text import storable
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
-# An existing item stays: it was answered before a worker was killed that could not report it.
+# An existing item stays: a worker stored it and was killed before it could report that.
 _STORE = """
 WITH held AS (SELECT FROM evals.{table} WHERE id = $1 AND lease_id = $2),
      stored AS (INSERT INTO evals.items
@@ -65,7 +65,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def store(connection: Connection, held: Claim, scored: Scored) -> None:
-    """Store an item's answer, once. Raises LeaseLost: the answer is then not stored."""
+    """Store an item's answer, once. Raises LeaseLost, and then stores nothing."""
     values = msgspec.structs.asdict(scored) | {"answer": storable(scored.answer)}
     if not await connection.fetchval(_STORE.format(table=held.table), held.id, held.lease_id, *values.values()):
         raise LeaseLost
@@ -88,7 +88,7 @@ async def planned(connection: Connection, run_id: UUID) -> dict[str, int]:
 
 
 async def draw(connection: Connection, run_ids: list[UUID], wanted: Mapping[str, int]) -> None:
-    """Have so many items of each slice asked in all these runs."""
+    """Raise the number of items of each slice to ask in all these runs."""
     async with connection.transaction():
         for name, items in wanted.items():
             await connection.execute(_DRAW, run_ids, name, items)
@@ -100,21 +100,21 @@ async def note_verdict(connection: Connection, held: Claim, found: GateVerdict) 
 
 
 async def begin_slice(connection: Connection, run_id: UUID, source: Source) -> bool:
-    """Note which version of a slice a run asks; false: it began with another one, and cannot go on with this."""
+    """Record which version of a slice a run asks; false if it began with another one, so that it cannot continue."""
     version_id = await _version_of(connection, _SLICE_VERSION, source.name, source.version, source.about, source.goal)
     begun_with: UUID = await connection.fetchval(_BEGIN_SLICE, run_id, source.name, version_id)
     return begun_with == version_id
 
 
 async def begin_run(connection: Connection, run_id: UUID, model: str, pool: str, engine_model: str) -> bool:
-    """Record the run's questions; false: it began with others under the same name, and cannot continue with these."""
+    """Record which version of a model a run asks; false if it began with another one, so that it cannot continue."""
     version_id = await _version_of(connection, _MODEL_VERSION, model, pool, engine_model)
     begun_with: UUID = await connection.fetchval(_BEGIN_RUN, run_id, version_id)
     return begun_with == version_id
 
 
 async def _version_of(connection: Connection, statement: str, *values: object) -> UUID:
-    """Made by one of several that ask at once: the others do not see it before their next statement."""
+    """The version's id. If several callers create it at once, the others see it only in their next statement."""
     while (found := await connection.fetchval(statement, *values)) is None:
         continue
     version_id: UUID = found

@@ -1,4 +1,4 @@
-"""Asks one item over HTTP as a customer would, until there is an answer or asking again is of no use."""
+"""Asks one item over HTTP as a customer would, and retries until there is an answer or a retry cannot help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POOL_HEADER = "x-slipstream-pool"
 OF_THE_ITEM = frozenset({"context_length_exceeded", "engine_refused"})
 """Refusals that are the model's answer: it cannot take this item. They score 0."""
 NO_SCOPE = "insufficient_scope"
-"""An older version's key has the scope for conversations only."""
+"""The key of an older version has only the scope for conversations."""
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 MAX_FAILED = 6
 """Consecutive engine failures without a `retry-after`, for example when a pool's engines do not know the model: waiting
@@ -33,7 +33,7 @@ LONG_S = 5.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer. error_code: of the refusal in its place."""
+    """An answer. error_code: of the refusal in place of an answer."""
 
     text: str
     request_id: str | None
@@ -42,17 +42,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class GatewayKeyRefused(Exception):
-    """The gateway does not take the key."""
+    """The gateway does not accept the key."""
 
 
 class Unanswerable(Exception):
-    """The sentence says why the run cannot have this answer."""
+    """The run cannot get an answer; the message gives the reason."""
 
 
 class Asker:
     """Asks one model, on one pool if one is named.
 
-    url: of the gateway, without /v1. waits: called with a sentence each time that an item has waited long.
+    url: the gateway's, without /v1. waits: called with a sentence whenever an item has waited long.
     """
 
     def __init__(
@@ -82,31 +82,31 @@ class Asker:
             try:
                 status, headers, body, latency_ms = await self._post(item)
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
-                said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             else:
                 request_id = headers.get("x-request-id")
                 if status == 200:
                     return Answer(text_of(body), request_id, latency_ms)
                 code, message = _refusal_of(body)
-                said = f"HTTP {status}, {code}: {message}{_more_of(request_id)}"
+                cause = f"HTTP {status}, {code}: {message}{_more_of(request_id)}"
                 if status == 401 or code == NO_SCOPE:
-                    raise GatewayKeyRefused(said)
+                    raise GatewayKeyRefused(cause)
                 if code in OF_THE_ITEM:
                     return Answer("", request_id, latency_ms, code)
                 if status not in AGAIN:
-                    raise Unanswerable(f"{url} refuses {self._which(item)}: {said}")
+                    raise Unanswerable(f"{url} refuses {self._which(item)}: {cause}")
                 failed = failed + 1 if code == "engine_failed" and "retry-after" not in headers else 0
                 if failed == MAX_FAILED:
-                    raise Unanswerable(f"{url} failed {failed} times at {self._which(item)}: {said}")
+                    raise Unanswerable(f"{url} failed {failed} times at {self._which(item)}: {cause}")
                 with contextlib.suppress(ValueError):
                     retry_after_s = min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)
             waited_s, pause_s = time.monotonic() - began_s, max(retry_after_s, backoff.next_s())
             if waited_s > self._patience_s:
-                raise Unanswerable(f"{url} has not answered {self._which(item)} within {self._patience_s:g} s: {said}")
+                raise Unanswerable(f"{url} has not answered {self._which(item)} within {self._patience_s:g} s: {cause}")
             if waited_s + pause_s >= LONG_S:
                 until = datetime.now(UTC) + timedelta(seconds=self._patience_s - waited_s)
                 self._waits(
-                    f"{url} does not answer {self._which(item)}: {said}; retrying until "
+                    f"{url} does not answer {self._which(item)}: {cause}; retrying until "
                     f"{until:%Y-%m-%d %H:%M:%S} UTC (evals.patience_s is {self._patience_s:g}), then the run fails"
                 )
             await asyncio.sleep(pause_s)
@@ -134,5 +134,5 @@ def _refusal_of(body: Any) -> tuple[str, str]:
 
 
 def _more_of(request_id: str | None) -> str:
-    """Where an operator who reads it finds more."""
+    """The command that shows an operator more."""
     return f" (`slipstream requests show {request_id}` shows more)" if request_id else ""

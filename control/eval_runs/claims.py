@@ -1,7 +1,7 @@
-"""A worker's lease of a run or a comparison: taken for a while, renewed while it works, given back at the end.
+"""A worker's lease of a run or a comparison: limited in time, renewed during the work, and released at the end.
 
-The database's clock decides alone, so that workers on several machines need not agree on the time. A worker without its
-lease stores nothing more: every statement of a worker names the lease.
+Only the database's clock counts, so workers on several machines need not agree on the time. A worker that has lost its
+lease stores nothing more, because every statement of a worker names the lease.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from storage.tables.evals import Decision, Status
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
-# Of both kinds the oldest first; of two workers one gets it, and the other the next.
+# The oldest comes first. Of two workers, one gets it and the other the next one.
 _CLAIM = """
 WITH waiting AS (
     SELECT id FROM evals.{table}
@@ -44,7 +44,7 @@ UPDATE evals.comparisons
 """
 RUNS, COMPARISONS = "runs", "comparisons"
 _ALONE = {RUNS: "arm IS NULL", COMPARISONS: "true"}
-"""A comparison's runs belong to it."""
+"""A comparison's runs are not claimed alone."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -56,11 +56,11 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class CancelAsked(Exception):
-    """An administrator has cancelled it."""
+    """An administrator has cancelled the run or comparison."""
 
 
 async def claim(connection: Connection, lease_s: float) -> Claim | None:
-    """Take the next unclaimed one; None: there is none. Comparisons first: releases wait for them."""
+    """Claim the next run or comparison; None if there is none. Comparisons come first: releases wait for them."""
     for table in (COMPARISONS, RUNS):
         row = await connection.fetchrow(_CLAIM.format(table=table, alone=_ALONE[table]), lease_s)
         if row is not None:
@@ -69,7 +69,7 @@ async def claim(connection: Connection, lease_s: float) -> Claim | None:
 
 
 async def keep(connection: Connection, held: Claim, lease_s: float) -> None:
-    """Have it for so much longer. Raises LeaseLost, and CancelAsked."""
+    """Renew the lease for `lease_s` from now. Raises LeaseLost and CancelAsked."""
     row = await connection.fetchrow(_KEEP.format(table=held.table), held.id, held.lease_id, lease_s)
     if row is None:
         raise LeaseLost
@@ -78,14 +78,14 @@ async def keep(connection: Connection, held: Claim, lease_s: float) -> None:
 
 
 async def give_back(connection: Connection, held: Claim) -> None:
-    """Another may go on with it at once."""
+    """Release the lease, so that another worker can continue at once."""
     await connection.execute(_GIVE_BACK.format(table=held.table), held.id, held.lease_id)
 
 
 async def end(
     connection: Connection, held: Claim, status: Status, error: str | None = None, decision: Decision | None = None
 ) -> None:
-    """End it. decision: of a finished comparison."""
+    """End a run or comparison. decision: of a finished comparison."""
     if held.table == RUNS:
         await connection.execute(_END_RUN, held.id, held.lease_id, status.value, error)
     else:

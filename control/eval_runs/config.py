@@ -101,12 +101,12 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _read(self)
 
     def chosen_for(self, tier: Tier) -> tuple[str, ...]:
-        """Names of the slices the schedule asks of models of a tier; it may be none. Raises ConfigError as `chosen`."""
+        """Names of the scheduled slices that fit a tier; there may be none. Raises ConfigError like `chosen`."""
         fitting = self.catalogue().names_for(tier)
         return tuple(name for name in self.chosen() if name in fitting)
 
     def chosen(self) -> tuple[str, ...]:
-        """Names of the slices the schedule asks. Raises ConfigError for one there is not."""
+        """Names of the scheduled slices. Raises ConfigError for an unknown one."""
         known = self.catalogue().names
         for name in self.slices:
             if name not in known:
@@ -116,7 +116,7 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.slices or known
 
     def crontab(self) -> crontab | None:
-        """The schedule; None: never. Raises Celery's errors for an invalid one."""
+        """The schedule; None without one. Raises Celery's errors for an invalid one."""
         from celery.schedules import crontab
 
         return crontab.from_string(self.schedule) if self.schedule else None

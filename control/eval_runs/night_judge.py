@@ -1,6 +1,6 @@
 """Judges nights that have ended: reads their answers and those of earlier nights, stores the verdict, reports a fail
-and, if the settings say so, rolls its promotion back. All of a night in one transaction, so a worker that is killed
-leaves it unjudged or judged, and of several workers one judges it."""
+and, if the settings allow it, rolls back the promotion. Each night has one transaction, so a killed worker leaves it
+judged or unjudged, and only one of several workers judges it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 ACTOR = Actor.system("slipstream worker")
 LATE_DAYS = 3
-"""A night that ended earlier is not judged any more."""
+"""Older nights are no longer judged."""
 REPORT_EVERY_S = 30.0
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('slipstream nights'))"
 _EARLIER = """
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class NightJudge:
-    """One per worker process. show: shows the last judged night of every model as metrics."""
+    """The judge of one worker process. show: shows the last judged night of every model as metrics."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class NightJudge:
                 return
             try:
                 verdict = nights.judge(found, self._rule)
-            except Exception as error:  # the nights after this one are judged all the same
+            except Exception as error:  # the nights after this one are still judged
                 _log.exception("evals: the night of %s of %s cannot be judged", run.night, run.model)
                 await self._store(connection, run, None, f"the judge failed: {error!r}")
                 return
@@ -139,8 +139,8 @@ class NightJudge:
     async def _suspect(
         self, connection: Connection, model: str, pool: str, night: date, verdict: NightVerdict
     ) -> UUID | None:
-        """The release whose promotion made the change that the night found. What changed after a promotion is not its
-        doing, and rolling it back would not mend it."""
+        """The release whose promotion made the change that the night found. A rollback would not undo a change that
+        came after the promotion."""
         found = await rows.suspect(connection, model, pool, night, self._rule.version_nights)
         if found is None:
             return None
@@ -150,11 +150,11 @@ class NightJudge:
     async def _roll_back(
         self, connection: Connection, release_id: UUID | None, night: date, verdict: NightVerdict
     ) -> bool:
-        """Whether the promotion was undone: the settings allow it and the previous version was better."""
-        against_it = [one.slice for one in verdict.failed if one.against is nights.Against.VERSION_BEFORE]
-        if release_id is None or not against_it or not self._planner.automatic_rollback:
+        """Undo the promotion if the settings allow it and the previous version was better; returns whether it did."""
+        worse = [one.slice for one in verdict.failed if one.against is nights.Against.VERSION_BEFORE]
+        if release_id is None or not worse or not self._planner.automatic_rollback:
             return False
-        reason = f"the night of {night} found it worse than the version before: {', '.join(against_it)}"
+        reason = f"the night of {night} found it worse than the version before: {', '.join(worse)}"
         try:
             async with connection.transaction():
                 release = await releases.locked(connection, release_id)
@@ -167,7 +167,7 @@ class NightJudge:
 
 
 async def _nights(connection: Connection, run: Run, rule: NightRule) -> list[Night]:
-    """The run's night and those before it that ended, as far back as the rule looks, the oldest first."""
+    """The run's night and the finished ones before it, as far back as the rule looks, the oldest first."""
     most = rule.history_nights + rule.version_nights + max(rule.windows)
     assert run.night is not None
     ids: dict[UUID, tuple[date, str | None]] = {run.id: (run.night, await connection.fetchval(_VERSION, run.id))}

@@ -1,4 +1,4 @@
-"""The worker's metrics of nights, as their rows stand: a worker that was restarted shows the same."""
+"""The worker's metrics of nights, read from their rows so that a restarted worker shows the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.tables.evals import Decision
 
 
 class NightMetrics:
-    """Gauges of one worker, on the registry given."""
+    """The gauges of one worker."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._failed = Gauge(
@@ -35,7 +35,7 @@ class NightMetrics:
         )
 
     def show(self, nights: Sequence[EvalNight]) -> None:
-        """Show the last night of each model, and nothing else any more."""
+        """Show only the last night of each model from now on."""
         for gauge in (self._failed, self._slices, self._night):
             gauge.clear()
         for each in nights:

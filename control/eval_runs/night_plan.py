@@ -26,19 +26,19 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 ACTOR = Actor.system("slipstream worker")
 YOUNG = timedelta(hours=6)
-"""A deployment is asked nothing at night before it is so old: a trial is not disturbed, nor is a test."""
+"""The least age of a deployment for nightly evals, so that they disturb neither trials nor tests."""
 FOREIGN_DRIVER = "openai"
-"""Its engines may be another provider's, where each question costs money."""
+"""This driver's engines may be another provider's, where each question costs money."""
 CLOCKS_DIFFER = timedelta(minutes=1)
-"""A worker's clock may be so far behind that of the one that schedules."""
+"""How far a worker's clock may be behind the scheduler's."""
 _MAX_DAYS = 4 * 366
-"""A crontab time that exists, such as 29 February, comes within so many days."""
+"""A crontab time such as 29 February comes within this many days."""
 _OLDEST = "SELECT min(created_at) FROM gateway.desired_states"
 
 
 class NightPlanner:
-    """One per worker process. own_slices: by model, the slices that are informative for it, if the settings name none.
-    engines_of: by a pool's name, how its engines are started, for the version."""
+    """The planner of one worker process. own_slices: by model, its informative slices, if the settings name none.
+    engines_of: by a pool's name, its engines' start options, for the version."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class NightPlanner:
         return self._config.automatic_rollback
 
     async def queue(self, connection: Connection, night: date) -> list[UUID]:
-        """Queue a run of every model that has slices, on its own pool, once a night however often this is called;
-        returns those queued now. Raises ConfigError for slices that cannot be read."""
+        """Queue a run of every model that has slices, on its own pool, once per night however often this is called;
+        returns the runs queued now. Raises ConfigError for slices that cannot be read."""
         state = (await newest(connection)).state
         queued = []
         for model, names in self._slices(state).items():
@@ -78,8 +78,8 @@ class NightPlanner:
         return queued
 
     def night_at(self, now: datetime) -> date:
-        """The night of a task that runs now: the date of its moment in the schedule. The task may have waited past
-        midnight, or run by a clock that is behind; the date of `now` would then be another night's."""
+        """The night of a task that runs now: the date of its scheduled moment. The task may have waited past midnight,
+        or its clock may be behind; the date of `now` would then be another night's."""
         when = self._config.crontab()
         moment = None if when is None else next(moments(when, now + CLOCKS_DIFFER, -1), None)
         return (moment or now).date()
@@ -90,7 +90,7 @@ class NightPlanner:
         return oldest is None or now < oldest + YOUNG
 
     async def report(self, connection: Connection, now: datetime) -> frozenset[str]:
-        """Write what this worker is set to where others read it; returns the names of the models that there are."""
+        """Store this worker's settings for the admin API; returns the names of all models."""
         when = self._config.crontab()
         oldest: datetime | None = await connection.fetchval(_OLDEST)
         first = (oldest or now) + YOUNG
@@ -114,7 +114,7 @@ class NightPlanner:
             names = self._slices_of(model)
             try:
                 target_of(state, model.name, None)
-            except InvalidField:  # nothing that slices can be asked of
+            except InvalidField:  # its pool serves no clients
                 continue
             if names:
                 found[model.name] = names

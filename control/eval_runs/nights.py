@@ -1,4 +1,4 @@
-"""Nights of evals as rows: the verdict on each, and what the workers plan. Who judges is a worker
+"""Nights of evals as rows: the verdict on each, and the workers' plan. A worker judges the nights
 (control/eval_runs/night_judge.py)."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.tables.evals import Decision, Status, night_plan, nights, runs
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 SILENT_S = 300.0
-"""A worker that has reported nothing for so long, and holds no run, is taken to be gone."""
+"""A worker that has not reported for this long, and holds no run, counts as stopped."""
 _REPORT = """
 INSERT INTO evals.night_plan (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
 VALUES (now(), $1, $2, $3, $4, $5::text::jsonb, $6)
@@ -111,7 +111,7 @@ NIGHTS = select(*columns_of(EvalNight, nights, rollback_release_id=_RELEASE)).se
     nights.outerjoin(releases, releases.c.id == nights.c.release_id)
 )
 """Verdicts as `EvalNight`."""
-# The newest are chosen first: beside the sums, each night of a year would have its items counted.
+# The newest nights are chosen first; otherwise the items of every night of a year would be counted.
 LAST = """
 SELECT newest.model, newest.pool, newest.night, newest.status, nights.decision, nights.reason,
        (SELECT coalesce(sum(items), 0) FROM evals.run_slices WHERE run_id = newest.id) AS items,
@@ -133,7 +133,7 @@ SELECT EXISTS (SELECT FROM evals.runs WHERE lease_until > now())
 
 
 async def newest_by_model(connection: Connection, models: Collection[str]) -> list[EvalNight]:
-    """For each of the models, its last night that was judged; one that did not finish, if there is no other."""
+    """The last judged night of each model; one that did not finish if there is no other."""
     newest = [row["run_id"] for row in await connection.fetch(_NEWEST, list(models))]
     found = await fetch(connection, NIGHTS.where(nights.c.run_id.in_(newest)).order_by(nights.c.model))
     return [night_of(row) for row in found]
@@ -172,9 +172,9 @@ async def status(connection: Connection) -> NightStatus:
 def missing(
     plan: NightPlan | None, last: Sequence[ModelNight], now: datetime, *, is_working: bool = False
 ) -> Iterator[str]:
-    """What keeps nights from being asked, or the last ones from a verdict. Pure.
+    """The obstacles that keep nights from running, or the last ones from a verdict. Pure.
 
-    is_working: a worker holds a run or a comparison. It reports between them only, and one may take hours.
+    is_working: whether a worker holds a run or a comparison. It reports only between them, and one may take hours.
     """
     if plan is None:
         yield "no worker of the queue `evals` has started since this release was installed"
@@ -190,7 +190,7 @@ def missing(
     for model in plan.slices:
         found = newest.get(model)
         if found is None:
-            if plan.previous_at is not None:  # before, none has been due
+            if plan.previous_at is not None:  # otherwise none has been due yet
                 yield f"{model}: no nightly run has started yet"
         elif plan.previous_at is not None and found.night < plan.previous_at.date():
             yield (
@@ -204,15 +204,15 @@ def missing(
 async def suspect(
     connection: Connection, model: str, pool: str, night: date, within_nights: int
 ) -> tuple[UUID, str] | None:
-    """The release whose promotion put this pool in the model's place within so many nights before this one, and the
-    pool that it took the place of."""
+    """The release whose promotion made this pool the model's within this many nights before this one, and the pool that
+    it replaced."""
     since = night - timedelta(days=within_nights)
-    of = releases.c
+    columns = releases.c
     statement = (
-        select(of.id, of.baseline_pool)
-        .where(of.model == model, of.candidate_pool == pool, of.state == State.PROMOTED.value)
-        .where(func.date(func.timezone("UTC", of.ended_at)) >= since)
-        .order_by(of.ended_at.desc())
+        select(columns.id, columns.baseline_pool)
+        .where(columns.model == model, columns.candidate_pool == pool, columns.state == State.PROMOTED.value)
+        .where(func.date(func.timezone("UTC", columns.ended_at)) >= since)
+        .order_by(columns.ended_at.desc())
         .limit(1)
     )
     row = await fetchrow(connection, statement)

@@ -10,19 +10,19 @@ from evals.slices.item import Source
 
 
 def seeds_of(source: Source, first_seed: int, items: int) -> list[int]:
-    """The seeds of a run's items; those of more items begin with those of fewer. A slice with an end is shuffled by the
-    first seed, so that another night asks others, each once at most."""
+    """The seeds of a run's items; the seeds of more items begin with those of fewer. A finite slice is shuffled by the
+    first seed, so that another night asks others, each at most once."""
     if source.size is None:
         return list(range(first_seed, first_seed + items))
-    places = list(range(source.size))
-    random.Random(f"{source.name}/{source.version}/{first_seed}").shuffle(places)  # noqa: S311  (repeatable)
-    return places[:items]
+    seeds = list(range(source.size))
+    random.Random(f"{source.name}/{source.version}/{first_seed}").shuffle(seeds)  # noqa: S311  (repeatable)
+    return seeds[:items]
 
 
 def missing(
     sources: Sequence[Source], first_seed: int, planned: Mapping[str, int], answered: Mapping[str, Set[int]]
 ) -> Iterator[tuple[Source, int]]:
-    """Items without an answer, of all slices by turns, so that a run that ends early has something of each."""
+    """Items without an answer, in turn from each slice, so that a run that ends early has answers of each."""
     open_seeds = [
         [(source, seed) for seed in seeds_of(source, first_seed, planned[source.name]) if seed not in done]
         for source in sources

@@ -1,4 +1,4 @@
-"""Works on runs and comparisons, one after the other, as long as there are any.
+"""Works on runs and comparisons, one after another, as long as there are any.
 
 A kill at any time is safe: answers are stored item by item, and the next worker asks only the missing ones. An item
 that was asked twice, because its answer could not be recorded, is stored once.
@@ -43,23 +43,23 @@ CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 30.0
 RENEWALS = 3
-"""Times a lease is renewed while it lasts."""
+"""How often a lease is renewed within its duration."""
 IDLE_S = 30.0
-"""A killed worker's lease ends without a notification."""
+"""Seconds between looks without a notification: the end of a killed worker's lease sends none."""
 
 
 ResultT = TypeVar("ResultT")
 Wanted = tuple[UUID, Target, str | None, Source, int]
 """An item to ask: its run, target, pool if one is named, slice and seed."""
 KeyOf = Callable[[str], Awaitable[str]]
-"""The key to ask by. refused: one that the gateway did not take, empty at first. Raises SlipstreamError."""
+"""Returns a key to ask with, given the one that the gateway refused, empty at first. Raises SlipstreamError."""
 
 _log = logging.getLogger(__name__)
 
 
 def score_of(item: Item, answer: str) -> float:
-    """Score of an answer. It is 0 where the check cannot read the answer, such as a number of 5,000 digits or brackets
-    without end: a model that writes such things must not end its run."""
+    """The score of an answer. It is 0 if the check cannot parse the answer, such as a number of 5,000 digits or endless
+    brackets: a model that writes such things must not end its run."""
     try:
         return item.score(answer)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -68,14 +68,14 @@ def score_of(item: Item, answer: str) -> float:
 
 
 class RunFailed(Exception):
-    """The sentence says why it cannot be finished."""
+    """The run cannot be finished; the message gives the reason."""
 
 
 class Runner:
-    """One per worker process.
+    """The runner of one worker process.
 
-    url: of the gateway. trusted: for its certificate; None: the default. find: slices by name; raises KeyError. nights:
-    judges ended nights; None: they are not judged.
+    url: the gateway's. trusted: for its certificate; None for the default. find: slices by name; raises KeyError.
+    nights: judges ended nights; None to leave them unjudged.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Runner:
         self._session: aiohttp.ClientSession
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
-        """Work whenever a run may be due, until `stop`; the current one is then given back."""
+        """Work whenever a run may be due, until `stop`; the current run is then released."""
         self._pool = await lazy_pool(
             self._database_url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name="slipstream-evals"
         )
@@ -129,12 +129,12 @@ class Runner:
             _log.warning("evals wait for the database: %r", error)
 
     async def _judge_nights(self) -> None:
-        """Raises FAILURES of the database; a defect in the judging keeps no run from its answers."""
+        """Judge ended nights. Raises FAILURES of the database; a defect in the judge does not stop runs."""
         if self._nights is None:
             return
         try:
             await self._once(self._nights.look)
-        except TimeoutError:  # nights of very many items, perhaps: runs go on all the same
+        except TimeoutError:  # perhaps nights of very many items; runs continue
             _log.warning("evals: judging nights took longer than %g s; it is tried again", STATEMENT_TIMEOUT_S)
         except FAILURES:
             raise
@@ -142,34 +142,34 @@ class Runner:
             _log.exception("evals: a night could not be judged; it is tried again")
 
     async def _work(self, held: Claim, stop: asyncio.Event) -> None:
-        """Work on it until it ends, is lost, or the process stops."""
-        what = f"{held.table.removesuffix('s')} {held.id}"
-        _log.info("evals: %s begins", what)
+        """Work on a claim until it ends, is lost, or the process stops."""
+        name = f"{held.table.removesuffix('s')} {held.id}"
+        _log.info("evals: %s begins", name)
         work = self._run(held) if held.table == claims.RUNS else self._compare(held)
         try:
             done, failure = await while_leased(work, self._keep(held), stop)
         finally:
             self._waiting.clear()
         if done:
-            _log.info("evals: %s is done", what)
+            _log.info("evals: %s is done", name)
             return
-        await self._gave_up(held, what, failure)
+        await self._gave_up(held, name, failure)
 
-    async def _gave_up(self, held: Claim, what: str, failure: BaseException | None) -> None:
-        """failure: None: the process stops."""
+    async def _gave_up(self, held: Claim, name: str, failure: BaseException | None) -> None:
+        """End or release an unfinished claim. failure: None if the process stops."""
         match failure:
             case None:
                 with contextlib.suppress(*FAILURES):  # its lease ends anyway
                     await self._once(claims.give_back, held)
             case LeaseLost():
-                _log.warning("evals: %s was taken over by another worker, or has ended", what)
+                _log.warning("evals: %s was taken over by another worker, or has ended", name)
             case CancelAsked():
                 await self._end(held, Status.CANCELLED)
             case RunFailed() | Unanswerable() | SlipstreamError():
-                _log.error("evals: %s failed: %s", what, failure)
+                _log.error("evals: %s failed: %s", name, failure)
                 await self._end(held, Status.FAILED, str(failure))
             case _:
-                _log.error("evals: %s failed", what, exc_info=failure)
+                _log.error("evals: %s failed", name, exc_info=failure)
                 await self._end(held, Status.FAILED, f"{type(failure).__name__}: {failure}")
 
     async def _end(self, held: Claim, status: Status, error: str | None = None) -> None:
@@ -178,12 +178,12 @@ class Runner:
     async def _keep(self, held: Claim) -> None:
         """Renew the lease, forever. Raises LeaseLost and CancelAsked."""
         while True:
-            # a database that is away does not end the work: another worker may take the expired lease, and it is lost
+            # an unavailable database does not end the work: only a worker that takes the expired lease does
             with contextlib.suppress(*FAILURES):
                 await self._once(claims.keep, held, self._config.lease_s)
             await asyncio.sleep(self._config.lease_s / RENEWALS)
 
-    # a run, and two of them
+    # a run, and a comparison of two
 
     async def _run(self, held: Claim) -> None:
         run = await self._do(store.run, held.id)
@@ -207,7 +207,7 @@ class Runner:
             await self._do(answers.draw, ids, found.wanted)
 
     async def _sources(self, run: Run) -> list[Source]:
-        """Raises RunFailed for a slice there is not."""
+        """The run's slices. Raises RunFailed for an unknown one."""
         try:
             return [self._find(name) for name in sorted(await self._do(answers.planned, run.id))]
         except KeyError as error:
@@ -253,7 +253,7 @@ class Runner:
         for run_id, target, pool, source, seed in waiting:
             item = await asyncio.to_thread(source.item, seed)
             answer = await self._ask(run_id, target, pool, item)
-            # a check may run a program, for as long as its sandbox lets it
+            # a check may run a program for as long as its sandbox allows
             score = 0.0 if answer.error_code else await asyncio.to_thread(score_of, item, answer.text)
             scored = Scored(
                 run_id=run_id,
@@ -269,7 +269,7 @@ class Runner:
             await self._do(answers.store, held, scored)
 
     async def _ask(self, run_id: UUID, target: Target, pool: str | None, item: Item) -> Answer:
-        """Ask with the present key, and once more with another if the gateway refuses it."""
+        """Ask with the current key, and once more with another if the gateway refuses it."""
         waits = functools.partial(self._tell_wait, run_id)
         key = self._key or await self._other_key("")
         for last in (False, True):
@@ -283,13 +283,13 @@ class Runner:
         raise AssertionError
 
     def _tell_wait(self, run_id: UUID, why: str) -> None:
-        """Once of each run: its other items wait for the same."""
+        """Log a wait once per run: its other items wait for the same."""
         if run_id not in self._waiting:
             self._waiting.add(run_id)
             _log.warning("evals: run %s waits: %s", run_id, why)
 
     async def _other_key(self, refused: str) -> str:
-        """Another than the one that was refused; of several that ask at once, one looks."""
+        """Another key than the refused one; only one of several concurrent callers fetches it."""
         async with self._key_lock:
             if self._key == refused:
                 self._key = await self._key_of(refused)
@@ -298,12 +298,12 @@ class Runner:
     # the database
 
     async def _once(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
-        """Raises what asyncpg raises, and TimeoutError."""
+        """Do work on a connection. Raises asyncpg's errors and TimeoutError."""
         async with asyncio.timeout(STATEMENT_TIMEOUT_S), borrow(self._pool) as connection:
             return await work(connection, *values)
 
     async def _do(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
-        """Again and again while the database is away; everything done here may be done twice."""
+        """Do work, with retries while the database is unavailable; all work may be done twice. Raises RunFailed."""
         backoff, began_s = Backoff(0.1, 2.0), time.monotonic()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Checks that slices can pass a comparison at all, before an item of them is asked."""
+"""Checks that slices can pass a comparison at all, before any of their items is asked."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from evals.statistics.looks import levels, looks
 from evals.statistics.sizes import least_budget, least_margin
 
 SAMPLES = (50, 100, 200, 400)
-"""Items whose templates are counted: more of them while it is not clear whether the slice can pass."""
+"""Numbers of items whose templates are counted: more as long as it is unclear whether the slice can pass."""
 ASKS = {Tier.AUTOCOMPLETE: "conversations", Tier.CHAT: "for the rest of a line in a file"}
 """Question types that models of a tier do not support."""
 CLEARLY = 0.5
-"""Part of the margin below which nothing more is counted."""
+"""The part of the margin below which no more items are counted."""
 
 
 class ConfiguredSlices:
@@ -39,11 +39,11 @@ class ConfiguredSlices:
         return await asyncio.to_thread(self._all)
 
     async def require_tier(self, names: Sequence[str], model: Model) -> None:
-        """As `SliceCheck` has it."""
+        """Require that the slices fit the model's tier. Raises InvalidField."""
         await asyncio.to_thread(self._require_tier, names, model)
 
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
-        """As `SliceCheck` has it."""
+        """Require that the slices exist and can pass by the rule. Raises InvalidField."""
         if names:
             await asyncio.to_thread(self._require, names, rule, alpha)
 
@@ -84,13 +84,13 @@ def tier_of(source: Source) -> Tier:
 
 
 def unfit(catalogue: Catalogue, names: Sequence[str], tier: Tier) -> list[str]:
-    """The slices that models of a tier do not support; unknown slices are another matter."""
+    """The slices that models of a tier do not support, without unknown slices."""
     fitting = catalogue.names_for(tier)
     return [name for name in names if name in catalogue.names and name not in fitting]
 
 
 def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
-    """Raise InvalidField, with the arithmetic, for a slice that would not pass where no answer differs."""
+    """Raise InvalidField, with the arithmetic, for a slice that would not pass even if no answer differs."""
     of_all = Rule(margin=asked.margin, margins=asked.margins, alpha=alpha, correlation=asked.correlation)
     rule = rules_of([source], of_all, asked.budget_items)
     found = rule[source.name]
@@ -102,11 +102,11 @@ def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
             return
     if least < found.margin:
         return
-    rare = 1 + (counts[-1] - 1) * alike * found.correlation
+    dilution = 1 + (counts[-1] - 1) * alike * found.correlation
     raise InvalidField(
         f"The slice {source.name!r} cannot pass at a margin of {100 * found.margin:g} points: its "
         f"{counts[-1]} items come from {templates} templates, which at a correlation of {found.correlation:g} are as "
-        f"much evidence as {counts[-1] / rare:.0f} independent ones, and equal answers to all of them show no less "
+        f"much evidence as {counts[-1] / dilution:.0f} independent ones, and equal answers to all of them show no less "
         f"than {100 * least:.2f} points. Set slice_rule.margins.{source.name} to {_rounded_up(least):g} or more "
         f"(--slice-margin {source.name}={_rounded_up(least):g}), or leave the slice out.",
         param="slice_rule.margins",
@@ -114,12 +114,12 @@ def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
 
 
 def too_few(sources: Sequence[Source], rule: Rule, budget_items: int) -> Iterator[str]:
-    """A sentence for each group of slices that have too few items to pass a comparison, whatever their templates are:
-    even equal answers to all of them would not exclude the margin."""
-    asked: dict[tuple[int, float], list[str]] = {}
+    """A sentence for each group of slices with too few items to pass a comparison, whatever their templates are: even
+    equal answers to all of them would not exclude the margin."""
+    groups: dict[tuple[int, float], list[str]] = {}
     for name, found in rules_of(sources, rule, budget_items).items():
-        asked.setdefault((found.budget, found.margin), []).append(name)
-    for (items, margin), names in asked.items():
+        groups.setdefault((found.budget, found.margin), []).append(name)
+    for (items, margin), names in groups.items():
         counts = looks(rule.first_look, items)
         least = least_margin(counts, levels(rule.alpha, counts), 0.0, rule.correlation)
         if least >= margin:
@@ -133,8 +133,8 @@ def too_few(sources: Sequence[Source], rule: Rule, budget_items: int) -> Iterato
 
 
 def alike_of(source: Source, items: int) -> tuple[float, int]:
-    """The probability that two items are of one template, and how many templates there were, of a slice's first
-    items."""
+    """The probability that two of a slice's first items have the same template, and the number of templates in
+    them."""
     seeds = seeds_of(source, 0, items)
     counted = Counter(source.item(seed).cluster for seed in seeds)
     pairs = len(seeds) * (len(seeds) - 1)
@@ -142,5 +142,5 @@ def alike_of(source: Source, items: int) -> tuple[float, int]:
 
 
 def _rounded_up(margin: float) -> float:
-    """To a tenth of a point, and above the bound itself."""
+    """The margin rounded up to a tenth of a point, and always above the bound."""
     return (math.floor(margin * 1_000) + 1) / 1_000

@@ -1,7 +1,6 @@
-"""The worker's tasks of evals: see whether anything is to be run, and queue what the schedule asks each night.
+"""The worker's tasks of evals: wake the runner, and queue the scheduled runs of each night.
 
-The runs themselves are worked on in a thread of the worker's own (runner.py): a task that took hours would keep Celery
-from noticing anything else.
+The runs themselves have a thread of their own (runner.py): a task that takes hours would block Celery.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from storage.engine import FAILURES, connect
 WORK = "evals.work"
 QUEUE_NIGHT = "evals.queue_night"
 PERIODS_S = {WORK: 2.0}
-"""Interval of each task without a schedule in the settings."""
+"""Interval in seconds of each task without a schedule in the settings."""
 LATEST_S = 3_600
-"""A night whose task was not taken within so long is skipped."""
+"""A night whose task is not taken within this time is skipped."""
 
 _log = logging.getLogger(__name__)
 
 
 def schedule(config: EvalsConfig) -> dict[str, dict[str, Any]]:
-    """For Celery's `beat_schedule`; empty without a schedule."""
+    """The entries of Celery's `beat_schedule`; empty without a schedule."""
     when = config.crontab()
     if when is None:
         return {}
@@ -38,7 +37,7 @@ def schedule(config: EvalsConfig) -> dict[str, dict[str, Any]]:
 
 
 def add_tasks(app: Celery, database_url: str, planner: NightPlanner, wake: Callable[[], None]) -> None:
-    """Register both. wake: lets the process's runner check the queue, and returns at once."""
+    """Register both tasks. wake: lets the process's runner check the queue, and returns at once."""
 
     @app.task(name=WORK, shared=False)  # type: ignore[untyped-decorator]
     def work() -> None:

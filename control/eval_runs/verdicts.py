@@ -1,4 +1,4 @@
-"""A comparison's answers as the gate judges them. Pure."""
+"""Has the gate judge a comparison's answers. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Scores = Mapping[tuple[str, int], tuple[str, float]]
 
 
 def rules_of(sources: Sequence[Source], rule: Rule, budget_items: int) -> dict[str, SliceRule]:
-    """Rules by slice. A slice with fewer items than the budget ends there."""
+    """Rules by slice. A slice with fewer items than the budget ends at its last item."""
     rules = {}
     for source in sources:
         budget = budget_items if source.size is None else min(budget_items, source.size)

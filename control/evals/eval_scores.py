@@ -1,4 +1,4 @@
-"""Slices over time: what each run scored, with its interval."""
+"""Scores of slices over time: each run's, with its interval."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_slice_scores(call: AdminCall, query: ScoreQuery) -> Page[SliceScore]:
     """List what slices scored in runs that are done, the newest first."""
-    asked = columns_of(
+    columns = columns_of(
         _Asked,
         run_slices,
         runs,
@@ -73,7 +73,7 @@ async def list_slice_scores(call: AdminCall, query: ScoreQuery) -> Page[SliceSco
     )
     of_comparison = (runs.c.id == comparisons.c.baseline_run) | (runs.c.id == comparisons.c.candidate_run)
     statement = (
-        select(*asked)
+        select(*columns)
         .select_from(
             run_slices.join(runs, runs.c.id == run_slices.c.run_id)
             .outerjoin(model_versions, model_versions.c.id == runs.c.model_version_id)
@@ -94,12 +94,12 @@ async def list_slice_scores(call: AdminCall, query: ScoreQuery) -> Page[SliceSco
 
 
 async def _sums(call: AdminCall, run_ids: list[UUID]) -> dict[tuple[UUID, str], Sums]:
-    """By run and slice, over the templates of their items."""
-    of = items.c
+    """Sums by run and slice, over the templates of the items."""
+    item = items.c
     by_cluster = (
-        select(of.run_id, of.slice, cast(func.count(), Double).label("n"), func.sum(of.score).label("x"))
-        .where(of.run_id.in_(run_ids))
-        .group_by(of.run_id, of.slice, of.cluster)
+        select(item.run_id, item.slice, cast(func.count(), Double).label("n"), func.sum(item.score).label("x"))
+        .where(item.run_id.in_(run_ids))
+        .group_by(item.run_id, item.slice, item.cluster)
         .subquery()
     )
     n, x = by_cluster.c.n, by_cluster.c.x
@@ -116,8 +116,8 @@ async def _sums(call: AdminCall, run_ids: list[UUID]) -> dict[tuple[UUID, str], 
     }
 
 
-def _shown(asked: _Asked, sums: Sums | None) -> SliceScore:
-    values = msgspec.structs.asdict(asked)
+def _shown(row: _Asked, sums: Sums | None) -> SliceScore:
+    values = msgspec.structs.asdict(row)
     forgotten, forgotten_score = values.pop("forgotten_items"), values.pop("forgotten_score")
     kept = sums or Sums(0, 0.0, 0.0, 0.0, 0.0, 0.0)
     answered = round(kept.n) + forgotten

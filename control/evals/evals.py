@@ -1,4 +1,4 @@
-"""Runs of evals and comparisons: queued, read and ended by those who run the deployment. Workers do the work."""
+"""Runs of evals and comparisons, which operators queue, read and end. Workers do the work."""
 
 from __future__ import annotations
 
@@ -177,10 +177,10 @@ async def cancel_eval_comparison(call: AdminCall, comparison_id: UUID) -> Compar
 
 
 async def _require_target(call: AdminCall, model: str, slices: list[str], **pools: str | None) -> None:
-    """Raise InvalidField where a worker could not ask it, and Conflict like `newest_fleet`. pools: by the field that
-    names each."""
+    """Raise InvalidField for a target that a worker could not ask, and Conflict like `newest_fleet`. pools: by the
+    field that names each."""
     state = (await newest_fleet(call)).state
-    if state.version:  # before the first one nothing is known
+    if state.version:  # before the first state, nothing is known
         for field, pool in pools.items():
             target_of(state, model, pool, field)
         await call.slices.require_tier(slices, model_named(state, model))

@@ -1,8 +1,7 @@
-"""Runs and comparisons as rows: queued, read, asked to end. A worker (control/eval_runs/) does the
-work, by leases.
+"""Queues, reads and cancels runs and comparisons as rows. A worker (control/eval_runs/) does the work, by leases.
 
-Every function works on a connection that may be inside the caller's transaction: a release queues its comparison in the
-very transaction that begins its stage.
+Every function works on a connection that may be in the caller's transaction: a release queues its comparison in the
+transaction that begins it.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from storage.tables.evals import ENDED, Arm, Decision, Status, comparisons, item
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 SEEDS_A_DAY = MAX_ITEMS
-"""Keeps a run out of the next day's seeds. The first day's are far after all seeds of development and of final figures
-(evals/slices/split.py)."""
+"""More seeds than a run uses, so it stays out of the next day's. Even the first day's are far beyond all seeds of
+development and of final figures (evals/slices/split.py)."""
 
 
 PANEL_PARTS = 4
-"""Nights after which the items of a night are asked again: each item of a night then has earlier scores to be compared
-with, and of four nights in a row none repeats another's items."""
+"""Nights after which the items of a night are asked again: each item then has earlier scores for a comparison, and four
+consecutive nights share no items."""
 _PANEL_DAY = date(2020, 1, 1).toordinal()
-"""The first of the days whose seeds are the panel's."""
+"""The first day whose seeds are the panel's."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,17 +41,17 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     margin: Margin = 0.02
     """How much lower the candidate's share of right answers may be, 0 to 1."""
     margins: dict[str, Margin] = {}
-    """The same by slice, for those with their own margin."""
+    """The margins of slices that have their own."""
     alpha: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
     """Highest probability that a candidate which is worse by the margin passes."""
     fail_alpha: Annotated[float, Meta(gt=0, le=0.5)] | None = None
-    """Highest probability that a candidate as good as the baseline fails, all slices together; alpha unless given."""
+    """Highest probability, over all slices, that a candidate as good as the baseline fails; alpha by default."""
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
     """Probability that a candidate as good as the baseline passes, for which the number of items is planned."""
     correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
     """Assumed correlation of rare losses within a template."""
     first_look: Items = 200
-    """Items of each slice that are asked of either pool before the first look; then twice as many, and so on."""
+    """Items of each slice that each pool is asked before the first look; the number doubles with every look."""
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,12 +125,12 @@ _KEPT = select(func.count()).select_from(items).where(items.c.run_id == runs.c.i
 
 
 def _of_either(name: str) -> ColumnElement[Any]:
-    """Condition: a comparison's runs are worked on as one."""
+    """The comparison's column, or else the run's: a comparison's runs are worked on as one."""
     return func.coalesce(comparisons.c[name], runs.c[name])
 
 
 def status_of_run() -> ColumnElement[str]:
-    """Status of a run, see `RUNS`."""
+    """The status of a run in `RUNS`."""
     return _of_either("status")
 
 
@@ -167,7 +166,7 @@ SELECT slice, version AS slice_version, about, goal, items, forgotten_items + an
                       WHERE items.run_id = run_slices.run_id AND items.slice = run_slices.slice) AS counted
  WHERE run_id = $1 ORDER BY slice
 """
-# An unclaimed one ends at once; a worker that has it sees the cancellation.
+# An unclaimed run ends at once; a worker that holds one sees the cancellation.
 _CANCEL = """
 UPDATE evals.{table}
    SET cancel_asked_at = coalesce(cancel_asked_at, now()),
@@ -178,12 +177,12 @@ UPDATE evals.{table}
 
 
 def rotating_seed(day: date) -> int:
-    """The first seed of a day: no other day, ever, has one of its seeds."""
+    """The first seed of a day; no two days share a seed."""
     return day.toordinal() * SEEDS_A_DAY
 
 
 def panel_seed(night: date) -> int:
-    """The first seed of a night: of one part of the panel, which `PANEL_PARTS` nights later is asked again."""
+    """The first seed of a night's part of the panel, which is asked again `PANEL_PARTS` nights later."""
     return (_PANEL_DAY + night.toordinal() % PANEL_PARTS) * SEEDS_A_DAY
 
 
@@ -198,7 +197,7 @@ async def queue_run(
     """Queue a run; returns its id. slices: items to ask of each. first_seed: the day's unless given."""
     async with connection.transaction():
         made = await _queue_run(connection, model, pool, None, slices, first_seed)
-        assert made is not None  # only a night's may be there already
+        assert made is not None  # only a night's run may exist already
         return made
 
 
@@ -211,9 +210,9 @@ async def queue_night(
     night: date,
     version: Mapping[str, str],
 ) -> UUID | None:
-    """Queue a night's run of the panel's part; returns its id, None where that model has been queued for it already.
+    """Queue a night's run of the panel's part; returns its id, None if that model's run is queued already.
 
-    version: what the model's version is (`control.evals.target.version_of`).
+    version: the model's (`control.evals.target.version_of`).
     """
     async with connection.transaction():
         return await _queue_run(connection, model, pool, None, slices, panel_seed(night), night, version)
@@ -235,10 +234,10 @@ async def queue_comparison(
     either pool. first_seed: the day's unless given.
     """
     rule = rule or Rule()
-    asked = {name: min(rule.first_look, budget) for name in slices}
+    planned = {name: min(rule.first_look, budget) for name in slices}
     async with connection.transaction():
-        baseline = await _queue_run(connection, model, baseline_pool, Arm.BASELINE, asked, first_seed)
-        candidate = await _queue_run(connection, model, candidate_pool, Arm.CANDIDATE, asked, first_seed)
+        baseline = await _queue_run(connection, model, baseline_pool, Arm.BASELINE, planned, first_seed)
+        candidate = await _queue_run(connection, model, candidate_pool, Arm.CANDIDATE, planned, first_seed)
         encoded = msgspec.json.encode(rule).decode()
         values = (model, baseline, candidate, encoded, budget, release_id)
         made: UUID = await connection.fetchval(_QUEUE_COMPARISON, *values)
@@ -296,13 +295,13 @@ async def cancel_run(connection: Connection, run_id: UUID) -> Run:
 
 
 async def cancel_comparison(connection: Connection, comparison_id: UUID) -> Comparison:
-    """The same of a comparison, without a decision. Raises NotFound, and Conflict for one that has ended."""
+    """Cancel a comparison, without a decision. Raises NotFound, and Conflict for one that has ended."""
     found = await comparison(connection, comparison_id)
     _require_unended("comparison", comparison_id, found.status)
     await connection.execute(_CANCEL.format(table="comparisons"), comparison_id)
     return await comparison(connection, comparison_id)
 
 
-def _require_unended(what: str, which: UUID, status: Status) -> None:
+def _require_unended(kind: str, id_: UUID, status: Status) -> None:
     if status in ENDED:
-        raise Conflict(f"The {what} {which} has ended: it is {status.value}.")
+        raise Conflict(f"The {kind} {id_} has ended: it is {status.value}.")

@@ -1,4 +1,4 @@
-"""Target of a run of evals in a desired state: the model, the pool, and its engines' name for it."""
+"""The target of a run of evals in a desired state: the model, the pool, and its engines' name for the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from control.fleet.named import model_named, pool_named
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A model on a pool. engine_model: what the pool's engines call it."""
+    """A model on a pool. engine_model: the pool's engines' name for it."""
 
     model: str
     pool: str
@@ -20,9 +20,9 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(state: DesiredState, model_name: str, pool_name: str | None, field: str = "pool") -> Target:
-    """pool_name: None: the model's own; field: where it was given, for errors.
+    """The target of these names. pool_name: None for the model's own; field: the parameter that errors name.
 
-    Raises InvalidField, which says what there is, where nothing can be asked.
+    Raises InvalidField, with the existing names, for a target that cannot be asked.
     """
     model = model_named(state, model_name)
     found = pool_named(state, pool_name or model.pool, field)
@@ -37,7 +37,7 @@ def target_of(state: DesiredState, model_name: str, pool_name: str | None, field
         engine_model = model.canary.engine_model or engine_model
     if model.cascade is not None and pool != model.pool:
         first = state.model(model.cascade.first)
-        if first is not None and pool == first.pool:  # which stands for the cascade
+        if first is not None and pool == first.pool:  # the cascade begins there
             engine_model = first.engine_model or first.name
     return Target(model.name, pool, engine_model)
 
@@ -63,6 +63,6 @@ def version_of(state: DesiredState, target: Target, engines: Mapping[str, str]) 
 
 
 def _as_text(settings: object) -> str:
-    """Empty where all of them are the defaults."""
+    """The settings as JSON; empty if all are the defaults."""
     text = msgspec.json.encode(settings, order="sorted").decode()
     return "" if text == "{}" else text

@@ -1,4 +1,4 @@
-"""Decides whether a tenant's reusable share has dropped, and where most was lost, from its sums. Pure."""
+"""Decides from a tenant's sums whether its reusable share has dropped, and where most was lost. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_HOURS = 3
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Of some requests together."""
+    """Sums over some requests."""
 
     requests: int
     prompt_tokens: int
@@ -24,7 +24,7 @@ class Totals(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """The reusable part of the prompt tokens; 0 of none."""
+        """The reusable part of the prompt tokens; 0 without tokens."""
         return self.reusable_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
 
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Standing(StrEnum):
-    """A tenant's present share, compared with its usual one."""
+    """A tenant's current share, compared with its usual one."""
 
     UNKNOWN = "unknown"
     """Too few requests, now or before."""
@@ -56,14 +56,14 @@ class OpenDrop(msgspec.Struct, frozen=True):
 
 
 def usual_share(hours: Sequence[Totals], least_requests: int) -> float | None:
-    """The median of the hours with enough requests; None: they are too few."""
+    """The median share of the hours with enough requests; None if these are too few."""
     shares = [hour.share for hour in hours if hour.requests >= least_requests]
     return statistics.median(shares) if len(shares) >= MIN_HOURS else None
 
 
 def standing(now: Totals, usual: float | None, drop: OpenDrop | None, config: PrefixUpkeepConfig) -> Standing:
-    """now: the latest hours. drop: None without an open one; a drop as long as the reference period has become the
-    usual, and ends."""
+    """Compare the latest hours (now) with the usual share. drop: None without an open one. A drop that is as old as the
+    reference period has become usual, and ends."""
     if drop is not None:
         over = now.requests >= config.least_requests and now.share >= config.recovered_to * drop.usual_share
         over = over or drop.age_s >= config.usual_hours * 3_600
@@ -74,7 +74,7 @@ def standing(now: Totals, usual: float | None, drop: OpenDrop | None, config: Pr
 
 
 def culprit(before: Mapping[Place, Totals], after: Mapping[Place, Totals]) -> Place | None:
-    """The key whose lost part of all prompt tokens has grown most; None: none."""
+    """The key whose lost part of all prompt tokens has grown most; None if none has grown."""
     had, have = _lost_parts(before), _lost_parts(after)
     grown = {place: part - had.get(place, 0.0) for place, part in have.items()}
     worst = max(grown, key=lambda place: (grown[place], place), default=None)

@@ -1,6 +1,6 @@
 """Detects drops of tenants' reusable shares, records them, and notifies their webhooks. Called by the worker.
 
-A drop is reported once. It ends when the share is nearly back, or when it has become the usual.
+A drop is reported once. It ends when the share has nearly recovered, or has become usual.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OPEN = """
 SELECT organization_id, usual_share, extract(epoch FROM %s::timestamptz - began_at)::double precision
   FROM gateway.prefix_drops WHERE ended_at IS NULL
 """
-# The position by which half of them have begun to differ.
+# The position by which half of the requests have begun to differ.
 WHERE_MOST = """
 SELECT mode() WITHIN GROUP (ORDER BY part_number), percentile_disc(0.5) WITHIN GROUP (ORDER BY differing_token)
   FROM gateway.prefix_samples
@@ -94,10 +94,10 @@ def look_for_drops(database_url: str, config: PrefixUpkeepConfig, now: datetime 
         for organization_id in latest.keys() | drops.keys():
             sums, before = latest.get(organization_id, {}), hours.get(organization_id, {})
             usual = usual_share([_total(hour) for hour in before.values()], config.least_requests)
-            stands = standing(_total(sums), usual, drops.get(organization_id), config)
-            if stands is Standing.RECOVERED:
+            state = standing(_total(sums), usual, drops.get(organization_id), config)
+            if state is Standing.RECOVERED:
                 connection.execute(END, (now, organization_id))
-            elif stands is Standing.DROPPED and usual is not None:
+            elif state is Standing.DROPPED and usual is not None:
                 drop = _drop(connection, Drop(organization_id, now, usual, _total(sums).share), before, sums, window)
                 _record(connection, drop)
                 begun.append(drop)
@@ -151,8 +151,8 @@ def _record(connection: Connection, drop: Drop) -> None:
     fields = msgspec.structs.asdict(drop)
     [drop_id] = connection.execute(BEGIN, tuple(fields.values())).fetchone() or (None,)
     data = {name: value for name, value in fields.items() if name != "organization_id"}
-    told = (drop.organization_id, SHARE_DROPPED, msgspec.json.encode(data).decode(), f"prefix:{drop_id}")
-    connection.execute(TELL, told)
+    event = (drop.organization_id, SHARE_DROPPED, msgspec.json.encode(data).decode(), f"prefix:{drop_id}")
+    connection.execute(TELL, event)
     logger.warning(
         "organization %s: the reusable share of its prompts is %.0f %%, usually %.0f %%; %s",
         drop.organization_id,

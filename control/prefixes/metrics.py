@@ -1,4 +1,4 @@
-"""The worker's metrics of prefixes. No label names a tenant, because they are many: the database and webhooks do."""
+"""The worker's metrics of prefixes. No label names a tenant, because there are many: the database and webhooks do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_CAUSE = "none"
 
 
 class PrefixMetrics:
-    """Counters of one worker, on the registry given."""
+    """The counters of one worker."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._drops = Counter(
@@ -23,7 +23,7 @@ class PrefixMetrics:
             registry=registry,
         )
         for cause in (*Cause, NO_CAUSE):
-            self._drops.labels(str(cause))  # from 0 on, so that a first one is an increase
+            self._drops.labels(str(cause))  # starts at 0, so that a first drop is an increase
 
     def began(self, drops: Iterable[Drop]) -> None:
         """Count drops that begin."""

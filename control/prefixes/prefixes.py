@@ -22,7 +22,7 @@ from storage.rows import columns_of, equal, is_set
 
 LAST = timedelta(days=7)
 MAX_TOTALS = 5_000
-"""Rows of a page."""
+"""The most rows of a page."""
 SUMMED = ("requests", "prompt_tokens", "reusable_tokens", "cached_tokens")
 
 
@@ -42,7 +42,7 @@ class PrefixShare(Struct, frozen=True, kw_only=True):
     requests: int
     prompt_tokens: int
     reusable_tokens: int
-    """Tokens of the longest beginning that an earlier prompt of the organization had, as the gateways saw it."""
+    """Tokens of the longest beginning shared with an earlier prompt of the organization, as the gateways saw it."""
     cached_tokens: int
     """Reused tokens, from engines' reports."""
     differing_token: int | None
@@ -53,7 +53,7 @@ class PrefixBucket(StrEnum):
 
     HOUR = "hour"
     ALL = "all"
-    """None."""
+    """Not divided."""
 
 
 class PrefixGroup(StrEnum):
@@ -75,7 +75,7 @@ class PrefixTotals(Struct, frozen=True, kw_only=True):
     template: str | None
     cause: Cause | None
     part: str | None
-    """Empty: of no part."""
+    """Empty if the cause has none."""
     requests: int
     prompt_tokens: int
     reusable_tokens: int
@@ -126,7 +126,7 @@ class PrefixQuery(PageQuery, frozen=True, kw_only=True):
     template: Name | None = None
 
     def period(self) -> tuple[datetime, datetime]:
-        """In UTC. Raises InvalidField."""
+        """The period in UTC. Raises InvalidField."""
         return period(self.start, self.end, LAST)
 
 

@@ -1,9 +1,9 @@
-"""The samples' sums by hour, recomputed from them. Called by the worker's scheduled task.
+"""Recomputes the hourly sums of the samples.
 
-Whole hours are replaced, never added to, so running it twice, late, or from two workers at once changes nothing. An
-hour is that in which requests arrived; the sample of a long answer, or from before the database was away, comes later.
-Redone are the newest hour there is and those behind it, the hour before in its first minutes, and every earlier hour
-that a sample was recorded of since: the newest hour was begun before the last run, so none is missed.
+A run replaces whole hours, never adds to them, so running it twice, late, or from two workers at once changes nothing.
+A sample belongs to the hour in which its request arrived, and may come after a long answer or a database outage. A run
+recomputes the newest stored hour and those after it, in an hour's first minutes also the hour before, and every earlier
+hour with a sample recorded since then. The newest hour began before the last run, so none is missed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LOCK_ID = 0x70726673
 LATE = timedelta(minutes=10)
 HOUR = timedelta(hours=1)
 AT_ONCE = 10_000
-"""Rows forgotten in one transaction."""
+"""Rows deleted in one transaction."""
 
 NEWEST = "SELECT max(hour) FROM gateway.prefix_shares"
 OLDEST_SAMPLE = "SELECT min(request_id) FROM gateway.prefix_samples WHERE request_id >= %s"
-# Ids as `journal.request_id.arrived_at_s` reads them; those outside have no digits there.
+# Like `dated_request_id.arrived_at_s`; ids outside these bounds may have no digits there.
 TOUCHED = """
 SELECT DISTINCT to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 3600000 * 3600)
   FROM gateway.prefix_samples
@@ -31,7 +31,7 @@ SELECT DISTINCT to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint
  ORDER BY 1
 """
 CLEAR = "DELETE FROM gateway.prefix_shares WHERE hour = %s"
-# A request's last attempt is the one whose answer the client had.
+# The client got the answer of a request's last attempt.
 FILL = """
 WITH told AS (
     SELECT DISTINCT ON (request_id) request_id, cached_tokens FROM gateway.usage_events
@@ -73,7 +73,7 @@ def roll_up(database_url: str, *, sample_retention_days: int, now: datetime | No
     """
     now = datetime.now(UTC) if now is None else now
     with connect(database_url) as connection:
-        # Taken in a statement of its own: the next one then sees what the previous holder committed.
+        # A separate statement, so that the next one sees what the lock's previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
         oldest = now - timedelta(days=sample_retention_days) + HOUR
         begin = _begin(connection, now, oldest)
@@ -105,7 +105,7 @@ def forget(database_url: str, *, sample_retention_days: int, share_retention_day
 
 
 def _begin(connection: Connection, now: datetime, oldest: datetime) -> datetime | None:
-    """The first hour to be redone; None: there is no sample."""
+    """The first hour to recompute; None without a sample."""
     row = connection.execute(NEWEST).fetchone()
     newest = row[0].astimezone(UTC) if row and row[0] is not None else None
     if newest is None:

@@ -1,7 +1,7 @@
 """Relations between prompts: a row for each request with digests and lengths, their sums by hour, and the drops.
 
-Without the deployment's key no guessed text can be checked against the hashes, and texts are only in a table of their
-own, for organizations that want it.
+Without the deployment's key, no guessed text can be checked against the hashes. Texts are only in a table of their own,
+for organizations that want them stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, UUID
 
 from storage.tables.core import id_column, metadata
 
-# Written best effort, like the traces; of requests that an engine has had.
+# Written best effort, like the traces, for requests that reached an engine.
 prefix_samples = Table(
     "prefix_samples",
     metadata,
@@ -23,12 +23,12 @@ prefix_samples = Table(
     Column("endpoint", Text, nullable=False),
     # A keyed digest (gateway/prefixes/template.py), or `others`.
     Column("template", Text, nullable=False),
-    # The first request of its conversation, and its turn in it, from 1.
+    # The first request of the conversation, and the request's turn in it, from 1.
     Column("session_id", Text, nullable=False),
     Column("turn", Integer, nullable=False),
     Column("prompt_tokens", Integer, nullable=False),
     Column("reusable_tokens", Integer, nullable=False),
-    # Where the first block begins that was new; null: none was.
+    # The beginning of the first block that was new; null if none was.
     Column("differing_token", Integer),
     Column("part", Text),
     Column("part_number", Integer),
@@ -41,7 +41,7 @@ prefix_samples = Table(
     Index(None, "organization_id", "request_id"),
 )
 
-# As of request_traces.
+# Like the indexes of request_traces.
 for _share in ("1000", "0400", "0100", "0040"):
     Index(
         f"prefix_samples_sample_{_share}_idx",
@@ -50,7 +50,7 @@ for _share in ("1000", "0400", "0100", "0040"):
         postgresql_where=text(f"right(request_id, 4) < '{_share}'"),
     )
 
-# Only of organizations whose `store_prompts` is on.
+# Only for organizations whose `store_prompts` is on.
 prefix_texts = Table(
     "prefix_texts",
     metadata,
@@ -61,7 +61,7 @@ prefix_texts = Table(
     Column("cause", Text, nullable=False),
     Column("part", Text),
     Column("part_number", Integer),
-    # Both begin alike; null: only the digest of the earlier one was there.
+    # Both begin alike; null if only the digest of the earlier prompt was kept.
     Column("earlier", Text),
     Column("later", Text, nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
@@ -79,14 +79,14 @@ prefix_shares = Table(
     Column("endpoint", Text, primary_key=True),
     Column("template", Text, primary_key=True),
     Column("cause", Text, primary_key=True),
-    # Empty: of no part.
+    # Empty if the cause has none.
     Column("part", Text, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("prompt_tokens", BigInteger, nullable=False),
     Column("reusable_tokens", BigInteger, nullable=False),
     # From engines' reports and the ledger.
     Column("cached_tokens", BigInteger, nullable=False),
-    # The earliest position at which a request of these differed first; null: none did.
+    # The earliest position at which one of these requests first differed; null if none did.
     Column("differing_token", Integer),
 )
 
@@ -100,7 +100,7 @@ prefix_drops = Table(
     # The reusable part of all prompt tokens, before and at the drop.
     Column("usual_share", Double, nullable=False),
     Column("share", Double, nullable=False),
-    # Where most was lost, and why; null: in no template more than before.
+    # Where and why most was lost; null if no template lost more than before.
     Column("template", Text),
     Column("model", Text),
     Column("cause", Text),

@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 def periods_s(config: PrefixUpkeepConfig) -> dict[str, float]:
-    """Interval of its runs."""
+    """Seconds between two runs of the task."""
     return {ROLL_UP: config.roll_up_every_s}
 
 
 def add_tasks(app: Celery, database_url: str, config: PrefixUpkeepConfig, metrics: PrefixMetrics) -> None:
-    """Make the task known to the worker's application."""
+    """Register the task with the worker's application."""
 
     @app.task(
         name=ROLL_UP, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True
@@ -38,5 +38,5 @@ def add_tasks(app: Celery, database_url: str, config: PrefixUpkeepConfig, metric
         hours = roll_up(database_url, sample_retention_days=days)
         drops = look_for_drops(database_url, config)
         metrics.began(drops)
-        gone = forget(database_url, sample_retention_days=days, share_retention_days=config.share_retention_days)
-        logger.info("prefixes: %d hours added up, %d drops, %d rows forgotten", hours, len(drops), gone)
+        deleted = forget(database_url, sample_retention_days=days, share_retention_days=config.share_retention_days)
+        logger.info("prefixes: %d hours added up, %d drops, %d rows forgotten", hours, len(drops), deleted)

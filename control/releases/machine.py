@@ -22,21 +22,21 @@ class State(StrEnum):
     """Of a release."""
 
     WAITING = "waiting"
-    """Waits for enough requests of the baseline to compare with; no traffic is split."""
+    """The release waits for enough baseline requests for a comparison; no traffic is split."""
     RUNNING = "running"
     HELD = "held"
-    """It does not advance by itself; it is still rolled back by itself."""
+    """The release does not advance by itself, but is still rolled back by itself."""
     PROMOTED = "promoted"
     ROLLED_BACK = "rolled_back"
 
     @property
     def ended(self) -> bool:
-        """It does not change by itself any more."""
+        """Whether the release no longer changes by itself."""
         return self in (State.PROMOTED, State.ROLLED_BACK)
 
     @property
     def splits(self) -> bool:
-        """Traffic is split by it."""
+        """Whether the release splits traffic."""
         return self in (State.RUNNING, State.HELD)
 
 
@@ -44,29 +44,29 @@ class Event(StrEnum):
     """Event of a release."""
 
     START = "start"
-    """It was created."""
+    """The release was created."""
     BEGIN = "begin"
-    """Its thresholds are fixed."""
+    """The thresholds were fixed."""
     OBSERVE = "observe"
-    """Evidence came, and decided nothing."""
+    """New evidence decided nothing."""
     ADVANCE = "advance"
-    """The evidence lets it advance."""
+    """The evidence lets the candidate advance."""
     FAIL = "fail"
-    """The evidence is against it."""
+    """The evidence is against the candidate."""
     UNDECIDED = "undecided"
     """The whole budget of evidence decided nothing."""
     HOLD = "hold"
     RESUME = "resume"
     PROMOTE = "promote"
-    """By hand: one stage further."""
+    """An operator moved the release one stage further."""
     ROLL_BACK = "roll_back"
-    """By hand, or by a night of evals after the promotion."""
+    """An operator rolled the release back, or a night of evals did after the promotion."""
     LOST = "lost"
-    """The fleet is not as it left it: its model was edited, or one of its pools is gone."""
+    """The fleet was changed outside the release: its model was edited, or one of its pools was removed."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A state, and the stage it is in: an index of the release's stages."""
+    """A state and a stage, which is an index of the release's stages."""
 
     state: State
     stage: int
@@ -76,7 +76,7 @@ OUT = frozenset({Event.FAIL, Event.ROLL_BACK, Event.LOST})
 """Events that end a release in any state."""
 _FURTHER = frozenset({Event.ADVANCE, Event.PROMOTE})
 ON = _FURTHER | {Event.BEGIN}
-"""Events that give the candidate more."""
+"""Events that give the candidate more traffic."""
 _REFUSED = {
     State.WAITING: "waits for requests of its baseline, and serves no customers yet",
     State.RUNNING: "is running",

@@ -1,4 +1,4 @@
-"""An operator's options for judging a release. The judge's own defaults hold for omitted ones."""
+"""An operator's options for judging a release. The judge's defaults apply to omitted options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 from contracts.errors import InvalidField
 
 MIN_UNITS = (200, 500, 1_000)
-"""Sessions that each arm must have had before the next stage, of the last stages; earlier ones use the first."""
+"""Sessions that each arm needs before the next stage, for the last three stages; earlier stages use the first."""
 
 PROMOTION_ALPHA = 0.05
 """The judge's default."""
@@ -19,9 +19,9 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995)
 PROMOTED = 0.99
 """Default quantile for the promotion."""
 TAILS = 3
-"""Number of the highest quantiles that are tested by themselves, in addition to the promoted one."""
+"""Number of the highest quantiles that are tested individually, in addition to the promoted one."""
 MAX_UNITS = 10_000_000
-"""Of a budget of evidence, and of what one grant adds to it."""
+"""The largest budget of evidence, and the largest grant to one."""
 
 
 Quantile = Annotated[float, Meta(gt=0, lt=1)]
@@ -51,7 +51,7 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     least_votes: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
     def given(self) -> dict[str, object]:
-        """By name, for the judge's policy, without omitted ones."""
+        """The options that were set, by name, for the judge's policy."""
         found = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         if self.quantiles is not None or self.promoted_quantile is not None:
             quantiles = tuple(self.quantiles or QUANTILES)
@@ -61,21 +61,21 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return found
 
     def require_quantiles(self) -> None:
-        """Raise InvalidField for quantiles that do not rise, and a promoted one that is not among them."""
+        """Raise InvalidField unless the quantiles rise and contain the promoted one."""
         quantiles = self.quantiles or list(QUANTILES)
-        said = ", ".join(f"{one:g}" for one in quantiles)
+        listed = ", ".join(f"{one:g}" for one in quantiles)
         if quantiles != sorted(set(quantiles)):
             raise InvalidField(
-                f"Invalid value for 'quantiles': {said}. Give them in ascending order, without repeats.",
+                f"Invalid value for 'quantiles': {listed}. Give them in ascending order, without repeats.",
                 param="margins.quantiles",
             )
         if self.promoted_quantile is not None and self.promoted_quantile not in quantiles:
             raise InvalidField(
-                f"Invalid value for 'promoted_quantile': {self.promoted_quantile:g}. It is one of quantiles, {said}.",
+                f"Invalid value for 'promoted_quantile': {self.promoted_quantile:g}. It is one of quantiles, {listed}.",
                 param="margins.promoted_quantile",
             )
 
 
 def least_units_of(stages: int) -> list[int]:
-    """Default for a release of so many stages between shadow and all traffic."""
+    """The default for a release with this many stages between shadow and all traffic."""
     return [MIN_UNITS[max(0, at)] for at in range(len(MIN_UNITS) - stages, len(MIN_UNITS))]

@@ -1,4 +1,4 @@
-"""A release in its row's form, and the fleet at each of its stages. Pure."""
+"""A release as its row stores it, and the fleet at each of its stages. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contracts.errors import Conflict
 from control.releases.machine import Place, State
 
 SHADOW = 0.0
-"""The share of the stage in which requests are copied only."""
+"""The share of the shadow stage, in which requests are only copied."""
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Place:
-        """Its place."""
+        """The state and the stage."""
         return Place(self.state, self.stage)
 
     @property
@@ -58,17 +58,17 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_shadow(self) -> bool:
-        """Requests are copied, and none is the candidate's."""
+        """Whether requests are only copied, and the candidate serves none."""
         return self.share == SHADOW
 
     @property
     def traffic_stage(self) -> int:
-        """Its stage in the judge's count, from the first that serves customers."""
+        """The stage in the judge's count, from the first that serves customers; -1 in the shadow stage."""
         return self.stage - (1 if self.stages[0] == SHADOW else 0)
 
     @property
     def canary(self) -> Canary | None:
-        """The split it wants, without its secret; None: none."""
+        """The release's split, without its secret; None if it splits no traffic."""
         if not self.state.splits:
             return None
         return Canary(
@@ -83,10 +83,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fleet_for(state: DesiredState, release: Release, salt: str) -> DesiredState:
-    """The fleet with this release at its place: its split, none, or the candidate's pool as the model's own. salt: for
-    a new split; an existing one keeps its own, and with it every session its side.
+    """The fleet with this release at its place: its split, no split, or the candidate's pool as the model's own.
 
-    A fleet without its model does not change, and a split of another release stays.
+    salt: for a new split; an existing split keeps its salt, so every session keeps its side. A fleet without the model
+    does not change, and a split of another release stays.
     """
     model = state.model(release.model)
     if model is None or model.name != release.model:
@@ -109,7 +109,7 @@ def fleet_for(state: DesiredState, release: Release, salt: str) -> DesiredState:
 
 
 def fleet_before(state: DesiredState, release: Release, engine_model: str | None) -> DesiredState:
-    """The fleet with a promotion undone: the model on its baseline's pool. engine_model: the earlier one.
+    """The fleet with a promotion undone: the model on its baseline's pool. engine_model: the baseline's.
 
     Raises Conflict if the fleet has changed since the promotion, or the baseline no longer serves.
     """
@@ -134,12 +134,12 @@ def fleet_before(state: DesiredState, release: Release, engine_model: str | None
 
 
 def is_of(model: Model, release: Release) -> bool:
-    """Whether it splits the model."""
+    """Whether the release splits the model."""
     return model.canary is not None and model.canary.release == str(release.id)
 
 
 def why_lost(state: DesiredState, release: Release) -> str | None:
-    """Reason for which an unfinished release cannot continue in this fleet, as a sentence; None: it can."""
+    """Why an unfinished release cannot continue in this fleet, as a clause; None if it can."""
     model = state.model(release.model)
     if model is None or model.name != release.model:
         return f"the model {release.model!r} is gone"
@@ -154,8 +154,8 @@ def why_lost(state: DesiredState, release: Release) -> str | None:
 
 
 def _is_as_wanted(found: Canary | None, release: Release) -> bool:
-    """Whether a split is the release's. A split by a version that copied requests only in the shadow stage counts: it
-    serves customers the same."""
+    """Whether a split is the release's. A split of an older version, which copied requests only in the shadow stage,
+    counts: it serves customers the same way."""
     wanted = release.canary
     if found is None or wanted is None:
         return found is wanted
@@ -164,7 +164,7 @@ def _is_as_wanted(found: Canary | None, release: Release) -> bool:
 
 
 def without_splits_of(state: DesiredState, ended: frozenset[str]) -> DesiredState:
-    """The fleet without the leftovers of these releases, by id."""
+    """The fleet without the splits of these releases, by id."""
     models = (
         msgspec.structs.replace(model, canary=None)
         if model.canary is not None and model.canary.release in ended

@@ -1,4 +1,4 @@
-"""Evidence of a release's judge over time: test by test, as a chart draws it."""
+"""The evidence of a release's judge over time, by test, for a chart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from control.releases.tables import release_steps, releases
 from storage.rows import fetch
 
 MAX_LOOKS = 120
-"""Further ones are left out evenly; moves and the last verdict never are."""
+"""More looks are thinned out evenly; moves and the last verdict always stay."""
 
 
 class TestKind(StrEnum):
@@ -83,15 +83,16 @@ async def get_release_evidence(call: AdminCall, release_id: UUID) -> ReleaseEvid
     """
     if await call.value(select(releases.c.id).where(releases.c.id == release_id)) is None:
         raise not_found("release", release_id)
-    of = release_steps.c
-    place = func.row_number().over(order_by=of.step.desc())
+    steps = release_steps.c
+    place = func.row_number().over(order_by=steps.step.desc()).label("place")
+    in_all = func.count().over().label("looks")
     numbered = (
-        select(of.step, of.at, of.event, of.stage, of.verdict, place.label("place"), func.count().over().label("looks"))
-        .where(of.release_id == release_id, of.verdict.is_not(None))
+        select(steps.step, steps.at, steps.event, steps.stage, steps.verdict, place, in_all)
+        .where(steps.release_id == release_id, steps.verdict.is_not(None))
         .subquery()
     )
-    every = (numbered.c.looks - 1) // MAX_LOOKS + 1
-    kept = or_((numbered.c.place - 1) % every == 0, numbered.c.event != Event.OBSERVE.value)
+    interval = (numbered.c.looks - 1) // MAX_LOOKS + 1
+    kept = or_((numbered.c.place - 1) % interval == 0, numbered.c.event != Event.OBSERVE.value)
     rows = await fetch(call.connection, select(numbered).where(kept).order_by(numbered.c.step))
     looks, tests = [], dict[tuple[TestKind, str, str], EvidenceTest]()
     for at, row in enumerate(rows):
@@ -108,8 +109,8 @@ async def get_release_evidence(call: AdminCall, release_id: UUID) -> ReleaseEvid
         )
         for kind, found in ((TestKind.HARM, verdict.harms), (TestKind.PROOF, verdict.proofs)):
             for one in found:
-                drawn = tests.setdefault((kind, one.metric, one.test), _before_the_first(kind, one, len(rows)))
-                drawn.candidate[at], drawn.control[at], drawn.log10_e[at] = one.candidate, one.control, one.log10_e
+                test = tests.setdefault((kind, one.metric, one.test), _before_the_first(kind, one, len(rows)))
+                test.candidate[at], test.control[at], test.log10_e[at] = one.candidate, one.control, one.log10_e
     return ReleaseEvidence(looks=looks, looks_in_all=rows[0]["looks"] if rows else 0, tests=list(tests.values()))
 
 

@@ -1,7 +1,7 @@
-"""Releases: a candidate pool takes a model's sessions over by stages, as far as its measurements allow.
+"""Releases: a candidate pool takes over a model's sessions in stages, as far as its measurements allow.
 
-A worker advances them; by hand they are held, resumed, promoted and rolled back, which needs no worker: the desired
-state is written by the same transaction.
+A worker advances releases. Operators hold, resume, promote and roll them back without a worker: the same transaction
+writes the desired state.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ async def _by_hand(call: AdminCall, release_id: UUID, event: Event, reason: str,
 
 
 async def _find(call: AdminCall, release_id: UUID) -> Release:
-    """Lock the release: the worker waits for manual changes, and these not long for the worker. Raises NotFound."""
+    """Read and lock the release. The worker skips a locked release, and holds its own lock briefly. Raises NotFound."""
     found = await store.locked(call.connection, release_id)
     if found is None:
         raise not_found("release", release_id)
@@ -274,17 +274,17 @@ async def _find(call: AdminCall, release_id: UUID) -> Release:
 
 async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
     summary = await call.one(ReleaseSummary, select(*_SUMMARY).where(releases.c.id == release.id))
-    of = release_steps.c
+    steps = release_steps.c
     stages = (
-        select(of.stage, func.count().label("steps"), func.sum(of.requests).label("requests"))
-        .where(of.release_id == release.id)
-        .group_by(of.stage)
-        .order_by(of.stage)
+        select(steps.stage, func.count().label("steps"), func.sum(steps.requests).label("requests"))
+        .where(steps.release_id == release.id)
+        .group_by(steps.stage)
+        .order_by(steps.stage)
     )
     moves = (
         select(*columns_of(ReleaseStep, release_steps))
-        .where(of.release_id == release.id, of.event != Event.OBSERVE.value)
-        .order_by(of.step.desc())
+        .where(steps.release_id == release.id, steps.event != Event.OBSERVE.value)
+        .order_by(steps.step.desc())
         .limit(MAX_MOVES)
     )
     return ReleaseDetail(
@@ -310,9 +310,9 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
 
 
 def _last_verdict(release_id: UUID) -> Select[Any]:
-    of = release_steps.c
-    found = select(of.verdict).where(of.release_id == release_id, of.verdict.is_not(None))
-    return found.order_by(of.step.desc()).limit(1)
+    steps = release_steps.c
+    found = select(steps.verdict).where(steps.release_id == release_id, steps.verdict.is_not(None))
+    return found.order_by(steps.step.desc()).limit(1)
 
 
 def _json(text: str | None) -> dict[str, Any] | None:

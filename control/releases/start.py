@@ -1,4 +1,4 @@
-"""What a release may be made of: checked against the fleet before it begins. Pure."""
+"""Checks a requested release against the fleet. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from control.releases.release import SHADOW
 from engines.drivers import registry as drivers
 
 MAX_SHARE = 0.5
-"""Of the candidate before all traffic: the control arm has as many sessions."""
+"""The candidate's largest share before all traffic: the control arm has as many sessions."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,9 +31,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margins]:
-    """The model, and the margins with a least exposure for every stage.
+    """The model, and the margins with the least sessions of every stage.
 
-    Raises InvalidField naming the field, and Conflict where the model is split already.
+    Raises InvalidField with the field, and Conflict if the model is already split.
     """
     model = model_named(state, wanted.model)
     if model.name != wanted.model:
@@ -46,9 +46,9 @@ def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margi
 
 
 def _split_already(name: str, canary: Canary) -> str:
-    does = f"sends {100 * canary.share:.4g} % of its sessions" if canary.share else "has requests copied"
+    activity = f"sends {100 * canary.share:.4g} % of its sessions" if canary.share else "has requests copied"
     end = f"roll back its release {canary.release}" if canary.release else "remove its canary"
-    return f"The model {name!r} already {does} to the pool {canary.pool!r}; {end} first, or wait for its end."
+    return f"The model {name!r} already {activity} to the pool {canary.pool!r}; {end} first, or wait for its end."
 
 
 def _require_candidate(state: DesiredState, model: Model, wanted: Wanted) -> None:
@@ -99,8 +99,8 @@ def _margins(wanted: Wanted) -> Margins:
 
 
 def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
-    """That the pool takes the longest request the model promises, and can do what its own pool can: what a model is
-    promised shrinks to the weakest of its pools the moment a release begins."""
+    """Require that the pool takes the model's longest request and has the capabilities of the model's own pool: during
+    a release, a model offers only what its weakest pool can do."""
     _require_tier(state, model, pool, param)
     _require_context(model, pool, param)
     try:
@@ -126,7 +126,7 @@ def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -
 
 
 def _require_tier(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
-    """A pool that serves only another tier runs another kind of model, and would fail every request."""
+    """Refuse a pool that serves only another tier: it runs another kind of model and would fail every request."""
     served = [each for each in state.models if each.pool == pool.name]
     if served and all(each.tier is not model.tier for each in served):
         names = ", ".join(f"{each.name!r} (tier {each.tier.value})" for each in served)
@@ -139,10 +139,10 @@ def _require_tier(state: DesiredState, model: Model, pool: Pool, param: str) -> 
 
 
 def _require_context(model: Model, pool: Pool, param: str) -> None:
-    """Of the replicas that take load: sessions of this arm have no other pool to fall back on."""
-    taken = {each.id: each.context_tokens or model.context_tokens for each in pool.replicas if each.weight > 0}
-    longest = max(taken, key=lambda replica: taken[replica])
-    promised, most = model.context_tokens, taken[longest]
+    """Check the replicas that take load: sessions of this arm have no other pool to fall back on."""
+    contexts = {each.id: each.context_tokens or model.context_tokens for each in pool.replicas if each.weight > 0}
+    longest = max(contexts, key=lambda replica: contexts[replica])
+    promised, most = model.context_tokens, contexts[longest]
     if most < promised:
         raise InvalidField(
             f"Invalid value for {param!r}: {pool.name!r}. Its replicas take {most:,} tokens at most ({longest!r}) and "

@@ -22,12 +22,12 @@ from storage.audit_log import Actor, Change, record
 from storage.rows import columns_of, fetch, fetchrow, fetchval, record_of
 
 CONTROLLER = Actor.system("slipstream worker")
-"""Who acts, where a verdict does."""
+"""The actor of the steps that a verdict takes."""
 _COLUMNS = columns_of(Release, releases)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step consumed."""
+    """The evidence that a step consumed."""
 
     packed: bytes
     requests: int
@@ -42,8 +42,8 @@ async def running(connection: asyncpg.Connection[Any]) -> list[UUID]:
 
 
 async def create(connection: asyncpg.Connection[Any], by: str, **values: object) -> Release:
-    """A release that begins to wait, with its first step. values: columns. Raises UniqueViolationError where its model
-    has one that has not ended."""
+    """Create a waiting release with its first step. values: columns. Raises UniqueViolationError if the model has a
+    release that has not ended."""
     first = {"state": State.WAITING.value, "stage": 0, "step": 0, "reason": "", **values}
     row = await fetchrow(connection, releases.insert().values(**first).returning(*_COLUMNS))
     assert row is not None
@@ -58,7 +58,7 @@ async def newest_by_model(connection: asyncpg.Connection[Any]) -> list[Release]:
 
 
 async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip: bool = False) -> Release | None:
-    """One of them, locked for this transaction. None: there is none, or, with `skip`, another transaction works on
+    """The release, locked for this transaction; None if it does not exist or, with `skip`, another transaction holds
     it."""
     statement = select(*_COLUMNS).where(releases.c.id == release_id).with_for_update(skip_locked=skip)
     row = await fetchrow(connection, statement)
@@ -66,7 +66,7 @@ async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip:
 
 
 async def fleet(connection: asyncpg.Connection[Any]) -> DesiredState:
-    """The newest desired state; version 0 before there is one."""
+    """The newest desired state; version 0 before the first one."""
     return (await newest(connection)).state
 
 
@@ -83,11 +83,11 @@ async def step(
     more_units: int = 0,
     **columns: object,
 ) -> Release:
-    """Do one step of a release that is `locked`, in the transaction that locked it; returns it as it stands now.
+    """Take one step of a release, in the transaction that `locked` it; returns the release after the step.
 
-    actor: in the audit log, of a step that moves the release; None: the caller notes it there. by: as the step names
-    who it was. more_units: sessions that a person grants its budget of evidence. columns: of `releases`, beside those
-    that every step sets. Raises Conflict where the event cannot happen, or the fleet is not as the release left it.
+    actor: for the audit log, if the step moves the release; None if the caller writes that entry. by: the actor's name
+    in the step. more_units: sessions that a person adds to the budget of evidence. columns: of `releases`, in addition
+    to those that every step sets. Raises Conflict if the event cannot happen or the fleet was changed meanwhile.
     """
     place = release.place if event is Event.START else after(release.place, event, len(release.stages))
     now = datetime.now(UTC)
@@ -141,7 +141,7 @@ async def step(
 async def _write_split(
     connection: asyncpg.Connection[Any], release: Release, place: Place, event: Event, by: str
 ) -> int | None:
-    """The fleet with the release in that place; see `write_fleet`."""
+    """Write the fleet with the release at that place; see `write_fleet`."""
     moved = msgspec.structs.replace(release, state=place.state, stage=place.stage)
     salt = secrets.token_hex(16)
     if release.state is State.PROMOTED:
@@ -151,7 +151,7 @@ async def _write_split(
         )
 
     def edit(state: DesiredState) -> DesiredState:
-        """Seen under the lock of writers: a release does not go on in a fleet that another hand has changed."""
+        """Check under the writers' lock: a release does not continue in a fleet that was changed outside it."""
         if event in ON and (lost := why_lost(state, release)) is not None:
             raise Conflict(f"The release cannot continue: {lost}.")
         return fleet_for(state, moved, salt)
@@ -160,7 +160,7 @@ async def _write_split(
 
 
 async def _engine_model_before(connection: asyncpg.Connection[Any], release: Release) -> str | None:
-    """The baseline's engines' name for the model. Raises Conflict where it is not known any more."""
+    """The baseline's engines' name for the model. Raises Conflict if it is no longer known."""
     promoted = release.desired_version
     found = None if promoted is None else await at(connection, promoted - 1)
     model = None if found is None else found.state.model(release.model)
@@ -172,7 +172,7 @@ async def _engine_model_before(connection: asyncpg.Connection[Any], release: Rel
 
 
 async def tell(connection: asyncpg.Connection[Any], release: Release, told: str, **columns: object) -> Release:
-    """Note what keeps a release where it is; no step. columns: see `step`."""
+    """Record why a release does not move, without a step. columns: see `step`."""
     if release.told == told and not columns:
         return release
     values = {"told": told, **columns}
@@ -183,18 +183,18 @@ async def tell(connection: asyncpg.Connection[Any], release: Release, told: str,
 
 
 async def sweep(connection: asyncpg.Connection[Any], state: DesiredState) -> int | None:
-    """Remove splits of releases that have ended or are gone; returns the version written, None where there was none.
+    """Remove splits of releases that have ended or were deleted; returns the written version, None without any.
 
-    state: the newest desired state. A release ends together with its split, so this finds what was put back by another
-    hand: settings of old, or a row deleted.
+    state: the newest desired state. A release ends together with its split, so this finds splits that old settings
+    restored or whose release was deleted.
     """
     named = {model.canary.release for model in state.models if model.canary is not None and model.canary.release}
     if not named:
         return None
-    left = frozenset(named) - await _active(connection)
-    if not left:
+    ended = frozenset(named) - await _active(connection)
+    if not ended:
         return None
-    return await write_fleet(connection, lambda newest: without_splits_of(newest, left), CONTROLLER, "release.sweep")
+    return await write_fleet(connection, lambda newest: without_splits_of(newest, ended), CONTROLLER, "release.sweep")
 
 
 async def _active(connection: asyncpg.Connection[Any]) -> frozenset[str]:
@@ -208,9 +208,9 @@ async def write_fleet(
     action: str = "",
     by: str = CONTROLLER.name,
 ) -> int | None:
-    """A new version of the desired state, in the caller's transaction; returns its number, None where nothing changes.
+    """Write a new version of the desired state in the caller's transaction; returns it, None if nothing changes.
 
-    actor: for the audit log; None: the caller notes it there. by: see `step`. Raises ConfigError when the edited
+    actor: for the audit log; None if the caller writes the entry. by: see `step`. Raises ConfigError if the edited
     state contradicts itself.
     """
     written = await write(connection, edit, actor=by, action=action)
@@ -222,7 +222,7 @@ async def write_fleet(
 
 
 async def steps_of(connection: asyncpg.Connection[Any], release_id: UUID, *, behind: int = 0) -> list[asyncpg.Record]:
-    """The steps of a release with what they consumed, in order. behind: those after this one."""
-    of = release_steps.c
-    statement = select(release_steps).where(of.release_id == release_id, of.step > behind).order_by(of.step)
+    """The steps of a release with their evidence, in order. behind: only steps after this one."""
+    steps = release_steps.c
+    statement = select(release_steps).where(steps.release_id == release_id, steps.step > behind).order_by(steps.step)
     return await fetch(connection, statement)

@@ -1,4 +1,4 @@
-"""Releases and their steps: what each consumed, what was said of it, and where it led."""
+"""Releases and their steps, with the evidence, the verdict and the outcome of each step."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ releases = Table(
     id_column(),
     created_at(),
     Column("model", Text, nullable=False),
-    # What the candidate is, what it is to replace, and where its control arm runs; empty: in the baseline's pool.
+    # The candidate, the pool that it replaces, and the control arm's pool, which is empty for the baseline's pool.
     Column("candidate_pool", Text, nullable=False),
     Column("engine_model", Text),
     Column("baseline_pool", Text, nullable=False),
     Column("control_pool", Text, nullable=False),
-    # Shares of sessions, rising: 0 is the shadow stage, 1 the end.
+    # Rising shares of sessions: 0 is the shadow stage, 1 all traffic.
     Column("stages", ARRAY(Double), nullable=False),
     Column("shadow_share", Double, nullable=False),
     Column("shadow_least", Integer, nullable=False),
     Column("slices", ARRAY(Text), nullable=False),
-    # JSON of control/slices/startable.py: by what they are compared.
+    # JSON of control/slices/startable.py: how the slices are compared.
     Column("slice_rule", Text, nullable=False, server_default=text("'{}'")),
-    # JSON of margins.py, and of the judge's policy and thresholds once it began: text, which stays as it was written.
+    # JSON of margins.py and, once the release began, of the judge's policy and thresholds. Text stays as written.
     Column("margins", Text, nullable=False),
     Column("policy", Text),
     Column("thresholds", Text),
@@ -48,19 +48,19 @@ releases = Table(
     Column("stage", Integer, nullable=False),
     Column("stage_began_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("ended_at", DateTime(timezone=True)),
-    # Of its newest step. told: the controller's last finding without a step.
+    # The newest step. told: the controller's last finding without a step.
     Column("step", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("told", Text, nullable=False, server_default=text("''")),
-    # The first of request_traces.transaction_id that no step has consumed; null: none was looked for yet.
+    # The first request_traces.transaction_id that no step has consumed; null before the release begins.
     Column("watermark", BigInteger),
-    # The part of its sessions that one organization may have, fixed when it began; null: any.
+    # The part of the sessions that one organization may have, fixed when the release began; null without a limit.
     Column("organization_share", Double),
-    # Sessions that persons granted beyond its budget of evidence.
+    # Sessions that persons granted beyond the budget of evidence.
     Column("more_units", Integer, nullable=False, server_default=text("0")),
-    # The comparison of its slices (evals.comparisons); null: none was queued.
+    # The comparison of the slices (evals.comparisons); null if none was queued.
     Column("comparison_id", UUID()),
-    # Of the desired state that its last move wrote; null: none.
+    # The version of the desired state that the last move wrote; null if there is none.
     Column("desired_version", BigInteger),
     one_of("state", State),
     CheckConstraint("stage >= 0 AND stage < cardinality(stages)", name="stage"),
@@ -77,22 +77,22 @@ release_steps = Table(
     Column("step", Integer, primary_key=True, autoincrement=False),
     Column("at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("event", Text, nullable=False),
-    # Before it, and after it.
+    # The stages before and after the step.
     Column("stage", Integer, nullable=False),
     Column("to_stage", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    # What it consumed, packed by control/releases/rollout/evidence.py: how many requests, and the part of the sessions
-    # they were drawn from; null: nothing.
+    # The consumed evidence, packed by control/releases/rollout/evidence.py (null without any), the number of its
+    # requests, and the part of the sessions that they were drawn from.
     Column("evidence", LargeBinary),
     Column("requests", Integer, nullable=False, server_default=text("0")),
     Column("sampled", Double, nullable=False, server_default=text("1")),
-    # Sessions by which a person made its budget of evidence larger.
+    # Sessions that a person added to the budget of evidence.
     Column("more_units", Integer, nullable=False, server_default=text("0")),
-    # The judge's, as JSON and to the bit.
+    # The judge's verdict as exact JSON.
     Column("verdict", Text),
-    # The version of the desired state that it wrote; null: none.
+    # The version of the desired state that the step wrote; null if it wrote none.
     Column("desired_version", BigInteger),
     one_of("event", Event),
     one_of("state", State),

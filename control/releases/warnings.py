@@ -1,4 +1,4 @@
-"""Warnings about a release that may be started and differs in more than the version. Pure."""
+"""Warnings about a release that may start although it differs in more than the version. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LOST = MappingProxyType(
         "min_tokens": "'min_tokens' is refused",
     }
 )
-"""What customers of the whole model lose while it is split, where the other pool's dialect has not this capability."""
+"""What all customers of a split model lose if the other pool's dialect lacks the capability."""
 
 
 def warnings_of(state: DesiredState, release: Release) -> list[str]:
-    """A sentence or two each, by the pools as they are now; of one that is gone nothing is said."""
+    """Warnings of a sentence or two each, by the current pools; none if a pool was removed."""
     baseline, candidate = state.pool(release.baseline_pool), state.pool(release.candidate_pool)
     if baseline is None or candidate is None:
         return []
@@ -36,7 +36,7 @@ def _of_candidate(baseline: Pool, candidate: Pool) -> Iterator[str]:
             "that is served now on the new engines first."
         )
         own, other = (drivers.of_pool(pool).capabilities for pool in (baseline, candidate))
-        lost = [told for name, told in LOST.items() if getattr(own, name) and not getattr(other, name)]
+        lost = [text for name, text in LOST.items() if getattr(own, name) and not getattr(other, name)]
         if lost:
             yield (
                 f"While it runs, on both sides, and permanently once it is promoted: {'; '.join(lost)}, since the "

@@ -1,4 +1,4 @@
-"""Forgets pairs, reviews and votes when their retention is over. Called by the worker's scheduled task."""
+"""Deletes pairs, reviews and votes after their retention. Called by the worker's scheduled task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from storage.worker_connection import connect
 
 AT_ONCE = 10_000
 """Rows in one transaction."""
-# What was voted on stays as numbers for as long as pairs do; what was not is worth nothing without its texts.
+# Reviews with votes stay as numbers for as long as pairs do; reviews without votes are useless without their texts.
 FORGET = (
     """
 DELETE FROM gateway.shadow_pairs WHERE ctid = ANY(ARRAY(
@@ -34,11 +34,11 @@ UPDATE gateway.reviews SET project_id = NULL, prompt = NULL, baseline = NULL, ca
 
 
 def forget(database_url: str, *, pair_retention_days: int, text_retention_days: int) -> int:
-    """Delete what is over its retention; returns how many rows. Raises psycopg.Error."""
+    """Delete rows past their retention; returns their number. Raises psycopg.Error."""
     days = {"pairs": pair_retention_days, "texts": min(text_retention_days, pair_retention_days), "most": AT_ONCE}
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:
         for statement in FORGET:
-            while gone := connection.execute(statement, days).rowcount:
-                forgotten += gone
+            while deleted := connection.execute(statement, days).rowcount:
+                forgotten += deleted
     return forgotten

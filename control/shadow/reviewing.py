@@ -1,6 +1,6 @@
 """The queue of reviews: a reviewer's next pair, its texts, and the sums of votes.
 
-Blind: the candidate's side was drawn when the pair was stored, and is shown only after a vote.
+Reviews are blind: the candidate's side was drawn when the pair was stored, and is shown only after a vote.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evals.statistics.interval import Estimate, wilson
 from storage.rows import equal, fetch, fetchrow, fetchval
 
 VOTES = {"better": "better", "worse": "worse", "both": "both", "neither": "neither", "skip": "skipped"}
-"""What is counted of each review, and what the sums call it."""
+"""The counts of each review, with their names in the sums."""
 _R, _V = reviews.c, review_votes.c
 
 
@@ -42,7 +42,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     left: str
     right: str
     votes: int
-    """Of others, so far."""
+    """Other reviewers' votes so far."""
     recorded_at: datetime
 
 
@@ -73,7 +73,7 @@ class ReviewSums(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coins(NamedTuple):
-    """Sessions by their first decisive vote: of the candidate's answer it was the worse one, or the better one."""
+    """Sessions by their first decisive vote: whether the candidate's answer was the worse or the better one."""
 
     worse: int
     better: int
@@ -82,7 +82,7 @@ class Coins(NamedTuple):
 async def next_review(
     connection: asyncpg.Connection[Any], reviewer: str, *, release: str | None, model: str | None
 ) -> Review | None:
-    """The pair with the fewest votes that this reviewer has not voted on, oldest first; None: there is none."""
+    """The pair with the fewest votes that this reviewer has not voted on, oldest first; None if there is none."""
     votes = select(func.count()).where(_V.review_id == _R.id, _V.choice != Choice.SKIP.value).scalar_subquery()
     seen = exists().where(_V.review_id == _R.id, _V.reviewer == reviewer)
     row = await fetchrow(
@@ -113,8 +113,8 @@ async def waiting(connection: asyncpg.Connection[Any], reviewer: str, *, release
 
 
 async def vote(connection: asyncpg.Connection[Any], review_id: UUID, reviewer: str, choice: Choice) -> Vote:
-    """One vote, for good, in the caller's transaction. Raises NotFound where there is no such review, or its texts are
-    gone; Conflict for a second vote."""
+    """Store a final vote, in the caller's transaction. Raises NotFound if the review does not exist or its texts were
+    deleted, and Conflict for a second vote."""
     row = await fetchrow(
         connection,
         # locked: the texts must not be deleted during the vote
@@ -137,7 +137,7 @@ async def vote(connection: asyncpg.Connection[Any], review_id: UUID, reviewer: s
 
 
 async def coins(connection: asyncpg.Connection[Any], release: str) -> Coins:
-    """What the judge of a release counts: never less than before, for as long as a release takes."""
+    """The sessions that a release's judge counts; their number never falls during a release."""
     row = await fetchrow(
         connection,
         select(
@@ -152,9 +152,9 @@ async def coins(connection: asyncpg.Connection[Any], release: str) -> Coins:
 async def sums(
     connection: asyncpg.Connection[Any], *, release: str | None = None, model: str | None = None
 ) -> list[ReviewSums]:
-    """Of every release, model and stage that has reviews, the newest first; or of one release or model.
+    """Sums of every release, model and stage with reviews, or of one release or model, the newest first.
 
-    A session whose first decisive vote was on a review of another stage counts there."""
+    A session whose first decisive vote was on a review of another stage counts in that stage."""
     picked = case((_R.candidate_left, Choice.LEFT.value), else_=Choice.RIGHT.value)
     decisive = _V.choice.in_([Choice.LEFT.value, Choice.RIGHT.value])
     of_votes = (
@@ -171,7 +171,7 @@ async def sums(
         .group_by(_V.review_id)
         .subquery()
     )
-    of = of_votes.c
+    counts = of_votes.c
     firsts = (
         select(_R.release, _R.model, _R.unit, _R.stage_share, (_V.choice == picked).label("better"))
         .join(review_votes, _V.review_id == _R.id)
@@ -199,14 +199,14 @@ async def sums(
             func.count().label("reviews"),
             func.count(_R.prompt).label("waiting"),
             *(
-                func.coalesce(func.sum(of[name]), 0).label(label)
+                func.coalesce(func.sum(counts[name]), 0).label(label)
                 for name, label in VOTES.items()
             ),
             func.coalesce(func.max(counted.c.units), 0).label("units"),
             func.coalesce(func.max(counted.c.preferred), 0).label("preferred"),
         )
         .select_from(
-            reviews.outerjoin(of_votes, of.review_id == _R.id).outerjoin(
+            reviews.outerjoin(of_votes, counts.review_id == _R.id).outerjoin(
                 counted,
                 and_(
                     counted.c.release == _R.release,

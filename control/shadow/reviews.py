@@ -62,6 +62,6 @@ async def list_reviews(call: AdminCall, query: ShadowQuery) -> ReviewReport:
 
 
 def _reviewer(call: AdminCall) -> str:
-    """One for each member or service account, whichever of its keys it uses, and for each account of the machine."""
+    """The reviewer: one for each member or service account, whichever key it uses, and each account of the machine."""
     principal = call.principal
     return f"account {principal.name}" if principal.key_id == NO_KEY else str(principal.id)

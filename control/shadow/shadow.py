@@ -1,4 +1,4 @@
-"""What copies of requests at candidates said, in numbers."""
+"""Statistics of candidates' answers to copies of requests."""
 
 from __future__ import annotations
 

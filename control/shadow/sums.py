@@ -1,4 +1,4 @@
-"""What pairs say together, by release, model and stage: each share or mean by sums over sessions."""
+"""Statistics of pairs by release, model and stage: each share or mean comes from sums over sessions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ShadowSums(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Measure(NamedTuple):
-    """value: of one pair; 1 or 0 for a share. among: the pairs that it is defined for."""
+    """A measure of pairs. value: of one pair; 1 or 0 for a share. among: the pairs for which it is defined."""
 
     told: Callable[[Sums], Estimate]
     value: ColumnElement[Any]
@@ -65,9 +65,9 @@ def _share_of(having: ColumnElement[bool], among: ColumnElement[bool] = _COMPARE
 
 
 def _ratio(candidate: ColumnElement[Any], baseline: ColumnElement[Any], among: ColumnElement[bool]) -> _Measure:
-    both = and_(_COMPARED, candidate > 0, baseline > 0, among)
+    comparable = and_(_COMPARED, candidate > 0, baseline > 0, among)
     logarithm = func.ln(cast(candidate, Double)) - func.ln(cast(baseline, Double))
-    return _Measure(partial(mean, logarithms=True), logarithm, both)
+    return _Measure(partial(mean, logarithms=True), logarithm, comparable)
 
 
 _LONGER = func.greatest(_P.baseline_characters, _P.candidate_characters, 1)
@@ -94,7 +94,7 @@ MEASURES: dict[str, _Measure] = {
 async def sums(
     connection: asyncpg.Connection[Any], *, release: str | None = None, model: str | None = None
 ) -> list[ShadowSums]:
-    """Of every release, model and stage that has pairs, the newest first; or of one release or model."""
+    """Sums of every release, model and stage with pairs, or of one release or model, the newest first."""
     per_unit = (
         select(
             _P.release,
@@ -110,15 +110,15 @@ async def sums(
         .group_by(_P.release, _P.model, _P.stage_share, _P.unit)
         .subquery()
     )
-    of = per_unit.c
+    unit = per_unit.c
     columns: list[ColumnElement[Any]] = [
-        cast(func.sum(of.pairs), Double).label("pairs"),
+        cast(func.sum(unit.pairs), Double).label("pairs"),
         func.count().label("units"),
-        func.min(of.first_at).label("first_at"),
-        func.max(of.last_at).label("last_at"),
+        func.min(unit.first_at).label("first_at"),
+        func.max(unit.last_at).label("last_at"),
     ]
     for name in MEASURES:
-        x, n = of[f"{name}_x"], of[f"{name}_n"]
+        x, n = unit[f"{name}_x"], unit[f"{name}_n"]
         columns += [
             func.count().filter(n > 0).label(f"{name}_units"),
             *(
@@ -127,9 +127,9 @@ async def sums(
             ),
         ]
     statement = (
-        select(of.release, of.model, of.stage_share, *columns)
-        .group_by(of.release, of.model, of.stage_share)
-        .order_by(func.max(of.last_at).desc(), of.release, of.model, of.stage_share.desc())
+        select(unit.release, unit.model, unit.stage_share, *columns)
+        .group_by(unit.release, unit.model, unit.stage_share)
+        .order_by(func.max(unit.last_at).desc(), unit.release, unit.model, unit.stage_share.desc())
     )
     return [_told(row) for row in await fetch(connection, statement)]
 

@@ -1,7 +1,7 @@
-"""Pairs of answers, what people are asked to review of them, and their votes.
+"""Pairs of answers, their reviews by people, and the votes.
 
-Pairs are numbers. Texts are in reviews only, of organizations that want prompts stored, and gone when they no longer
-do; what was voted stays, as numbers.
+Pairs are numbers. Only reviews have texts, of organizations that store prompts, and they lose these when the
+organization no longer does; votes stay, as numbers.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ class Choice(StrEnum):
     """What a reviewer says of two answers."""
 
     LEFT = "left"
-    """It is better."""
+    """The left one is better."""
     RIGHT = "right"
-    """It is better."""
+    """The right one is better."""
     BOTH = "both"
-    """Both are good, and alike good."""
+    """Both are equally good."""
     NEITHER = "neither"
     """Both are bad."""
     SKIP = "skip"
-    """The reviewer does not say."""
+    """The reviewer has no opinion."""
 
 
-# Written best effort, like the traces. No organization: a unit is a keyed hash of one and its session.
+# Written best effort, like the traces. No organization: a unit is a keyed hash of an organization and its session.
 shadow_pairs = Table(
     "shadow_pairs",
     metadata,
-    # The customer's request.
+    # The id of the customer's request.
     Column("id", Text(collation="C"), primary_key=True),
     Column("model", Text, nullable=False),
-    # Empty: no release made the split.
+    # Empty if no release made the split.
     Column("release", Text, nullable=False),
     Column("baseline_pool", Text, nullable=False),
     Column("candidate_pool", Text, nullable=False),
@@ -61,7 +61,7 @@ shadow_pairs = Table(
     Column("outcome", Text, nullable=False),
     Column("error_code", Text),
     Column("baseline_error_code", Text),
-    # By gateway/shadow/comparison.py; null where the outcome is another than `compared`.
+    # From gateway/shadow/comparison.py; null unless the outcome is `compared`.
     Column("same_text", Boolean),
     Column("first_difference", Integer),
     Column("baseline_characters", Integer),
@@ -82,9 +82,9 @@ shadow_pairs = Table(
     Column("baseline_completion_tokens", Integer),
     Column("candidate_completion_tokens", Integer),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    # Of the writer, see `request_traces`.
+    # The writer's, see `request_traces`.
     Column("transaction_id", BigInteger, nullable=False, server_default=text("(pg_current_xact_id()::text)::bigint")),
-    # Of the candidate when the request came, 0 in a shadow stage. Null: it was not noted.
+    # The candidate's share when the request arrived, 0 in a shadow stage; null if it was not recorded.
     Column("stage_share", Double),
     one_of("outcome", Outcome),
     CheckConstraint("(outcome = 'compared') = (same_text IS NOT NULL)", name="compared"),
@@ -102,13 +102,13 @@ reviews = Table(
     Column("unit", BigInteger, nullable=False),
     # Drawn once, and shown only after a vote.
     Column("candidate_left", Boolean, nullable=False),
-    # Null: the texts are deleted, with all that identifies their owner.
+    # Null once the texts are deleted, with all that identifies their owner.
     Column("project_id", UUID()),
     Column("prompt", Text),
     Column("baseline", Text),
     Column("candidate", Text),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    # As of `shadow_pairs`.
+    # Like that of `shadow_pairs`.
     Column("stage_share", Double),
     CheckConstraint(
         "num_nulls(project_id, prompt, baseline, candidate) IN (0, 4)",
@@ -122,20 +122,20 @@ review_votes = Table(
     "review_votes",
     metadata,
     Column("review_id", UUID(), ForeignKey(reviews.c.id, ondelete="CASCADE"), primary_key=True),
-    # The member or service account that voted, or whose command it was.
+    # The member, service account or account of the machine that voted.
     Column("reviewer", Text, primary_key=True),
     Column("choice", Text, nullable=False),
     Column("voted_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     one_of("choice", Choice),
 )
 
-# What the judge of a release counts: a session's first decisive vote, whatever is voted later.
+# A session's first decisive vote, which a release's judge counts, whatever the later votes.
 review_coins = Table(
     "review_coins",
     metadata,
     Column("release", Text, primary_key=True),
     Column("unit", BigInteger, primary_key=True, autoincrement=False),
-    # The candidate's answer was.
+    # Whether the candidate's answer was the worse one.
     Column("worse", Boolean, nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Index(None, "recorded_at", postgresql_using="brin"),

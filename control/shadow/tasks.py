@@ -13,21 +13,21 @@ from control.shadow.upkeep_config import ShadowUpkeepConfig
 
 FORGET = "shadow.forget"
 PERIODS_S = {FORGET: 3_600.0}
-"""How often it runs."""
+"""Seconds between two runs of the task."""
 
 logger = logging.getLogger(__name__)
 
 
 def add_tasks(app: Celery, database_url: str, config: ShadowUpkeepConfig) -> None:
-    """Make the task known to the worker's application."""
+    """Register the task with the worker's application."""
 
     @app.task(
         name=FORGET, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True
     )  # type: ignore[untyped-decorator]
     def forget_pairs() -> None:
-        gone = forget(
+        deleted = forget(
             database_url,
             pair_retention_days=config.pair_retention_days,
             text_retention_days=config.text_retention_days,
         )
-        logger.info("shadow: %d pairs and reviews forgotten", gone)
+        logger.info("shadow: %d pairs and reviews forgotten", deleted)

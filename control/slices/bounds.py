@@ -7,6 +7,6 @@ from typing import Annotated
 from msgspec import Meta
 
 MAX_ITEMS = 100_000
-"""Of one slice in one run."""
+"""The most items of one slice in one run."""
 Margin = Annotated[float, Meta(gt=0, lt=1)]
 Items = Annotated[int, Meta(ge=1, le=MAX_ITEMS)]

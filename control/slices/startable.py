@@ -1,4 +1,4 @@
-"""What slices there are, and which of them a release may ask for: those that can pass by its rule."""
+"""The deployment's slices, and those that a release may request: the ones that can pass by its rule."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SliceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def require_asked(param: str, margins: Collection[str], slices: Collection[str]) -> None:
-    """Raise InvalidField for a margin of a slice that is not among those that are asked."""
+    """Raise InvalidField for a margin of a slice that is not asked."""
     for name in margins:
         if name not in slices:
-            asked = ", ".join(slices) or "none"
-            raise InvalidField(f"{param} names the slice {name!r}, which is not asked; slices: {asked}.", param=param)
+            listed = ", ".join(slices) or "none"
+            raise InvalidField(f"{param} names the slice {name!r}, which is not asked; slices: {listed}.", param=param)
 
 
 class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,24 +47,24 @@ class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceCheck(Protocol):
-    """Who knows the deployment's slices."""
+    """The deployment's slices and their checks."""
 
     async def all(self) -> list[EvalSlice]:
-        """Generators first, then those of files. Raises InvalidField where the files cannot be read."""
+        """All slices: generators first, then those of files. Raises InvalidField if the files cannot be read."""
         ...
 
     async def require_tier(self, names: Sequence[str], model: Model) -> None:
-        """Raise InvalidField for a slice that models of this tier cannot be asked."""
+        """Raise InvalidField for a slice that does not fit the model's tier."""
         ...
 
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
-        """Raise InvalidField for a slice that there is not, or that cannot pass by the rule at this `alpha` even where
-        both pools answer everything alike."""
+        """Raise InvalidField for an unknown slice, or one that cannot pass by the rule at this `alpha` even if both
+        pools give the same answers."""
         ...
 
 
 class NoSlices:
-    """For an admin API of a deployment without any."""
+    """The slices of a deployment that has none."""
 
     async def all(self) -> list[EvalSlice]:
         return []

@@ -1,1 +1,1 @@
-"""Service level objectives: promises, the requests that kept them, the rest of the budget, and the cost."""
+"""Service level objectives: the promises, the requests that kept them, the remaining error budget, and the cost."""

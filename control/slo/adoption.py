@@ -1,4 +1,4 @@
-"""Puts the settings' objectives in force: a new version in the database where they differ from the newest one."""
+"""Puts the settings' objectives in force: as a new version in the database if they differ from the newest one."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ INSERT INTO gateway.slo_objectives (version, valid_from, tier, length, ttft_ms, 
 VALUES ($1, date_trunc('minute', now()) + interval '1 minute', $2, $3, $4, $5, $6, $7)
 """
 ACTOR = Actor.system("slipstream worker")
-"""Who writes, as the audit log names it."""
+"""The actor that the audit log records."""
 
 
 async def in_force(connection: asyncpg.Connection[Any]) -> tuple[int, tuple[Objective, ...]]:
-    """The newest version's number and objectives, by tier and rising length; 0 and none before there are any."""
+    """The newest version's number and objectives, by tier and rising length; 0 and none before the first version."""
     rows = await connection.fetch(NEWEST)
     objectives = [{name: row[name] for name in Objective.__struct_fields__} for row in rows]
     return (rows[0]["version"] if rows else 0), _sorted(msgspec.convert(objectives, list[Objective]))
 
 
 async def promised_since(connection: asyncpg.Connection[Any]) -> dict[tuple[Tier, LengthClass], datetime]:
-    """By class: the minute since which its requests are judged by the figures in force; only classes whose figures
+    """By class, the minute since which its requests are judged by the figures in force; only for classes whose figures
     changed."""
     return unchanged_since(await connection.fetch(HISTORY))
 
 
 def unchanged_since(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Tier, LengthClass], datetime]:
-    """The same from rows of `HISTORY`, the newest version first. A target is not a figure: it changes no verdict."""
+    """`promised_since` from rows of `HISTORY`, the newest version first. A new target alone changes no verdict."""
     versions: dict[int, tuple[datetime, dict[tuple[str, str], tuple[Any, ...]]]] = {}
     for row in rows:
         _, figures = versions.setdefault(row["version"], (row["valid_from"], {}))
@@ -64,12 +64,12 @@ def unchanged_since(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Tier, Lengt
 
 
 async def adopt(connection: asyncpg.Connection[Any], objectives: tuple[Objective, ...]) -> int:
-    """Make them the newest version, unless they are; returns its number. In force from the next whole minute on."""
+    """Make objectives the newest version, unless they are; returns its number. It is in force from the next minute."""
     wanted = _sorted(objectives)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK_ID)
-        version, present = await in_force(connection)
-        if present == wanted:
+        version, current = await in_force(connection)
+        if current == wanted:
             return version
         rows = [(version + 1, *msgspec.structs.astuple(each)) for each in wanted]
         await connection.executemany(INSERT, rows)
@@ -77,7 +77,7 @@ async def adopt(connection: asyncpg.Connection[Any], objectives: tuple[Objective
             action="objectives.adopt",
             subject_id=str(version + 1),
             organization_id=None,
-            before={"objectives": present} if present else None,
+            before={"objectives": current} if current else None,
             after={"objectives": wanted},
         )
         await record(connection, ACTOR, change)

@@ -1,5 +1,5 @@
-"""Which requests are diagnosed, and what became of each, in SQL over rows of `gateway.request_traces`: for windows as
-they are read (counts.py) and as they were added up by the hour (rollup.py).
+"""SQL over rows of `gateway.request_traces` that selects the requests of a diagnosis and classifies their outcomes: for
+windows read from traces (control/diagnosis/counts.py) and for totals by hour (request_rollup.py).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from control.slo.judgement import FAILED
 
 LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
 WAITED_FOR = f"service_class IS DISTINCT FROM '{ServiceClass.OFFLINE}'"
-"""Somebody waits for it. What is offline waits on purpose, and is neither slow nor refused for that."""
+"""A client waits for the request. An offline request waits on purpose, and is neither slow nor refused for that."""
 LIMITED = "error_code IN ({})".format(", ".join(f"'{code}'" for code in LIMIT_CODES))
 RETRIED = f"coalesce(attempts > 1 AND NOT {FAILED}, false)"
-"""Another engine was needed, and had."""
+"""The request needed another engine, and succeeded there."""
 FAILED_CODE = f"CASE WHEN {FAILED} AND NOT coalesce(over_share, false) THEN coalesce(error_code, '') ELSE '' END"
-"""The error code of a request that failed, and not by its organization's excess; empty: it did not, or has none."""
+"""The error code of a request that failed, but not by its organization's excess; otherwise empty, as without a code."""
 KNOWN_MODEL = "model IS NOT NULL AND (tier IS NOT NULL OR status >= 500)"
-"""The model is one that there is. A request without a tier was refused before it was prepared, most often for a name
-that its client made up: counted by name, one client could fill memory with names."""
+"""The model exists. A request without a tier was refused before it was prepared, most often for a name that its client
+made up: counted by name, one client could fill memory with names."""
 RULE = f"""CASE WHEN {LIMITED} THEN coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
                  WHEN over_share THEN '{FAIR_SHARE}' ELSE '' END"""
-"""What refused; empty: nothing did, the request failed."""
+"""The rule that refused the request; empty if the request failed instead."""

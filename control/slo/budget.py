@@ -12,12 +12,12 @@ from datetime import timedelta
 import msgspec
 
 BUDGET_WINDOW = timedelta(days=28)
-"""Four whole weeks: as many weekends in each."""
+"""Four whole weeks, so that each window has as many weekends."""
 
 
 class BurnPair(msgspec.Struct, frozen=True):
-    """An alert fires while both windows burn faster than the threshold: the long one says that it matters, the short
-    one that it goes on."""
+    """An alert fires while both windows burn faster than the threshold: the long one shows that it matters, the short
+    one that it continues."""
 
     long: str
     short: str
@@ -34,7 +34,7 @@ WINDOWS = {
     "3d": timedelta(days=3),
     "28d": BUDGET_WINDOW,
 }
-"""By name, the shortest first; the last is the budget's own."""
+"""Windows by name, the shortest first; the last is the budget's own."""
 PAIRS = (
     BurnPair("1h", "5m", 14.4),
     BurnPair("6h", "30m", 6.0),
@@ -43,7 +43,7 @@ PAIRS = (
 )
 """The fastest first."""
 MIN_BAD = 10
-"""Fewer bad requests in the long window are no pattern: where few come, each one alone would burn the budget fast."""
+"""Fewer bad requests in the long window are no pattern: in little traffic, a single one would burn the budget fast."""
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -52,12 +52,12 @@ class Count(msgspec.Struct, frozen=True):
     counted: int
     good: int
     over_share: int = 0
-    """Refused for lack of room while their organization requested more than its share: of the counted ones of an
-    organization; of the deployment they are not counted."""
+    """Requests refused for lack of room while their organization exceeded its share. They are among the counted ones of
+    an organization, but not of the deployment."""
 
     @property
     def attainment(self) -> float | None:
-        """Part of them that was good; None without any."""
+        """Good part of the counted requests; None without any."""
         return self.good / self.counted if self.counted else None
 
 
@@ -69,8 +69,8 @@ def burn_rate(count: Count, target: float) -> float | None:
 
 
 def budget_left(count: Count, target: float) -> float | None:
-    """Part of the window's budget that is left, by the requests there were: 1 untouched, 0 spent, below 0 overspent.
-    None without requests."""
+    """Part of the window's budget that is left, by its actual requests: 1 untouched, 0 spent, below 0 overspent. None
+    without requests."""
     rate = burn_rate(count, target)
     return None if rate is None else 1 - rate
 
@@ -81,7 +81,7 @@ def burning(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool
 
 
 def too_few(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:
-    """Whether both windows burn faster than the threshold, by fewer than `MIN_BAD` requests: no alert says so."""
+    """Whether both windows burn faster than the threshold, by fewer than `MIN_BAD` requests, so that no alert fires."""
     return _too_fast(pair, windows, target) and _bad(windows[pair.long]) < MIN_BAD
 
 

@@ -1,8 +1,9 @@
 """Cost of pools, also per million good tokens: replica-hours of desired state times the pool's price.
 
 A replica counts from the version of desired state that names it until the first one that does not, whether it worked,
-was idle, drained or broken: it was rented all the same. Good tokens are known by the minute, so their cost covers whole
-minutes that had a price from beginning to end: hours and tokens are then of the same time. Integers only, rounded once.
+was idle, drained or broken: it was rented anyway. Good tokens are known by the minute, so their cost covers whole
+minutes that had a price from beginning to end: hours and tokens then cover the same time. All amounts are integers that
+are rounded once.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ class PoolCost(msgspec.Struct, frozen=True, kw_only=True):
 
     pool: str
     replica_hours: float
-    """Of the whole period, with a price or without."""
+    """Replica-hours of the whole period, with or without a price."""
     good_tokens: int
     """Output tokens of requests that kept their objective, of the whole period."""
     priced_since: datetime | None
-    """The first minute that had a price from its beginning to its end; null: none. The fields below are of such minutes
-    alone."""
+    """The first minute that had a price from its beginning to its end; null if there is none. The fields below cover
+    only such minutes."""
     priced_replica_hours: float
     priced_good_tokens: int
     amount_micro: int | None
-    """What these hours cost, in millionths of the deployment's currency; null: no minute had a price."""
+    """The cost of these hours, in millionths of the deployment's currency; null if no minute had a price."""
     per_million_good_tokens_micro: int | None
     """Millionths of the currency for a million of these good tokens; null without a price, or without a good token."""
 
 
 class Span(NamedTuple):
-    """From a moment up to another."""
+    """The time from one moment up to another."""
 
     begin: datetime
     end: datetime
@@ -66,7 +67,7 @@ class Rented(NamedTuple):
 
 
 class GoodTokens(NamedTuple):
-    """Of one pool in one period. priced: those in its priced spans."""
+    """Good tokens of one pool in one period. priced: those in its priced spans."""
 
     all: int
     priced: int
@@ -77,22 +78,22 @@ NO_TOKENS = GoodTokens(0, 0)
 
 
 def price_micro(pool: Pool) -> int:
-    """The price of a replica-hour in millionths: what was written, not the binary number nearest to it."""
+    """The price of a replica-hour in millionths: the written number, not the binary one nearest to it."""
     written = Decimal(repr(pool.price_per_replica_hour))
     return int((written * MICRO).to_integral_value(ROUND_HALF_UP))
 
 
 def rented(versions: Sequence[tuple[datetime, Iterable[Pool]]], begin: datetime, end: datetime) -> dict[str, Rented]:
-    """By pool's name, of all pools that desired state named. versions: of desired state, each with the moment from
-    which it was in force, in order. begin: of a minute, from which the others are counted."""
+    """Rented replicas by pool, for all pools that desired state named. versions: of desired state, each with the moment
+    from which it was in force, in order. begin: the start of a minute, from which the others are counted."""
     terms: dict[str, list[tuple[Span, int, int]]] = defaultdict(list)
-    """When it was named, with how many replicas, at which price."""
+    """By pool: when desired state named it, with how many replicas and at which price."""
     for (since, pools), (until, _) in pairwise([*versions, (end, ())]):
         span = Span(max(since, begin), min(until, end))
         if span.begin < span.end:
             for pool in pools:
                 terms[pool.name].append((span, len(pool.replicas), price_micro(pool)))
-    return {name: _rented(of, begin, end) for name, of in terms.items()}
+    return {name: _rented(each, begin, end) for name, each in terms.items()}
 
 
 def _rented(terms: Sequence[tuple[Span, int, int]], begin: datetime, end: datetime) -> Rented:
@@ -107,7 +108,7 @@ def _rented(terms: Sequence[tuple[Span, int, int]], begin: datetime, end: dateti
 
 
 def _joined(spans: Iterable[Span]) -> Iterator[Span]:
-    """Spans in order, those that touch made one."""
+    """The spans, in order, with adjacent ones joined."""
     last: Span | None = None
     for span in spans:
         if last is not None and last.end == span.begin:
@@ -133,28 +134,28 @@ def _overlap_us(one: Span, other: Span) -> int:
 
 
 def pool_costs(pools: Mapping[str, Rented], tokens: Mapping[str, GoodTokens]) -> list[PoolCost]:
-    """By pool's name, of the pools that had a replica or a good token."""
-    names = {name for name, of in pools.items() if of.used_us} | {
-        name for name, of in tokens.items() if name and of.all
+    """Costs by pool, for the pools that had a replica or a good token."""
+    names = {name for name, each in pools.items() if each.used_us} | {
+        name for name, each in tokens.items() if name and each.all
     }
     return [_cost(name, pools.get(name, NOT_RENTED), tokens.get(name, NO_TOKENS)) for name in sorted(names)]
 
 
-def _cost(pool: str, of: Rented, tokens: GoodTokens) -> PoolCost:
+def _cost(pool: str, use: Rented, tokens: GoodTokens) -> PoolCost:
     return PoolCost(
         pool=pool,
-        replica_hours=of.used_us / HOUR_US,
+        replica_hours=use.used_us / HOUR_US,
         good_tokens=tokens.all,
-        priced_since=of.priced[0].begin if of.priced else None,
-        priced_replica_hours=of.priced_us / HOUR_US,
+        priced_since=use.priced[0].begin if use.priced else None,
+        priced_replica_hours=use.priced_us / HOUR_US,
         priced_good_tokens=tokens.priced,
-        amount_micro=_divided(of.price_us, HOUR_US) if of.priced else None,
+        amount_micro=_divided(use.price_us, HOUR_US) if use.priced else None,
         per_million_good_tokens_micro=(
-            _divided(of.price_us * MICRO, HOUR_US * tokens.priced) if of.priced and tokens.priced else None
+            _divided(use.price_us * MICRO, HOUR_US * tokens.priced) if use.priced and tokens.priced else None
         ),
     )
 
 
 def _divided(amount: int, by: int) -> int:
-    """To the nearest integer, halves up."""
+    """Divide to the nearest integer, halves up."""
     return (2 * amount + by) // (2 * by)

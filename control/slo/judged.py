@@ -1,5 +1,5 @@
-"""Requests with their judgement, in SQL: `judgement.py` over whole minutes at once. All sums of requests within their
-objectives, in the worker, the admin API or at the command line, select from here."""
+"""Judges requests in SQL, like `judgement.py` but whole minutes at once. All sums of requests within their objectives,
+in the worker, the admin API or at the command line, select from here."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from control.slo.tables import slo_objectives
 from storage.tables.core import request_traces
 
 NOWHERE = ""
-"""In place of a pool or model that there is not: a key has no null."""
+"""In place of a missing pool or model: a key has no null."""
 NO_PROJECT = UUID(int=0)
 _T, _O = request_traces.c, slo_objectives.c
 
 
 def _text(value: str) -> ColumnElement[str]:
-    """A constant of ours, in the statement's text: it is not a parameter that PostgreSQL plans without."""
+    """A constant in the statement's text: PostgreSQL may plan without the value of a parameter."""
     return literal_column(f"'{value}'")
 
 
-# As `journal.request_id.arrived_at_s`. Only where DATED holds: another id may have no digits there.
+# Like `dated_request_id.arrived_at_s`. Only where DATED holds: another id may have no digits there.
 MINUTE: ColumnElement[Any] = func.to_timestamp(
     literal_column("('x' || substr(request_traces.request_id, 5, 12))::bit(48)::bigint / 60000 * 60", BigInteger),
     type_=DateTime(timezone=True),
 )
-"""In which a request arrived."""
+"""The minute in which a request arrived."""
 DATED: ColumnElement[bool] = and_(_T.request_id >= _text(FIRST_DATED), _T.request_id < _text(PAST_DATED))
 """The id carries a time."""
 
@@ -60,7 +60,7 @@ def _shorter_than(tokens: int) -> ColumnElement[bool]:
 
 
 def _ended_by(code: str) -> ColumnElement[bool]:
-    """code: of an error; empty: none."""
+    """Whether a request ended with this error code; empty for none."""
     return func.coalesce(_T.error_code, _text("")) == _text(code)
 
 
@@ -69,9 +69,9 @@ LENGTH: ColumnElement[str] = case(
     (_shorter_than(LONG_TOKENS), _text(LengthClass.MEDIUM)),
     else_=_text(LengthClass.LONG),
 )
-"""A prompt that was never counted, its request having failed before, is a short one."""
+"""The length class. A prompt that was never counted, because its request failed before, is a short one."""
 REFUSED_LATER: ColumnElement[bool] = and_(_T.status < 300, or_(*map(_ended_by, REFUSED)))
-"""The request itself was refused, behind a status that said it was served."""
+"""The request itself was refused, after a status of success."""
 _OK = and_(_T.status >= 200, _T.status < 300)
 _FAILED: ColumnElement[bool] = literal_column(FAILED, Boolean)
 _ABANDONED = and_(_ended_by(CLIENT_GONE), or_(_T.ttft_ms.is_(None), ~_OK))
@@ -92,9 +92,9 @@ def _kept(measured: ColumnElement[Any], promised: ColumnElement[Any]) -> ColumnE
 def judged(
     version: ColumnElement[int], *conditions: ColumnElement[bool], extra: Sequence[ColumnElement[Any]] = ()
 ) -> Subquery:
-    """A row for each request of a known tier that the conditions (on `request_traces`) let through.
+    """A row for each request of a known tier that meets the conditions (on `request_traces`).
 
-    version: of the objectives it is judged by. extra: columns of `request_traces` that are wanted as well.
+    version: of the objectives that judge it. extra: further columns of `request_traces`.
     """
     ttft_kept = _kept(func.coalesce(_T.ttft_ms, _T.total_ms), _O.ttft_ms)
     tpot_kept, gap_kept = _kept(_T.tpot_ms, _O.tpot_ms), _kept(_T.itl_max_ms, _O.itl_max_ms)
@@ -137,8 +137,8 @@ def judged(
 
 
 def counts(each: Subquery) -> dict[str, ColumnElement[Any]]:
-    """What is added up of judged requests, by the names of `tables.COUNTS`."""
-    of = each.c
+    """The sums over judged requests, by the names of `tables.COUNTS`."""
+    columns = each.c
     flags = ("counted", "failed", "shed", "limited", "abandoned", "superseded")
     kept = ("good", "ttft_kept", "tpot_kept", "gap_kept", "over_share")
 
@@ -147,9 +147,9 @@ def counts(each: Subquery) -> dict[str, ColumnElement[Any]]:
 
     return {
         "requests": func.count(),
-        **{name: func.count().filter(of[f"is_{name}"]) for name in (*flags, *kept)},
-        **{name: total(of[name]) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")},
-        "good_tokens": total(case((of.is_good, of.completion_tokens), else_=literal_column("0"))),
+        **{name: func.count().filter(columns[f"is_{name}"]) for name in (*flags, *kept)},
+        **{name: total(columns[name]) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")},
+        "good_tokens": total(case((columns.is_good, columns.completion_tokens), else_=literal_column("0"))),
     }
 
 
@@ -157,5 +157,5 @@ VERSION: ColumnElement[int] = bindparam("version", type_=BigInteger)
 
 
 def newest_version() -> Select[tuple[int]]:
-    """The number of the objectives in force; null before there are any."""
+    """The version of the objectives in force; null before the first."""
     return select(func.max(_O.version))

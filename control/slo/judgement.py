@@ -1,17 +1,17 @@
-"""Whether one request kept its objective, in plain Python: the rules, and what `judged.py` must equal in SQL.
+"""Decides whether one request kept its objective, in plain Python: the rules that `judged.py` must equal in SQL.
 
-Answered requests count, and requests that failed by our fault. These do not count, as they say nothing about us:
+Requests count if they were answered or failed by the platform's fault. These do not count, because they show nothing
+about the platform:
 
-- refusals the client can act on: every 4xx, limits of its own (429) among them, and what an engine refuses behind a
-  status that said it was served;
-- requests superseded by a newer keystroke, and those whose client left before the first text;
-- what is offline, which was promised nothing;
-- answers of which nothing was measured: those that read another request's generation and got no text of it.
+- refusals that the client can act on: every 4xx, including its own limits (429), and an engine's refusal after a status
+  of success;
+- requests superseded by a newer keystroke, and requests whose client left before the first text;
+- offline requests, which have no objective;
+- answers without measurements: those that read another request's generation and got no text of it.
 
-Requests refused for lack of room while their organization requested more than its share count for the organization, and
-not for the deployment, which had room for the others.
-
-A client that left behind the first text has had an answer, and it is judged by what it had.
+Requests refused for lack of room while their organization exceeded its share count for the organization, but not for
+the deployment, which had room for the others. A client that left after the first text got an answer, and its request is
+judged by that.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from contracts.service_class import ServiceClass
 CLIENT_GONE = "client_gone"
 SUPERSEDED = "superseded"
 REFUSED = (EngineRefused.code, ContextTooLong.code, InvalidField.code, UnsupportedField.code)
-"""Codes of refusals of the request itself, by an engine or its driver. In a stream they may come after the status, as
-when a client's grammar grows beyond its limits, or when the request had waited."""
+"""Codes of refusals of the request itself, by an engine or its driver. In a stream they may come after the status: if a
+client's grammar exceeds its limits, or the request had waited."""
 
 
 _NO_FAULT = ", ".join(f"'{code}'" for code in (CLIENT_GONE, SUPERSEDED, *REFUSED))
@@ -34,11 +34,11 @@ FAILED = (
     "(request_traces.status >= 500 OR request_traces.status < 300"
     f" AND coalesce(request_traces.error_code, '{CLIENT_GONE}') NOT IN ({_NO_FAULT}))"
 )
-"""`failed`, in SQL, over rows of `gateway.request_traces`: the one text by which all of SQL decides it."""
+"""`failed` in SQL, over rows of `gateway.request_traces`: the only text by which SQL decides it."""
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of `gateway.request_traces` that decide."""
+    """The columns of `gateway.request_traces` that decide the judgement."""
 
     status: int
     error_code: str | None = None
@@ -52,29 +52,29 @@ class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What one request kept. One that is not counted keeps nothing, and breaks nothing."""
+    """The figures that one request kept. A request that is not counted keeps and breaks none."""
 
     counted: bool = False
     ttft_kept: bool = False
     tpot_kept: bool = False
     gap_kept: bool = False
     over_share: bool = False
-    """It failed by its own organization's excess: not counted for the deployment."""
+    """Whether it failed by its own organization's excess; then it does not count for the deployment."""
 
     @property
     def good(self) -> bool:
-        """Counted, and every objective kept."""
+        """Whether it counted and kept every figure."""
         return self.ttft_kept and self.tpot_kept and self.gap_kept
 
 
 def failed(row: TraceRow) -> bool:
-    """By our fault: a 5xx, shed requests (503) among them, or a stream that broke off behind its status."""
+    """Whether a request failed by the platform's fault: with a 5xx, including shed ones (503), or after its status."""
     broke_off = row.status < 300 and row.error_code not in (None, CLIENT_GONE, SUPERSEDED, *REFUSED)
     return row.status >= 500 or broke_off
 
 
 def answered(row: TraceRow) -> bool:
-    """The client had what it waited for, or as much as it wanted of it."""
+    """Whether the client got its answer, or as much of it as it wanted."""
     if not 200 <= row.status < 300:
         return False
     if row.error_code is None:
@@ -83,15 +83,15 @@ def answered(row: TraceRow) -> bool:
 
 
 def judge(row: TraceRow, objective: Objective | None) -> Judgement:
-    """The judgement of a request by the objective of its tier and length; None: nothing was promised it, nor is what
-    is offline."""
+    """The judgement of a request by the objective of its tier and length; None if it has none. Offline requests have
+    none."""
     if objective is None or row.service_class == ServiceClass.OFFLINE:
         return Judgement()
     if failed(row):
         return Judgement(counted=True, over_share=bool(row.over_share))
     if not answered(row):
         return Judgement()
-    first_ms = row.total_ms if row.ttft_ms is None else row.ttft_ms  # an answer without text: its end was its beginning
+    first_ms = row.total_ms if row.ttft_ms is None else row.ttft_ms  # without text, the end is the first event
     return Judgement(
         True,
         first_ms <= objective.ttft_ms,
@@ -101,5 +101,5 @@ def judge(row: TraceRow, objective: Objective | None) -> Judgement:
 
 
 def _kept(measured_ms: float | None, promised_ms: float | None) -> bool:
-    """One token has no time behind it: what is not there is not late."""
+    """Whether a time is within its objective. A missing one is not late: a single token has no time per token."""
     return promised_ms is None or measured_ms is None or measured_ms <= promised_ms

@@ -1,4 +1,4 @@
-"""The worker's metrics of objectives, for alerts. As old as the last roll-up, which reports its own age."""
+"""The worker's metrics of objectives, for alerts. They are as old as the last roll-up, which reports its own age."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF = ("tier", "length")
 
 
 class SloMetrics:
-    """Gauges of one worker, on the registry given."""
+    """The gauges of one worker."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = functools.partial(Gauge, registry=registry)
@@ -57,17 +57,17 @@ class SloMetrics:
             "slipstream_slo_rolled_up_timestamp_seconds",
             "When this worker last measured the attainment of objectives, in seconds since 1970.",
         )
-        self._told: set[tuple[str, str]] = set()
+        self._shown: set[tuple[str, str]] = set()
 
     def tell(self, standings: Iterable[Standing], at: datetime) -> None:
-        """Show these, and nothing else any more. at: when they were added up."""
+        """Show only these from now on. at: when they were added up."""
         found = {(each.objective.tier.value, each.objective.length.value): each for each in standings}
-        for gone in self._told - found.keys():
+        for removed in self._shown - found.keys():
             for gauge in (self._target, self._attainment, self._budget_left, self._over_share):
-                gauge.remove(*gone)
+                gauge.remove(*removed)
             for gauge in (self._burn_rate, self._burning):
-                gauge.remove_by_labels(dict(zip(OF, gone, strict=True)))
-        self._told = set(found)
+                gauge.remove_by_labels(dict(zip(OF, removed, strict=True)))
+        self._shown = set(found)
         for labels, each in found.items():
             self._target.labels(*labels).set(each.objective.target)
             self._attainment.labels(*labels).set(_number(each.budget.attainment))

@@ -1,7 +1,6 @@
-"""Settings of promises: service level objectives by tier and length class.
+"""Settings of service level objectives by tier and length class.
 
-The router has figures of its own (`router.slos`): they decide placement. These decide
-nothing; they judge requests afterwards.
+The router's own figures (`router.slos`) decide placement. These objectives only judge requests afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds between two times that minutes with news are added up: how old error budgets and goodput may be."""
 
     def check(self) -> None:
-        """Raise ConfigError for a tier and length that is promised two things."""
+        """Raise ConfigError for a tier and length with two objectives."""
         seen: set[tuple[Tier, LengthClass]] = set()
         for each in self.objectives:
             if (each.tier, each.length) in seen:

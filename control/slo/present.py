@@ -1,6 +1,6 @@
-"""How the objectives in force stand at the moment: what pages and commands show of them, and what a diagnosis explains.
+"""The current standing of the objectives in force, which pages and commands show and a diagnosis explains.
 
-One reading for both, so that a diagnosis never denies an alert that another page shows.
+Both use this function, so a diagnosis never denies an alert that another page shows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from storage.rows import fetch, fetchval
 
 
 class Present(msgspec.Struct, frozen=True, kw_only=True):
-    """version: of the objectives, 0 before there are any; until: end of the windows, None before the first roll-up;
-    since: by class, where its figures changed, the minute since which they are in force."""
+    """The current standing. version: of the objectives, 0 before the first; until: end of the windows, None before the
+    first roll-up; since: by class whose figures changed, the minute since which they are in force."""
 
     version: int
     until: datetime | None
@@ -38,15 +38,15 @@ async def present(
     project_id: UUID | None = None,
     model: str | None = None,
 ) -> Present:
-    """organization_id: None for the deployment."""
+    """The current standing for an organization, or for the deployment if organization_id is None."""
     version, objectives = await in_force(connection)
     since = await promised_since(connection)
     last_run = await fetchval(connection, LAST_RUN)
     counts, until = {}, None
     if last_run is not None:
         until = end_of(last_run.astimezone(UTC))
-        of = {"organization_id": organization_id, "project_id": project_id, "model": model, "tier": tier}
-        counts = counts_of(await fetch(connection, window_counts(until, since, **of)))
+        filters = {"organization_id": organization_id, "project_id": project_id, "model": model, "tier": tier}
+        counts = counts_of(await fetch(connection, window_counts(until, since, **filters)))
         if organization_id is None:
             counts = for_deployment(counts)
     wanted = [each for each in objectives if tier in (None, each.tier)]

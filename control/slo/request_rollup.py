@@ -1,7 +1,7 @@
-"""How many requests there were in each hour, and what failed or was refused of them, for windows that are long.
+"""Counts the requests, failures and refusals of each hour, for long windows.
 
-Whole hours are replaced, in the transaction of the roll-up of objectives (control/slo/rollup.py), which knows the hours
-that have news.
+It replaces whole hours, in the transaction of the roll-up of objectives (control/slo/rollup.py), which knows the hours
+with news.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 EVERYBODY, NO_KEY = UUID(int=0), UUID(int=0)
 EVERY_TIER, NO_TIER = "*", ""
 _ASKED = f"FROM gateway.request_traces WHERE request_id >= %(first)s AND request_id < %(past)s AND {WAITED_FOR}"
-# Requests of a second are counted for each tier, and for all together, before they are squared.
+# The requests of a second are counted by tier, and for all tiers together, before they are squared.
 FILL_REQUESTS = f"""
 WITH cut AS (
     SELECT grouping(organization_id) AS of_all, grouping(tier) AS of_every_tier, organization_id, tier, second,
@@ -58,7 +58,7 @@ TABLES = ("request_hours", "request_error_hours", "refused_key_hours", "request_
 
 
 def redo_hours(connection: Connection, hours: Iterable[datetime]) -> None:
-    """Replace these hours (UTC), all of whose traces must be there. Raises psycopg.Error."""
+    """Replace these hours (UTC), whose traces must all exist. Raises psycopg.Error."""
     for hour in hours:
         past = hour + HOUR
         period = {"begin": hour, "first": first_at(hour.timestamp()), "past": first_at(past.timestamp())}
@@ -69,6 +69,6 @@ def redo_hours(connection: Connection, hours: Iterable[datetime]) -> None:
 
 
 def forget(connection: Connection, days: int) -> None:
-    """Delete what is older. Raises psycopg.Error."""
+    """Delete hours older than `days`. Raises psycopg.Error."""
     for table in TABLES:
         connection.execute(f"DELETE FROM gateway.{table} WHERE at < now() - make_interval(days => %s)", (days,))  # noqa: S608

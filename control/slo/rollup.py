@@ -1,8 +1,8 @@
-"""What each minute kept of what was promised, recomputed from the traces. Called by the worker's scheduled task.
+"""Recomputes from the traces how many requests of each minute kept their objectives.
 
-Whole minutes are replaced, never added to, so running it twice, late, or from two workers at once changes nothing. A
-minute is that in which requests arrived; a long answer reaches its minute when it is over, and every minute that has
-news since the last run is redone. Minutes whose traces may already be forgotten are left as they are.
+A run replaces whole minutes, never adds to them, so running it twice, late, or from two workers at once changes
+nothing. A request belongs to the minute in which it arrived. A long answer reaches its minute only at its end, and
+every minute with news since the last run is recomputed. Minutes whose traces may already be deleted stay unchanged.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from storage.worker_connection import Connection, connect, run
 LOCK_ID = 0x736C6F72
 """Key of the advisory lock, the bytes of `slor`."""
 OVERLAP_S = 30
-"""A row's recorded_at is when its transaction began; gateways give up on one after five (serving/trace.py)."""
+"""A row's recorded_at is the start of its transaction, which gateways give up after five seconds (serving/trace.py)."""
 MAX_MINUTES = 60
-"""Redone by one statement."""
+"""Minutes recomputed by one statement."""
 MINUTE_LONG = timedelta(minutes=1)
 MARGIN = timedelta(hours=1)
-"""Between what retention forgets now and the oldest minute that is redone: request ids go by gateways' clocks."""
+"""Distance of the oldest recomputed minute from the limit of retention: request ids follow gateways' clocks."""
 
 _T, _RUN = request_traces.c, slo_roll_up_runs.c
 _LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
 AHEAD_RUNS = delete(slo_roll_up_runs).where(
     _RUN.started_at > func.clock_timestamp() + literal_column("interval '10 seconds'")
 )
-"""Runs that began when the database's clock was ahead: behind them no row is news until it is as late again."""
+"""Runs that began when the database's clock was ahead would hide new rows until that time is reached again."""
 TOUCHED = (
     select(MINUTE)
     .distinct()
@@ -79,15 +79,15 @@ OLD_RUNS = delete(slo_roll_up_runs).where(_RUN.started_at < func.now() - literal
 
 
 def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int | None = None) -> int:
-    """Bring `gateway.slo_minutes` up to date; returns the number of minutes redone.
+    """Bring `gateway.slo_minutes` up to date; returns the number of recomputed minutes.
 
-    trace_retention_days: how long traces are certain to be there. retention_days: of the minutes, which are forgotten
-    behind it; None: not now. Before there are objectives nothing is done. Raises psycopg.Error when the database is
-    away; nothing is written then, and the next run makes up for it.
+    trace_retention_days: how long traces certainly exist. retention_days: of the minutes, which are then deleted; None
+    to delete none now. Without objectives, nothing is done. Raises psycopg.Error if the database is unavailable; then
+    nothing is written, and the next run catches up.
     """
     began_s = time.monotonic()
     with connect(database_url) as connection:
-        # Taken in a statement of its own: the next one then sees what the previous holder committed.
+        # A separate statement, so that the next one sees what the lock's previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
         versions = [(since.astimezone(UTC), version) for since, version in run(connection, VERSIONS)]
         if not versions:
@@ -99,7 +99,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         for begin, end in spans(touched, [since for since, _ in versions]):
             _redo(connection, version_at(versions, begin), begin, end)
         redo_hours(connection, touched)
-        # an hour that has lost some of its traces is left as it is
+        # an hour that has lost some of its traces stays unchanged
         redo_requests(connection, sorted({hour for each in touched if (hour := each.replace(minute=0)) >= whole}))
         connection.execute(
             "INSERT INTO gateway.slo_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
@@ -114,7 +114,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
 
 
 def version_at(versions: Sequence[tuple[datetime, int]], minute: datetime) -> int:
-    """Which objectives were in force; before the first ones: the first. versions: since when, and number, in order."""
+    """The version in force at a minute; before the first, the first. versions: start and number of each, in order."""
     in_force = versions[0][1]
     for since, version in versions:
         if since <= minute:
@@ -123,8 +123,8 @@ def version_at(versions: Sequence[tuple[datetime, int]], minute: datetime) -> in
 
 
 def spans(touched: Sequence[datetime], edges: Sequence[datetime]) -> Iterator[tuple[datetime, datetime]]:
-    """Rising minutes as spans without a gap in them, each from its first minute up to behind its last one. None crosses
-    an edge, or is longer than `MAX_MINUTES`."""
+    """Rising minutes as spans without gaps, each from its first minute to the end of its last one. No span crosses an
+    edge or is longer than `MAX_MINUTES`."""
     begin = end = None
     for minute in touched:
         if begin is None or minute != end or minute in edges or minute - begin >= MAX_MINUTES * MINUTE_LONG:

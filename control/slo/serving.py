@@ -1,8 +1,7 @@
-"""What the deployment served, for operators: traffic, latencies at percentiles, shed and refused requests, cache hits.
+"""The deployment's traffic, for operators: requests, latency percentiles, shed and refused requests, cache hits.
 
-Added up from the roll-ups by minute and hour, which the worker brings up to date every minute
-(`slo.roll_up_every_s`). Percentiles are those of the requests themselves where the period has few, and else those of
-histograms; the answer says which.
+They are sums of the roll-ups by minute and hour, which the worker keeps up to date (`slo.roll_up_every_s`). Percentiles
+are those of the requests themselves if the period has few, and otherwise those of histograms; the response names which.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from storage.latency_histogram import WITHIN, middle_ms
 from storage.rows import CUSTOM_PLANS, fetchval
 
 EXACT_MOST = 20_000
-"""Requests of a period whose percentiles are made of the requests themselves."""
+"""The most requests of a period for percentiles of the requests themselves."""
 MAX_ROWS = 5_000
 LONGEST = {"minute": timedelta(hours=12), "hour": timedelta(days=32), "day": timedelta(days=400)}
 HOUR = timedelta(hours=1)
@@ -79,37 +78,37 @@ class ServingFigures(Struct, frozen=True, kw_only=True):
     """The period's beginning; null when `bucket` is `all`."""
     tier: str | None
     model: str | None
-    """Empty: refused before it was known."""
+    """Empty if the request was refused before the model was known."""
     pool: str | None
-    """Empty: no engine was given."""
+    """Empty if no engine was assigned."""
     seconds: float
-    """How much of the period is over and asked for; rates are per second of it."""
+    """Seconds of the period that are over and requested; rates are per second of these."""
     requests: int
-    """Of a known tier, refused ones included."""
+    """Requests of a known tier, including refused ones."""
     requests_per_s: float | None
     counted: int
-    """Answered, or failed by the platform's fault, but for what organizations asked for beyond their share."""
+    """Requests that were answered or failed by the platform's fault, without organizations' excess over their share."""
     good: int
-    """Counted, and every figure of the objective kept."""
+    """Counted requests that kept every figure of the objective."""
     goodput: float | None
     """good / counted."""
     failed: int
-    """By the platform's fault; shed ones are among them."""
+    """Requests that failed by the platform's fault, including shed ones."""
     failed_share: float | None
-    """Of the requests; so are the shares below."""
+    """Part of the requests, like the two shares below."""
     shed: int
-    """Refused for lack of room."""
+    """Requests refused for lack of room."""
     shed_share: float | None
     limited: int
-    """Refused by the tenant's own limits."""
+    """Requests refused by the tenant's own limits."""
     limited_share: float | None
     abandoned: int
-    """The client left before the first text."""
+    """Requests whose client left before the first text."""
     superseded: int
-    """The client typed on."""
+    """Requests whose user typed on."""
     prompt_tokens: int
     cached_tokens: int
-    """Of the prompts', what engines had computed before."""
+    """Prompt tokens that engines had computed before."""
     cache_hit_share: float | None
     """cached_tokens / prompt_tokens."""
     completion_tokens: int
@@ -119,8 +118,8 @@ class ServingFigures(Struct, frozen=True, kw_only=True):
     ttft_ms: Percentiles | None
     """From arrival to the first generated text."""
     tpot_ms: Percentiles | None
-    """Each request's mean time of a token behind the first, as objectives promise it: percentiles are over requests,
-    not over tokens."""
+    """Each request's mean time per token after the first, as in the objectives: percentiles are over requests, not over
+    tokens."""
     itl_max_ms: Percentiles | None
     """Each request's longest time between two arrivals of its tokens."""
 
@@ -129,14 +128,14 @@ class ServingSeries(Struct, frozen=True, kw_only=True):
     """Figures of a period, in order of time."""
 
     start: datetime
-    """Rounded down to a whole bucket; for `all` to a minute, of more than 12 hours to an hour."""
+    """Rounded down to a whole bucket; for `all` to a minute, or to an hour if the period exceeds 12 hours."""
     end: datetime
     """Rounded up."""
     added_up_until: datetime | None
-    """The end of the last minute that is in these numbers; null: none was added up yet."""
+    """The end of the last minute in these numbers; null before the first roll-up."""
     percentiles: PercentileKind
     percentiles_within: float
-    """Relative error of a percentile, at most."""
+    """Largest relative error of a percentile."""
     data: list[ServingFigures]
 
 
@@ -154,7 +153,7 @@ class ServingQuery(Query, frozen=True, kw_only=True):
 
 
 class _Figures:
-    """One question, in SQL: both roll-ups and the traces have the columns at, tier, model and pool."""
+    """One query in SQL: both roll-ups and the traces have the columns at, tier, model and pool."""
 
     def __init__(self, query: ServingQuery, begin: datetime, end: datetime, length: timedelta) -> None:
         self._query = query
@@ -169,7 +168,7 @@ class _Figures:
             AND ($5::text IS NULL OR pool = $5)"""
 
     async def counts(self, connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
-        """Raises InvalidField for more figures than a response may hold."""
+        """The counts of all groups. Raises InvalidField for more figures than a response may hold."""
         sums = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
         rows: list[asyncpg.Record] = await connection.fetch(
             f"SELECT {self._chosen}, {sums} FROM gateway.serving_{self._every} WHERE {self._where}"  # noqa: S608
@@ -185,19 +184,19 @@ class _Figures:
         return rows
 
     async def exact(self, connection: asyncpg.Connection[Any]) -> bool:
-        """Whether all of the period's requests are still there, and few enough to look at each."""
+        """Whether all of the period's requests still exist, and are few enough to read each."""
         rolled_up = await connection.fetchval(
             f"SELECT coalesce(sum(requests), 0) FROM gateway.serving_{self._every} WHERE at >= $1 AND at < $2",  # noqa: S608
             *self._values[:2],
         )
         if rolled_up > EXACT_MOST:
             return False
-        there = await connection.fetchval(
+        existing = await connection.fetchval(
             "SELECT count(*) FROM (SELECT FROM gateway.request_traces WHERE tier IS NOT NULL"  # noqa: S608
             f" AND request_id >= $1 AND request_id < $2 LIMIT {EXACT_MOST + 1}) AS found",
             *self._ids,
         )
-        return bool(rolled_up <= there <= EXACT_MOST)
+        return bool(rolled_up <= existing <= EXACT_MOST)
 
     async def of_requests(self, connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
         """Percentiles of the requests themselves: `found` has three values of each measure."""
@@ -213,7 +212,7 @@ class _Figures:
         return rows
 
     async def of_histograms(self, connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
-        """The same of histograms: `found` has buckets."""
+        """Percentiles of histograms: `found` has buckets."""
         found = ", ".join(f"min(bucket) FILTER (WHERE upto >= {part} * requests)" for part in PERCENTILES)
         rows: list[asyncpg.Record] = await connection.fetch(
             f"""
@@ -268,7 +267,7 @@ def _percentiles(row: asyncpg.Record, *, exact: bool) -> Percentiles:
 
 
 def _told(row: asyncpg.Record, percentiles: dict[tuple[Any, ...], Percentiles], seconds: float) -> ServingFigures:
-    of = tuple(row[name] for name in ("at", *GROUPS))
+    key = tuple(row[name] for name in ("at", *GROUPS))
     counted = row["counted"] - row["over_share"]
     values = {name: row[name] for name in ServingFigures.__struct_fields__ if name in row}
     return ServingFigures(
@@ -281,9 +280,9 @@ def _told(row: asyncpg.Record, percentiles: dict[tuple[Any, ...], Percentiles], 
         limited_share=_share(row["limited"], row["requests"]),
         cache_hit_share=_share(row["cached_tokens"], row["prompt_tokens"]),
         completion_tokens_per_s=_share(row["completion_tokens"], seconds),
-        ttft_ms=percentiles.get((*of, "ttft")),
-        tpot_ms=percentiles.get((*of, "tpot")),
-        itl_max_ms=percentiles.get((*of, "gap")),
+        ttft_ms=percentiles.get((*key, "ttft")),
+        tpot_ms=percentiles.get((*key, "tpot")),
+        itl_max_ms=percentiles.get((*key, "gap")),
     )
 
 
@@ -297,14 +296,14 @@ def _seconds(at: datetime | None, length: timedelta, begin: datetime, end: datet
 
 
 def _length(bucket: ServingBucket, period: timedelta) -> timedelta:
-    """Of a bucket; of all in one, what it is added up from."""
+    """The length of a bucket; for `all`, that of the roll-up from which it is added up."""
     if bucket is ServingBucket.ALL:
         bucket = ServingBucket.MINUTE if period <= LONGEST["minute"] else ServingBucket.HOUR
     return timedelta(**{f"{bucket.value}s": 1})
 
 
 def _period(query: ServingQuery) -> tuple[datetime, datetime, timedelta]:
-    """In UTC, of whole buckets, and a bucket's length. Raises InvalidField."""
+    """The period in UTC, in whole buckets, and a bucket's length. Raises InvalidField."""
     begin, end = period(query.start, query.end, timedelta(days=1))
     longest = LONGEST.get(query.bucket)
     if longest is not None and end - begin > longest:
@@ -317,7 +316,7 @@ def _period(query: ServingQuery) -> tuple[datetime, datetime, timedelta]:
 
 
 def _floor(at: datetime, length: timedelta) -> datetime:
-    """The beginning of its bucket; both in UTC."""
+    """The beginning of the bucket; both times are in UTC."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     return epoch + (at - epoch) // length * length
 

@@ -1,5 +1,5 @@
-"""What the whole deployment served in each minute and hour, and what organizations' hours kept, for the roll-up of
-objectives (`rollup.py`), whose lock and transaction this runs in. Whole minutes and hours are replaced, as there.
+"""Rolls up the whole deployment's requests by minute and hour, and organizations' requests by hour. It runs under the
+lock and in the transaction of the roll-up of objectives (`rollup.py`), and also replaces whole minutes and hours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUMS = ", ".join(f"sum({name})" for name in COUNTS)
 _NAMES = ", ".join(COUNTS)
 _OF = "tier, length, model, pool, side"
 _MEASURED = ", ".join(f"('{measure}', {column})" for measure, column in MEASURES.items())
-# As `judged.MINUTE`.
+# Like `judged.MINUTE`.
 ARRIVED = "to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 60000 * 60)"
 MEASURED = f"""
 SELECT {ARRIVED} AS at, tier, coalesce(model, '') AS model, coalesce(pool, '') AS pool, measure, value_ms
@@ -27,7 +27,7 @@ SELECT {ARRIVED} AS at, tier, coalesce(model, '') AS model, coalesce(pool, '') A
  CROSS JOIN LATERAL (VALUES {_MEASURED}) AS measured (measure, value_ms)
  WHERE tier IS NOT NULL AND {WAITED_FOR} AND value_ms < 'Infinity'
 """  # noqa: S608
-"""A row for each finite value of each request with a waiting client, open for more conditions on `request_id`. To
+"""A row for each finite value of each request with a waiting client; conditions on `request_id` may follow. For
 PostgreSQL, NaN is more than infinity."""
 FILL_MINUTES = f"""
 INSERT INTO gateway.serving_minutes (at, {_OF}, {_NAMES})
@@ -81,7 +81,7 @@ def redo_hours(connection: Connection, minutes: Iterable[datetime]) -> None:
 
 
 def forget(connection: Connection, days: int) -> None:
-    """Delete what is older. Raises psycopg.Error."""
+    """Delete minutes and hours older than `days`. Raises psycopg.Error."""
     for table in (*MINUTELY, *HOURLY):
         connection.execute(f"DELETE FROM gateway.{table} WHERE at < now() - make_interval(days => %s)", (days,))  # noqa: S608
 

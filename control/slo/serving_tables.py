@@ -1,5 +1,5 @@
-"""Counts and latency histograms of the whole deployment, by minute and by hour. Without organizations, so that a month
-of ten million requests is some ten thousand rows."""
+"""Counts and latency histograms of the whole deployment, by minute and by hour. They have no organizations, so a month
+of ten million requests is about ten thousand rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from control.slo.tables import COUNTS
 from storage.tables.core import metadata
 
 MEASURES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "gap": "itl_max_ms"}
-"""Of requests, by the column of `gateway.request_traces`; without a value a request is in no histogram."""
+"""Measures of requests, with the column of `gateway.request_traces`. A request without a value is in no histogram."""
 
 
 def _counts(name: str) -> Table:
@@ -34,6 +34,6 @@ def _latencies(name: str) -> Table:
     )
 
 
-# By the time (UTC) in which requests arrived; an empty model or pool: none.
+# By the minute or hour (UTC) in which requests arrived; model and pool are empty if there is none.
 serving_minutes, serving_hours = _counts("serving_minutes"), _counts("serving_hours")
 latency_minutes, latency_hours = _latencies("latency_minutes"), _latencies("latency_hours")

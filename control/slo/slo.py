@@ -1,6 +1,6 @@
 """Requests within their objectives: error budgets, series of goodput, and the cost of good tokens.
 
-Added up from the roll-ups by minute and hour (`control.slo.totals`), which the worker brings up to date every minute
+They are sums of the roll-ups by minute and hour (`control.slo.totals`), which the worker keeps up to date
 (`slo.roll_up_every_s`). Only operators see pools and their cost.
 """
 
@@ -109,12 +109,12 @@ class SloWindow(Struct, frozen=True, kw_only=True):
     good: int
     """Of these, requests that kept every figure of the objective."""
     over_share: int
-    """Refused for lack of room while their organization requested more than its share of the pool. Of an organization
-    these are among the counted ones; of the deployment they are not, as it had room for all others."""
+    """Requests refused for lack of room while their organization exceeded its share of the pool. They are among the
+    counted ones of an organization, but not of the deployment, which had room for all others."""
     attainment: float | None
-    """good / counted; null when none counted."""
+    """good / counted; null if none counted."""
     burn_rate: float | None
-    """How fast the error budget is used: 1 spends it exactly in 28 days. Null when none counted."""
+    """How fast the error budget is used: 1 spends it exactly in 28 days. Null if none counted."""
 
 
 class BurnAlert(Struct, frozen=True, kw_only=True):
@@ -130,37 +130,37 @@ class ObjectiveStanding(Struct, frozen=True, kw_only=True):
 
     tier: Tier
     length: LengthClass
-    """Of the prompt: `short` (fewer than 4,096 tokens), `medium` (fewer than 16,384) or `long`."""
+    """The prompt's length: `short` (fewer than 4,096 tokens), `medium` (fewer than 16,384) or `long`."""
     ttft_ms: float
     """Promised time to first token."""
     tpot_ms: float | None
-    """Promised mean time of a token behind it; null: none."""
+    """Promised mean time per token after the first; null if none is promised."""
     itl_max_ms: float | None
-    """Promised longest gap between two tokens; null: none."""
+    """Promised longest gap between two tokens; null if none is promised."""
     target: float
-    """Part of the requests that shall be good."""
+    """Part of the requests that should be good."""
     promised_since: datetime | None
-    """Start of these figures: earlier requests were judged by others and are in no window. Null: the figures never
+    """Start of these figures: earlier requests were judged by others and are in no window. Null if the figures never
     changed."""
     windows: list[SloWindow]
     """The shortest first."""
     budget_left: float | None
     """Part of the error budget of 28 days that is left: 1 untouched, 0 spent, below 0 overspent."""
     burning: list[BurnAlert]
-    """What an alert would say; empty when all is well."""
+    """The alerts that fire; empty if none does."""
     too_few: list[BurnAlert]
-    """Too fast as well, but by fewer bad requests in the long window than `least_bad`: no alert says so."""
+    """Windows that also burn too fast, but by fewer bad requests than `least_bad` in the long one: no alert fires."""
 
 
 class SloReport(Struct, frozen=True, kw_only=True):
     """All objectives in force."""
 
     version: int
-    """Of the objectives; 0: no worker has put any in force yet."""
+    """The version of the objectives; 0 before a worker has put any in force."""
     added_up_until: datetime | None
-    """The end of the last minute that is in these numbers; null: none was added up yet."""
+    """The end of the last minute in these numbers; null before the first roll-up."""
     least_bad: int
-    """So many bad requests in its long window an alert needs."""
+    """The bad requests in its long window that an alert needs."""
     objectives: list[ObjectiveStanding]
 
 
@@ -172,32 +172,32 @@ class GoodputTotals(Struct, frozen=True, kw_only=True):
     organization_id: UUID | None
     project_id: UUID | None
     model: str | None
-    """Empty: refused before it was known."""
+    """Empty if the request was refused before the model was known."""
     tier: str | None
     length: str | None
     pool: str | None
-    """Empty: no engine was given."""
+    """Empty if no engine was assigned."""
     side: str | None
-    """Of a rollout: `baseline`, `control` or `candidate`; `baseline` where there was none."""
+    """The side of a rollout: `baseline`, `control` or `candidate`; `baseline` without one."""
     requests: int
-    """Of a known tier, refused ones included."""
+    """Requests of a known tier, including refused ones."""
     counted: int
-    """Answered, or failed by the platform's fault."""
+    """Requests that were answered or failed by the platform's fault."""
     failed: int
-    """By the platform's fault; shed ones are among them."""
+    """Requests that failed by the platform's fault, including shed ones."""
     shed: int
-    """Refused for lack of room."""
+    """Requests refused for lack of room."""
     over_share: int
-    """Of these, while their organization requested more than its share: counted for an organization, and not where the
-    deployment is asked about."""
+    """The part of these whose organization exceeded its share: counted for an organization, but not for the
+    deployment."""
     limited: int
-    """Refused by the tenant's own limits; not counted."""
+    """Requests refused by the tenant's own limits; not counted."""
     abandoned: int
-    """The client left before the first text; not counted."""
+    """Requests whose client left before the first text; not counted."""
     superseded: int
-    """The client typed on; not counted."""
+    """Requests whose user typed on; not counted."""
     good: int
-    """Counted, and every figure kept."""
+    """Counted requests that kept every figure."""
     ttft_kept: int
     tpot_kept: int
     gap_kept: int
@@ -207,11 +207,11 @@ class GoodputTotals(Struct, frozen=True, kw_only=True):
     good_tokens: int
     """Output tokens of good requests."""
     goodput: float | None
-    """good / counted; null when none counted."""
+    """good / counted; null if none counted."""
 
 
 class SloQuery(Query, frozen=True, kw_only=True):
-    """Which requests."""
+    """Filter of requests."""
 
     project_id: UUID | None = None
     model: ModelName | None = None
@@ -245,7 +245,7 @@ class DeploymentGoodputQuery(PeriodQuery, frozen=True, kw_only=True):
 
 
 class CostQuery(Query, frozen=True, kw_only=True):
-    """Which period; the last 24 hours, unless given."""
+    """Filter by period; the last 24 hours by default."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -294,7 +294,7 @@ async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
     by the good tokens of the same minutes. `start` is rounded down to its minute and `end` up, but not beyond now.
     """
     begin, end = period(query.start, query.end, LAST_DAY)
-    # nothing was rented yet of what is to come
+    # the future is not rented yet
     begin, end = _minute_of(begin), min(_minute_of(end - MICROSECOND) + MINUTE, datetime.now(UTC))
     if begin >= end:
         return PoolCosts(start=begin, end=begin, currency=call.currency, data=[])
@@ -302,7 +302,7 @@ async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
     for row in await call.connection.fetch(VERSIONS, begin, end):
         try:
             versions.append((row["created_at"], document.decode(row["version"], row["document"]).pools))
-        except ConfigError:  # of a newer release: what was in force before stays so, as in every gateway of this one
+        except ConfigError:  # from a newer release: the version before stays in force, as in this release's gateways
             continue
     pools = rented(versions, begin, end)
     tokens = await _good_tokens(call, pools, begin, end)
@@ -312,7 +312,7 @@ async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
 async def _good_tokens(
     call: AdminCall, pools: dict[str, Rented], begin: datetime, end: datetime
 ) -> dict[str, GoodTokens]:
-    spans = [(name, *span) for name, of in pools.items() for span in of.priced]
+    spans = [(name, *span) for name, each in pools.items() for span in each.priced]
     rows = totals([begin, end, *(edge for _, *span in spans for edge in span)], {"pool"}).c
     names, since, until = ([span[at] for span in spans] for at in range(3))
     moments = (literal(each, _MOMENTS) for each in (since, until))
@@ -331,7 +331,7 @@ def _minute_of(at: datetime) -> datetime:
 
 
 async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None) -> SloReport:
-    """organization_id: None for the deployment."""
+    """The report for an organization, or for the deployment if organization_id is None."""
     now = await present(
         call.connection, organization_id, tier=query.tier, project_id=query.project_id, model=query.model
     )
@@ -377,7 +377,7 @@ def _alert(pair: BurnPair) -> BurnAlert:
 async def _totals(
     call: AdminCall, query: PeriodQuery, organization_id: UUID | None, groups: list[str], *, deployment: bool = False
 ) -> Page[GoodputTotals]:
-    """deployment: what organizations asked for beyond their share is not counted."""
+    """deployment: whether to leave out requests beyond their organization's share."""
     begin, end = period(query.start, query.end, LAST_DAY)
     most = MAX.get(query.bucket)
     if most is not None and end - begin > most:

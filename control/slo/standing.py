@@ -1,4 +1,4 @@
-"""How objectives stand: what was kept in each window that budgets and burn rates look at."""
+"""The standing of objectives: the requests that kept them in each window of the budgets and burn rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from control.slo.totals import totals
 
 Class = tuple[Tier, LengthClass]
 Counts = dict[Class, dict[str, Count]]
-"""By class, then by window's name."""
+"""Counts by class, then by window's name."""
 _NUMBERS = ("counted", "good", "over_share")
 
 LAST_RUN = select(func.max(slo_roll_up_runs.c.started_at))
@@ -29,7 +29,7 @@ def window_counts(end: datetime, since: Mapping[Class, datetime], **of: object) 
     """Rows of tier, length, and `_NUMBERS` for each window before `end`, a whole minute.
 
     since: by class, the start of all windows: earlier requests were judged by other figures.
-    of: columns of `gateway.slo_minutes` and the value that each has, or None: any.
+    of: columns of `gateway.slo_minutes` and their values, or None for any.
     """
     wanted = {name: value for name, value in of.items() if value is not None}
     begins = [end - window for window in WINDOWS.values()]
@@ -51,7 +51,7 @@ def window_counts(end: datetime, since: Mapping[Class, datetime], **of: object) 
 
 
 def counts_of(rows: Iterable[Iterable[Any]]) -> Counts:
-    """What `window_counts` finds, as it counts for the organizations whose requests they are."""
+    """The rows of `window_counts` as they count for the requests' organizations."""
     found: Counts = {}
     for row in rows:
         tier, length, *numbers = row
@@ -61,15 +61,15 @@ def counts_of(rows: Iterable[Iterable[Any]]) -> Counts:
 
 
 def for_deployment(counts: Counts) -> Counts:
-    """The same as it counts for the deployment, which did not fail those who asked for more than their share."""
+    """The counts for the deployment, which did not fail organizations that exceeded their share."""
     return {
-        of: {name: Count(each.counted - each.over_share, each.good, each.over_share) for name, each in windows.items()}
-        for of, windows in counts.items()
+        key: {name: Count(each.counted - each.over_share, each.good, each.over_share) for name, each in windows.items()}
+        for key, windows in counts.items()
     }
 
 
 def end_of(last_run: datetime) -> datetime:
-    """Until when a run has added up: the end of its minute, which was not over yet."""
+    """The end of a run's totals: the end of its minute, which was not over yet."""
     return last_run.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
 
@@ -81,7 +81,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def budget(self) -> Count:
-        """Of the budget's window."""
+        """The counts of the budget's window."""
         return self.windows["28d"]
 
     @property
@@ -106,6 +106,6 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def standings(objectives: Iterable[Objective], counts: Counts) -> list[Standing]:
-    """One for each objective; of those without requests all counts are 0."""
+    """The standing of each objective; without requests, all its counts are 0."""
     none = dict.fromkeys(WINDOWS, Count(0, 0))
     return [Standing(each, counts.get((each.tier, each.length), none)) for each in objectives]

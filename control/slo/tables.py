@@ -1,4 +1,4 @@
-"""What was promised, by version, and what each minute kept of it."""
+"""The objectives by version, and the requests of each minute that kept them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from storage.tables.core import metadata, one_of
 
-# All rows of a version were written together; the newest one is in force from its whole minute on.
+# All rows of a version are written together; the newest version is in force from its whole minute on.
 slo_objectives = Table(
     "slo_objectives",
     metadata,
@@ -48,9 +48,10 @@ COUNTS = (
     # of the counted ones: refused for lack of room while their organization requested more than its share
     "over_share",
 )
-"""What is added up."""
+"""The columns that are added up."""
 
-# By the minute (UTC) in which requests arrived. An empty model or pool: none. No foreign keys, as in the ledger.
+# By the minute (UTC) in which requests arrived. Model and pool are empty if there is none. No foreign keys, as in the
+# ledger.
 slo_minutes = Table(
     "slo_minutes",
     metadata,
@@ -61,16 +62,16 @@ slo_minutes = Table(
     Column("length", Text, primary_key=True),
     Column("model", Text, primary_key=True),
     Column("pool", Text, primary_key=True),
-    # Of a rollout, as `contracts.split.Side`.
+    # The side of a rollout, see `contracts.split.Side`.
     Column("side", Text, primary_key=True),
-    # Of the objectives it was judged by.
+    # The version of the objectives that judged it.
     Column("version", BigInteger, nullable=False),
     *(Column(name, BigInteger, nullable=False) for name in COUNTS[:-1]),
     Column("over_share", BigInteger, nullable=False, server_default=text("0")),
     Index(None, "organization_id", "minute"),
 )
 
-# By the hour (UTC), of all of an organization's projects.
+# By the hour (UTC), over all of an organization's projects.
 slo_hours = Table(
     "slo_hours",
     metadata,
@@ -82,7 +83,7 @@ slo_hours = Table(
     Index(None, "organization_id", "at"),
 )
 
-# Rows recorded before a run began, less what a transaction may take, need not be looked at again.
+# Rows recorded before a run began, less the duration of a transaction, are not read again.
 slo_roll_up_runs = Table(
     "slo_roll_up_runs",
     metadata,

@@ -1,6 +1,6 @@
-"""The worker's task for objectives: put the settings' in force, add up what was kept, tell Prometheus.
+"""The worker's task for objectives: puts the settings' objectives in force, rolls up requests, and updates the metrics.
 
-It bears being run twice, late, or by two workers at once.
+It may run twice, late, or in two workers at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class SloUpkeep:
-    """What the task does. One per worker process."""
+    """The task of one worker process."""
 
     def __init__(self, database_url: str, config: SloConfig, metrics: SloMetrics, *, trace_retention_days: int) -> None:
         self._database_url = database_url
@@ -35,10 +35,10 @@ class SloUpkeep:
         self._metrics = metrics
         self._trace_retention_days = trace_retention_days
         self._adopted = False
-        """Once in a process: two workers of different settings would take turns for ever."""
+        """Objectives are adopted once in a process: two workers with different settings would take turns forever."""
 
     def run(self) -> int:
-        """Bring minutes and metrics up to date; returns how many minutes were redone. Raises FAILURES of the
+        """Bring minutes and metrics up to date; returns the number of recomputed minutes. Raises FAILURES of the
         database, and psycopg.Error."""
         if not self._adopted:
             version = asyncio.run(self._adopt())
@@ -72,12 +72,12 @@ class SloUpkeep:
 
 
 def periods_s(config: SloConfig) -> dict[str, float]:
-    """How often it runs."""
+    """Seconds between two runs of the task."""
     return {ROLL_UP: config.roll_up_every_s}
 
 
 def add_tasks(app: Celery, upkeep: SloUpkeep) -> None:
-    """Make the task known to the worker's application."""
+    """Register the task with the worker's application."""
 
     @app.task(
         name=ROLL_UP,

@@ -1,4 +1,4 @@
-"""What was kept in a period, from the roll-up with fewest rows: whole hours, and minutes where an hour is cut."""
+"""Reads a period's counts from the roll-up with the fewest rows: whole hours, and minutes where an hour is cut."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from storage.calendar import hour_of
 
 HOUR = timedelta(hours=1)
 LEVELS = ((serving_minutes, serving_hours), (slo_minutes, slo_hours))
-"""By minute and by hour, fewest rows first. Projects are separate by minute only: most have requests in few minutes
-of an hour, and would have nearly as many rows by hour."""
+"""Tables by minute and by hour, the fewest rows first. Only minutes separate projects: most projects have requests in
+few minutes of an hour, and would have nearly as many rows by hour."""
 _MOMENTS = ARRAY(DateTime(timezone=True))
 
 
-def totals(edges: Iterable[datetime], told_apart: Collection[str], *, by_minute: bool = False) -> Subquery:
+def totals(edges: Iterable[datetime], dimensions: Collection[str], *, by_minute: bool = False) -> Subquery:
     """Rows of `at`, the group columns, and `COUNTS`, of the minutes that begin between the first and last edge.
 
-    A row is of a minute, or of an hour that no edge cuts, so that all of it is on the same side of each. told_apart:
-    columns of `slo_minutes` that are grouped by or filtered. by_minute: minutes only.
+    A row covers a minute, or an hour that no edge cuts, so that all of it is on the same side of each. dimensions:
+    columns of `slo_minutes` for grouping or filtering. by_minute: minutes only.
     """
     moments = sorted(edge.astimezone(UTC) for edge in edges)
     begin, end = moments[0], moments[-1]
     minutes, hours = next(
-        ((each, by_hour) for each, by_hour in LEVELS if _tells(by_hour, told_apart)), (slo_minutes, None)
+        ((each, by_hour) for each, by_hour in LEVELS if _tells(by_hour, dimensions)), (slo_minutes, None)
     )
     if by_minute or hours is None:
-        return _rows(minutes, told_apart, begin, end).subquery("totals")
+        return _rows(minutes, dimensions, begin, end).subquery("totals")
     begins = {moment: hour_of(moment) for moment in moments}
     cut = sorted({begun for moment, begun in begins.items() if begun != moment})
-    whole = _rows(hours, told_apart, begin, end).where(_time_of(hours) != all_(literal(cut, _MOMENTS)))
-    parts = (_rows(minutes, told_apart, max(begun, begin), min(begun + HOUR, end)) for begun in cut)
+    whole = _rows(hours, dimensions, begin, end).where(_time_of(hours) != all_(literal(cut, _MOMENTS)))
+    parts = (_rows(minutes, dimensions, max(begun, begin), min(begun + HOUR, end)) for begun in cut)
     return union_all(whole, *parts).subquery("totals")
 
 
-def _tells(table: Table, told_apart: Collection[str]) -> bool:
-    return set(told_apart) <= set(table.c.keys())
+def _tells(table: Table, dimensions: Collection[str]) -> bool:
+    return set(dimensions) <= set(table.c.keys())
 
 
 def _time_of(table: Table) -> Column[datetime]:
     return table.c.minute if table is slo_minutes else table.c.at
 
 
-def _rows(table: Table, told_apart: Collection[str], begin: datetime, end: datetime) -> Select[Any]:
-    names, at = (*sorted(told_apart), *COUNTS), _time_of(table)
+def _rows(table: Table, dimensions: Collection[str], begin: datetime, end: datetime) -> Select[Any]:
+    names, at = (*sorted(dimensions), *COUNTS), _time_of(table)
     return select(at.label("at"), *(table.c[name] for name in names)).where(at >= begin, at < end)

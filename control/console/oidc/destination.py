@@ -10,14 +10,15 @@ _OWN = re.compile(r"/console(?:/[A-Za-z0-9\-._~!$&'()*+,;=:@%/]*)?(?:\?[A-Za-z0-
                   r"(?:#[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?")  # fmt: skip
 
 
-def own(asked: str | None) -> str:
-    """The address asked for, if it is a page of ours; else the first page.
+def own(page: str | None) -> str:
+    """The requested address if it is a page of the console; otherwise the first page.
 
-    No host can stand in it: it begins with one slash and our name, and holds no backslash, which browsers read as one.
+    It cannot contain a host: it begins with one slash and the console's name, and has no backslash, which browsers
+    treat as a slash.
     """
-    if asked is None or len(asked) > LONGEST or not _OWN.fullmatch(asked) or asked.startswith("/console/api/"):
+    if page is None or len(page) > LONGEST or not _OWN.fullmatch(page) or page.startswith("/console/api/"):
         return HOME
-    path = asked.partition("?")[0].partition("#")[0]
+    path = page.partition("?")[0].partition("#")[0]
     if "//" in path or any(step in (".", "..") for step in path.replace("%2e", ".").replace("%2E", ".").split("/")):
         return HOME
-    return asked
+    return page

@@ -27,8 +27,8 @@ LONGEST_NAME = 200
 ORGANIZATION = """
 SELECT id FROM gateway.organizations WHERE CASE WHEN $1 = 'operator' THEN operator ELSE id::text = lower($1) END
 """
-# Members of this identity, and members with its address that no identity has taken yet. The first is the default: where
-# groups name the organization, there is one at most.
+# Members of this identity, and members with its address that no identity has taken yet. The first is the default; if
+# groups name the organization, there is at most one.
 OF_PERSON = """
 SELECT member.id, organizations.id AS organization_id, organizations.name,
        (account.oidc_issuer = $1 AND account.oidc_subject = $2) IS TRUE AS is_theirs,
@@ -53,7 +53,7 @@ RETURNING id, xmax = 0 AS made
 
 
 class NoEntrance(SignInRefused):
-    """A person known to the provider who has no access. why: for the page."""
+    """The provider knows the person, who has no access here. why: for the page."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The provider's sign-in is not valid here: {why}.")
@@ -103,12 +103,12 @@ def role_of(groups: tuple[str, ...], mapping: tuple[GroupRole, ...]) -> GroupRol
 
 async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, organization_id: UUID | None) -> Account:
     mapping = call.console.config.oidc.groups
-    given = role_of(identity.groups, mapping)
-    if mapping and given is None:
+    mapped = role_of(identity.groups, mapping)
+    if mapping and mapped is None:
         raise NoEntrance("oidc_no_role")
     connection = admin.connection
-    if given is not None:
-        organization_id = await connection.fetchval(ORGANIZATION, given.organization)
+    if mapped is not None:
+        organization_id = await connection.fetchval(ORGANIZATION, mapped.organization)
         if organization_id is None:
             raise NoEntrance("oidc_no_organization")
     rows = await connection.fetch(OF_PERSON, identity.issuer, identity.subject, identity.email, organization_id)
@@ -118,14 +118,14 @@ async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, orga
         raise SeveralOrganizations
     if open_to:
         member_id: UUID = open_to[0]["id"]
-        if given is not None:
-            await _give(admin, member_id, given.role)
+        if mapped is not None:
+            await _give(admin, member_id, mapped.role)
     elif rows:
         raise NoEntrance("oidc_other_person")
-    elif given is None or organization_id is None or identity.email is None:
+    elif mapped is None or organization_id is None or identity.email is None:
         raise NoEntrance("oidc_no_member")
     else:
-        member_id = await _make(admin, organization_id, identity, given.role)
+        member_id = await _make(admin, organization_id, identity, mapped.role)
     row = await connection.fetchrow(PUT, member_id, identity.issuer, identity.subject)
     if row is None:
         raise NoEntrance("oidc_other_person")
@@ -147,7 +147,7 @@ def _open_to(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
 
 
 async def _give(admin: AdminCall, member_id: UUID, role: Role) -> None:
-    """The role that the groups say; the last owner of an organization stays one."""
+    """Give the member the role of its groups; the last owner of an organization stays one."""
     if (await MEMBERS.find(admin, member_id)).role is role:
         return
     try:

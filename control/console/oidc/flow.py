@@ -1,7 +1,7 @@
 """One sign-in by the provider, from the button to the session.
 
-The state for the browser's return is sealed in a cookie of that browser, for ten minutes: any gateway can continue, and
-no other browser can.
+The state for the browser's return is sealed in that browser's cookie for ten minutes: any gateway can continue, but no
+other browser can.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ _log = logging.getLogger(__name__)
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A sign-in that was begun."""
+    """A sign-in that has begun."""
 
     state: str
     nonce: str
     verifier: str
     next: str
     until_s: float
-    """Since 1970."""
+    """In seconds since 1970."""
 
 
 class Proved(msgspec.Struct, frozen=True):
-    """A proved identity that has to choose an organization."""
+    """A proved identity whose person has to choose an organization."""
 
     issuer: str
     subject: str
     email: str | None
     until_s: float
-    """Since 1970."""
+    """In seconds since 1970."""
 
     @property
     def identity(self) -> Identity:
@@ -138,7 +138,7 @@ async def finish_oidc(call: ConsoleCall, query: Returning) -> str:
     except ProviderUnavailable as error:
         _log.warning("signing in by the provider: %s", error)
         return f"{SIGN_IN}oidc_unavailable"
-    except SlipstreamError as error:  # a page is answered with a page
+    except SlipstreamError as error:  # the browser shows a page, not an error body
         return SIGN_IN + error.code
     return pending.next
 
@@ -171,7 +171,7 @@ def _callback(call: ConsoleCall) -> str:
 
 
 def _pending(call: ConsoleCall) -> Pending | None:
-    """The sign-in that this browser began; None: none that may go on."""
+    """The sign-in that this browser began; None if none may continue."""
     return _opened(call, COOKIE, Pending)
 
 
@@ -186,14 +186,14 @@ def _proved(call: ConsoleCall) -> Proved:
 KeptT = TypeVar("KeptT", Pending, Proved)
 
 
-def _sealed(call: ConsoleCall, what: Pending | Proved) -> str:
-    plain = msgspec.json.encode(what)
-    sealed = base64.urlsafe_b64encode(seal(call.console.pepper, f"{USE} {type(what).__name__}", plain))
+def _sealed(call: ConsoleCall, state: Pending | Proved) -> str:
+    plain = msgspec.json.encode(state)
+    sealed = base64.urlsafe_b64encode(seal(call.console.pepper, f"{USE} {type(state).__name__}", plain))
     return sealed.decode().rstrip("=")  # a cookie would have to quote it
 
 
 def _opened(call: ConsoleCall, cookie: str, kind: type[KeptT]) -> KeptT | None:
-    """The cookie's contents; None: missing, not ours, or expired."""
+    """The cookie's contents; None if it is missing, forged or expired."""
     sealed = call.console.browsers.aside(call.visit, cookie)
     if not sealed:
         return None

@@ -1,4 +1,4 @@
-"""A person's identity by a provider, and the reasons for which there is none."""
+"""A person's identity by a provider, and the errors if there is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ProviderUnavailable(Exception):
-    """The provider does not respond, or not validly."""
+    """The provider does not respond, or its response is invalid."""
 
 
 class IdentityRefused(Exception):
@@ -14,7 +14,7 @@ class IdentityRefused(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's identity, verified by the provider. email: verified ones only."""
+    """A person's identity, verified by the provider. email: None unless verified."""
 
     issuer: str
     subject: str

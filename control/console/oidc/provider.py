@@ -1,5 +1,5 @@
-"""The provider of identities: its own description, the address people are sent to, and what its tokens say once they
-are verified (OpenID Connect Core 1.0, 3.1; PKCE, RFC 7636).
+"""The identity provider: its description, the address of its sign-in, and the verified claims of its tokens (OpenID
+Connect Core 1.0, 3.1; PKCE, RFC 7636).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KNOWN_FOR_S = 3_600.0
 FAILED_FOR_S = 5.0
 """Pause after a provider did not answer."""
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Asymmetric ones: with the others the secret that both have would sign."""
+"""Only asymmetric algorithms: with the others, the client secret, which both sides have, would sign."""
 LEEWAY_S = 60
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -46,14 +46,14 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 def verified_email(*sources: Mapping[str, Any]) -> str | None:
     """The first verified address: one source's verification does not hold for another's address."""
-    for told in sources:
-        if isinstance(told.get("email"), str) and told.get("email_verified") in (True, "true"):
-            return str(told["email"])
+    for source in sources:
+        if isinstance(source.get("email"), str) and source.get("email_verified") in (True, "true"):
+            return str(source["email"])
     return None
 
 
 class Provider:
-    """One per gateway. Sends no request before the first sign-in by it."""
+    """The identity provider for one gateway, which sends it no request before the first sign-in."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Provider:
         environment: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises ConfigError when the client's secret is not where the settings say."""
+        """Raises ConfigError if the client's secret is not where the settings name it."""
         self._config = config
         self._secret = environment.get(config.client_secret_env, "") if config.client_secret_env else None
         if self._secret == "":
@@ -72,7 +72,7 @@ class Provider:
             )
         self._http = httpx.AsyncClient(timeout=config.timeout_s, follow_redirects=False)
         self._clock = clock
-        self._asking = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._description: Description | None = None
         self._failure: ProviderUnavailable | None = None
         self._failed_at = 0.0
@@ -80,11 +80,11 @@ class Provider:
         self._read_at = 0.0
 
     async def stop(self) -> None:
-        """Close its connections. Idempotent."""
+        """Close the connections. Idempotent."""
         await self._http.aclose()
 
     async def address(self, redirect_uri: str, state: str, nonce: str, verifier: str) -> str:
-        """The address for the browser's sign-in. verifier: PKCE's, of which the address holds a digest. Raises
+        """The address for the browser's sign-in. verifier: PKCE's, whose digest the address contains. Raises
         ProviderUnavailable."""
         description = await self._described()
         async with self._client(description, redirect_uri) as client:
@@ -106,10 +106,10 @@ class Provider:
         if not isinstance(token.get("id_token"), str):
             raise IdentityRefused("there is no ID token in the answer")
         claims = await self._verified(description, token["id_token"], nonce)
-        told = await self._user_info(description, token.get("access_token"))
-        if told.get("sub") != claims["sub"]:  # another browser's
-            told = {}
-        return self._identity({**told, **claims}, verified_email(claims, told))
+        user_info = await self._user_info(description, token.get("access_token"))
+        if user_info.get("sub") != claims["sub"]:  # another person's
+            user_info = {}
+        return self._identity({**user_info, **claims}, verified_email(claims, user_info))
 
     def _identity(self, claims: Mapping[str, Any], email: str | None) -> Identity:
         name, groups = claims.get("name"), claims.get(self._config.groups_claim)
@@ -123,8 +123,8 @@ class Provider:
         )
 
     async def _verified(self, description: Description, id_token: str, nonce: str) -> dict[str, Any]:
-        """The claims of an ID token that is this provider's, for us, current and of this sign-in."""
-        must = jwt.JWTClaimsRegistry(
+        """The claims of an ID token that is from this provider, for this client, current and of this sign-in."""
+        registry = jwt.JWTClaimsRegistry(
             leeway=LEEWAY_S,
             iss={"essential": True, "value": description.issuer},
             aud={"essential": True, "value": self._config.client_id},
@@ -137,7 +137,7 @@ class Provider:
             keys = await self._key_set(description, fresh=fresh)
             try:
                 token = jwt.decode(id_token, keys, algorithms=ALGORITHMS)
-                must.validate(token.claims)
+                registry.validate(token.claims)
             except (JoseError, ValueError) as error:
                 refusal = str(error)
                 continue
@@ -154,14 +154,14 @@ class Provider:
         """The provider's additional user info; empty without any."""
         if description.userinfo_endpoint is None or not isinstance(access_token, str):
             return {}
-        told = await self._get(description.userinfo_endpoint, authorization=f"Bearer {access_token}")
-        return told if isinstance(told, dict) else {}
+        user_info = await self._get(description.userinfo_endpoint, authorization=f"Bearer {access_token}")
+        return user_info if isinstance(user_info, dict) else {}
 
     async def _described(self) -> Description:
         """The provider's description, read once for all sign-ins that wait for it. Raises ProviderUnavailable."""
         if self._description is not None and self._clock() - self._read_at < KNOWN_FOR_S:
             return self._description
-        async with self._asking:
+        async with self._reading:
             if self._description is not None and self._clock() - self._read_at < KNOWN_FOR_S:
                 return self._description
             if self._failure is not None and self._clock() - self._failed_at < FAILED_FOR_S:
@@ -198,9 +198,9 @@ class Provider:
 
     async def _get(self, url: str, **headers: str) -> Any:
         try:
-            answer = await self._http.get(url, headers={"accept": "application/json", **headers})
-            answer.raise_for_status()
-            return answer.json()
+            response = await self._http.get(url, headers={"accept": "application/json", **headers})
+            response.raise_for_status()
+            return response.json()
         except (httpx.HTTPError, ValueError) as error:
             raise ProviderUnavailable(f"{url}: {error!r}") from None
 

@@ -1,16 +1,16 @@
-"""Decides whether a measure has grown, or spends an objective: the statistics of all rules.
+"""Decides whether a measure has grown or misses an objective: the statistics of all rules.
 
-Medians and tails are compared, never means: one request of a minute must not speak for a thousand. Three conditions
-must hold, so that neither noise nor trifles are found:
+The comparison uses medians and tails, never means: one request of a minute must not outweigh a thousand others. Three
+conditions exclude noise and trifles:
 
     enough requests    `MIN` on both sides; for a tail, five beyond it (`evidence.TAILS`)
     a ratio            1.5 of the median or 2 of the tail: windows of the same traffic differ by less
-    an amount          a part of the objective: 10 % of it in the median or 25 % in the tail for what engines do,
-                       3 % or 10 % for what the gateway itself does, which should be next to nothing
+    an amount          a part of the objective: 10 % of it in the median or 25 % in the tail for engines' work, 3 % or
+                       10 % for the gateway's own work, which should take almost no time
 
-Without a window before, and where nothing grew, an objective that is missed is still one: when more requests are beyond
-it than its target allows, and not by chance. Then the phase that takes most of the time of those requests is named (the
-anatomy: "TTFT is a derived metric: you fix it by fixing the phase that dominates it").
+Without an earlier window or without growth, a missed objective still counts: more requests are beyond it than its
+target allows, and not by chance. Then the phase that takes most of the time of those requests is named (the anatomy:
+"TTFT is a derived metric: you fix it by fixing the phase that dominates it").
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from control.diagnosis.findings.objectives import Number, Objectives
 MIN = 30
 """Requests for a median."""
 FEWEST, CHANCE = 5, 0.0001
-"""Requests beyond an objective: a single one is not representative; and the probability that chance brings so many."""
+"""The fewest requests beyond an objective that count, and the largest probability at which chance is ruled out."""
 WIDE = 10_000.0
-"""The variance from which on a binomial distribution is taken for the normal one."""
+"""The variance above which the normal distribution replaces the binomial one."""
 _SURE = NormalDist().inv_cdf(1.0 - CHANCE)
 """Standard deviations beyond the mean."""
 NEGLIGIBLE = 1e-12
@@ -38,7 +38,7 @@ MEDIAN = "p50"
 RATIOS = {MEDIAN: 1.5}
 TAIL_RATIO = 2.0
 OF_PROMPT = frozenset({Measure.PREFILL, Measure.ENGINE_UNSPLIT, Measure.TTFT})
-"""Depends on the prompt's length: never compared with requests of other lengths."""
+"""Measures that depend on the prompt's length and are never compared across length classes."""
 NAMES = {
     Measure.TTFT: "the time to first token",
     Measure.TPOT: "the time per token",
@@ -58,7 +58,7 @@ NAMES = {
 
 
 class Share(msgspec.Struct, frozen=True):
-    """The part of an objective that an excess must be, by statistic."""
+    """The least excess of each statistic, in parts of the objective."""
 
     median: float
     tail: float
@@ -76,15 +76,15 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
     statistic: str
     now: Quantiles
     before: Quantiles | None
-    """None: no comparison; the objective is missed, and this measure takes most of the time."""
+    """None without a comparison: the objective is missed, and this measure takes most of the time."""
     excess_ms: float
     objective_ms: float
     beyond: int = 0
     """Requests that miss the objective, if it is missed."""
     may: float = 0.0
-    """The part of the requests that may."""
+    """The part of the requests that may miss it."""
     late_ms: float | None = None
-    """Mean of the measure over these requests; None: the measure itself misses."""
+    """Mean of the measure over these requests; None if the measure itself misses the objective."""
 
     @property
     def score(self) -> float:
@@ -99,28 +99,28 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
         if self.before is not None:
             before_ms = self.before.value(self.statistic)
             return f"{sentence}; before, {before_ms:,.0f} ms of {self.before.n:,}."
-        of = f"{self.beyond:,} requests beyond the objective of {self.objective_ms:,.0f} ms"
+        late = f"{self.beyond:,} requests beyond the objective of {self.objective_ms:,.0f} ms"
         if self.late_ms is not None:
-            return f"{sentence}, and {self.late_ms:,.0f} ms on average of the {of} ({self.may * 100:.4g} % may be)."
-        return f"{sentence}; there are {of} ({self.may * 100:.4g} % may be)."
+            return f"{sentence}, and {self.late_ms:,.0f} ms on average of the {late} ({self.may * 100:.4g} % may be)."
+        return f"{sentence}; there are {late} ({self.may * 100:.4g} % may be)."
 
 
 def groups(window: Window) -> Iterator[Slice]:
-    """By tier and length; a whole tier if none of its lengths has enough."""
+    """The slices by tier and length, or a whole tier if none of its lengths has enough requests."""
     for tier in window.tiers:
         classes = [each for each in window.classes if each.tier is tier.tier and each.requests >= MIN]
         yield from classes or ([tier] if tier.requests >= MIN else [])
 
 
 def measured(evidence: Evidence, measure: Measure) -> int:
-    """Requests of the largest group that it was measured of."""
+    """The number of requests with this measure in the group that has the most."""
     return max((each.measures[measure].n for each in groups(evidence.now) if measure in each.measures), default=0)
 
 
 def grown(
     evidence: Evidence, measure: Measure, objectives: Objectives, number: Number, least: Share = ENGINE
 ) -> Excess | None:
-    """The group in which the measure grew most since the earlier window; None: in none."""
+    """The group in which the measure grew most since the earlier window; None if it grew in none."""
     found: list[Excess] = []
     for now in groups(evidence.now):
         before = _before(evidence, now, measure)
@@ -131,7 +131,7 @@ def grown(
 
 
 def dominating(evidence: Evidence, measure: Measure, objectives: Objectives) -> Excess | None:
-    """The group that misses its TTFT, where this measure takes most of the requests that do; None: there is none."""
+    """The group that misses its TTFT most, with this measure as its late requests' longest phase; None without any."""
     found = []
     for now in groups(evidence.now):
         over = _missed(now, Measure.TTFT, objectives, Number.TTFT)
@@ -149,14 +149,14 @@ def dominating(evidence: Evidence, measure: Measure, objectives: Objectives) -> 
 
 
 def missing(evidence: Evidence, measure: Measure, objectives: Objectives, number: Number) -> Excess | None:
-    """The group that misses this number's objective most; None: none does for certain, or nothing is promised."""
+    """The group that misses this number's objective most; None if none surely misses it or nothing is promised."""
     found = (_missed(now, measure, objectives, number) for now in groups(evidence.now))
     return max((each for each in found if each is not None), key=lambda each: each.score, default=None)
 
 
 def surely_more(count: int, n: int, share: float) -> bool:
-    """Whether a count of n exceeds a share significantly: by the binomial distribution, or for large n by the normal
-    one, whose tail is the same there: counts of a busy week are millions."""
+    """Whether a count out of n significantly exceeds a share, by the binomial distribution. For large n, such as the
+    millions of a busy week, it uses the normal one, whose tail is the same there."""
     if count < FEWEST or count <= share * n:
         return False
     if share <= 0.0:
@@ -166,7 +166,7 @@ def surely_more(count: int, n: int, share: float) -> bool:
         return count - share * n > _SURE * sqrt(variance)
     ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
     term, tail = exp(ways + count * log(share) + (n - count) * log1p(-share)), 0.0
-    # terms fall from here on; the rest adds up to less than the difference between a tail and CHANCE
+    # Terms decrease from here on, and the rest is too small to move the tail past CHANCE.
     for k in range(count, n + 1):
         tail += term
         if tail >= CHANCE or term < NEGLIGIBLE:
@@ -176,9 +176,9 @@ def surely_more(count: int, n: int, share: float) -> bool:
 
 
 def lacking(evidence: Evidence, measure: Measure, absent: str, *, growth_alone: bool = False) -> str | None:
-    """Why nothing can be said of a measure; None: something can.
+    """Why a measure cannot be judged; None if it can.
 
-    absent: what to say where no request has it. growth_alone: no objective is there that it could miss.
+    absent: the reason if no request has it. growth_alone: whether it has no objective that it could miss.
     """
     n = measured(evidence, measure)
     requests = max((each.requests for each in evidence.now.tiers), default=0)
@@ -192,7 +192,7 @@ def lacking(evidence: Evidence, measure: Measure, absent: str, *, growth_alone: 
 
 
 def not_judged(window: Window) -> tuple[str, ...]:
-    """Classes with too few requests for anything to be said of them by themselves."""
+    """Classes with too few requests for a judgment of their own."""
     labels = {each.label for each in groups(window)}
     few = [each for each in window.classes if each.label not in labels]
     return tuple(f"{each.label} ({each.requests:,} of {MIN} requests)" for each in few)
@@ -213,7 +213,7 @@ def _missed(now: Slice, measure: Measure, objectives: Objectives, number: Number
 
 
 def _before(evidence: Evidence, now: Slice, measure: Measure) -> Quantiles | None:
-    """The comparison: the same class, or all of its tier for measures that do not depend on prompts."""
+    """The earlier values of the same class, or of its whole tier for measures that do not depend on prompts."""
     if evidence.before is None:
         return None
     candidates = [same(evidence.before.classes, now) or same(evidence.before.tiers, now)]

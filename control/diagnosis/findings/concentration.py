@@ -1,9 +1,9 @@
-"""Decides whether an effect belongs to one organization: its part of the affected requests, compared with its part of
+"""Decides whether an effect belongs to one organization by comparing its part of the affected requests with its part of
 the traffic.
 
-An organization that sends most of the requests has most of the refusals, which means nothing. One is named if nearly
-all affected requests are its own, several times as often as with the others, and not by chance: evenly loaded
-organizations share effects.
+An organization that sends most requests also has most refusals, which proves nothing. An organization is named if
+nearly all affected requests are its own, if its requests are affected several times as often as those of the others,
+and if chance does not explain that. Evenly loaded organizations share effects.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from control.diagnosis.findings.evidence import Window
 
 NEARLY_ALL = 0.8
 TIMES = 3.0
-"""Factor compared with the others."""
+"""How many times as often as the others' requests its own are affected."""
 
 
 class Concentration(msgspec.Struct, frozen=True):
-    """An effect on one organization. count: of its requests; total: of all requests."""
+    """An effect on one organization. count: its affected requests; total: all affected requests."""
 
     organization: str
     count: int
@@ -29,12 +29,12 @@ class Concentration(msgspec.Struct, frozen=True):
 
     @property
     def alone(self) -> bool:
-        """There are no others: the request was for one organization, or only one exists."""
+        """Whether there are no others: the diagnosis covers one organization, or only one exists."""
         return self.requests >= self.all_requests
 
     @property
     def is_concentrated(self) -> bool:
-        """The effect belongs to this organization alone."""
+        """Whether the effect belongs to this organization alone."""
         if self.alone or self.count < FEWEST or self.count < NEARLY_ALL * self.total:
             return False
         share = self.requests / self.all_requests
@@ -42,13 +42,13 @@ class Concentration(msgspec.Struct, frozen=True):
         return self.count / self.requests >= TIMES * others and surely_more(self.count, self.total, share)
 
     def told(self, what: str) -> str:
-        """The sentence of evidence. what: befell them, e.g. `waited`."""
-        of = f"{self.count:,} of the {self.total:,} requests that {what} are those of {self.organization}"
-        return f"{of}, which sent {self.requests / self.all_requests:.0%} of all."
+        """The sentence of evidence. what: the effect, such as `waited`."""
+        affected = f"{self.count:,} of the {self.total:,} requests that {what} are those of {self.organization}"
+        return f"{affected}, which sent {self.requests / self.all_requests:.0%} of all."
 
 
 def refused_beyond_shares(window: Window) -> Concentration | None:
-    """The organization with most of these requests; None: none."""
+    """The organization with the most refusals beyond its share; None without any."""
     top = max(window.over_shares, key=lambda each: each.refused, default=None)
     if top is None:
         return None
@@ -56,7 +56,7 @@ def refused_beyond_shares(window: Window) -> Concentration | None:
 
 
 def waiting(window: Window) -> Concentration | None:
-    """The organization with most requests that waited and succeeded; None: none."""
+    """The organization with the most answered requests that waited; None without any."""
     top = max(window.tenants, key=lambda each: each.waited, default=None)
     if top is None or top.organization is None or not top.waited:
         return None

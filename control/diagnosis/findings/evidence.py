@@ -13,13 +13,13 @@ from contracts.length_class import LengthClass
 from control.diagnosis.findings.measure import Measure
 
 WAITED_MS = 100.0
-"""A wait from here on is felt."""
+"""The shortest wait that users notice."""
 TAILS = ((500, "p99"), (100, "p95"), (50, "p90"))
-"""A quantile is judged where at least five requests lie beyond it: with fewer it is one request's story."""
+"""A quantile is judged if at least five requests lie beyond it; with fewer, single requests decide it."""
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """A distribution. n: requests it was measured of."""
+    """A distribution. n: number of measured requests."""
 
     n: int
     p50: float
@@ -29,16 +29,16 @@ class Quantiles(msgspec.Struct, frozen=True):
 
     @property
     def tail(self) -> str | None:
-        """The name of the highest quantile that n supports; None: none."""
+        """The name of the highest quantile that n supports; None if it supports none."""
         return next((name for least, name in TAILS if self.n >= least), None)
 
     def value(self, statistic: str) -> float:
-        """statistic: `p50` or a tail's name."""
+        """The value of a statistic: `p50` or a tail's name."""
         return float(getattr(self, statistic))
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests that were answered and have the labels in common that are not None."""
+    """Answered requests that share all labels that are not None."""
 
     requests: int
     tier: Tier | None = None
@@ -48,32 +48,32 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     organization: str | None = None
     measures: dict[Measure, Quantiles] = {}
     beyond: dict[Measure, int] = {}
-    """Requests that miss their class' objective for it."""
+    """By measure, the requests that miss their class's objective."""
     late_ms: dict[Measure, float] = {}
-    """For requests that miss their time to first token, the mean of each earlier phase."""
+    """The mean of each earlier phase, over requests that miss the objective of the time to first token."""
     waited: int = 0
-    """Requests that waited `WAITED_MS` or longer before anything was computed for them."""
+    """Requests that waited `WAITED_MS` or longer before any computation."""
     prompt_tokens: int = 0
     """Sums over requests whose engine reported its cached tokens."""
     cached_tokens: int = 0
     sampled_tokens: int = 0
     """Tokens of prompts that were compared with earlier ones of their organization."""
     reusable_tokens: int = 0
-    """Of them, the common beginning with an earlier prompt, whether or not an engine still had it."""
+    """The part of them that repeats the beginning of an earlier prompt, whether or not an engine still cached it."""
     retractions_known: int = 0
-    """Requests whose engine reports retractions."""
+    """Requests whose engines report retractions."""
     retracted: int = 0
-    """Of them, restarted requests."""
+    """The part of them that engines restarted."""
 
     @property
     def label(self) -> str:
-        """For a sentence: `chat, short`."""
-        parts = (self.tier, self.length, self.pool, self.replica_id, self.organization)
-        return ", ".join(str(part) for part in parts if part is not None) or "all requests"
+        """The labels for a sentence, such as `chat, short`."""
+        labels = (self.tier, self.length, self.pool, self.replica_id, self.organization)
+        return ", ".join(str(label) for label in labels if label is not None) or "all requests"
 
     @property
     def cached_share(self) -> float | None:
-        """Cached share of the prompt tokens; None: unknown."""
+        """Cached share of the prompt tokens; None if unknown."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     @property
@@ -105,7 +105,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Owner of these requests. key: its name and id; None: unknown."""
+    """Refused requests of one organization and key. key: its name and id; None if unknown."""
 
     organization: str
     key: str | None
@@ -113,12 +113,12 @@ class Refused(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """For a sentence."""
+        """The organization and the key for a sentence."""
         return self.organization if self.key is None else f"{self.organization} with key {self.key}"
 
 
 class OverShare(msgspec.Struct, frozen=True):
-    """An organization with refusals beyond its share. requests: all of them."""
+    """An organization with refusals beyond its share. requests: all its requests."""
 
     organization: str
     requests: int
@@ -126,7 +126,7 @@ class OverShare(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Requests that ended with a 5xx, or broke off after their status, by error code; without `Refusal`s."""
+    """Requests of one error code that ended with a 5xx or broke off after their status, without `Refusal`s."""
 
     code: str
     count: int
@@ -142,9 +142,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnginePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Increase of one replica's own counters between samples inside the window: over all its requests, of every class.
+    """The increase of one replica's own counters in the window, over all its requests of every class.
 
-    Sums, so only means and shares follow.
+    Counters are sums, so they give only means and shares.
     """
 
     pool: str
@@ -157,16 +157,16 @@ class EnginePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """Events between two times."""
+    """Measurements between two times."""
 
     began: datetime
     ended: datetime
     requests: int
-    """All, whatever their outcome."""
+    """All requests, whatever their outcome."""
     retried: int = 0
-    """Requests that needed another engine and had one: none of the failures."""
+    """Requests that another engine answered after the first one failed; they are not failures."""
     dispersion: float | None = None
-    """Variance of the arrivals in a second over their mean: 1 for a Poisson process, more for bursts."""
+    """Variance of arrivals per second over their mean: 1 for a Poisson process, more for bursts."""
     refusals: tuple[Refusal, ...] = ()
     refused: tuple[Refused, ...] = ()
     """The most refused first."""
@@ -176,7 +176,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...] = ()
     """By model and pool; without requests of unknown model."""
     sampled_share: float | None = None
-    """Sampled part of the answered requests; None: all. Counts always cover all."""
+    """Sampled part of the answered requests; None for all. Counts always cover all."""
     tiers: tuple[Slice, ...] = ()
     classes: tuple[Slice, ...] = ()
     """By tier and length."""
@@ -185,30 +185,30 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     tenants: tuple[Slice, ...] = ()
     parts: tuple[Part, ...] = ()
     pages: tuple[EnginePage, ...] = ()
-    """Of replicas whose engine has a page."""
+    """Counters of the replicas whose engines export them."""
 
     @property
     def over_share(self) -> int:
-        """Requests for which there was no room because their organization requested more than its share."""
+        """Requests that were refused for lack of room because their organization exceeded its share."""
         return sum(refusal.count for refusal in self.refusals if refusal.rule == FAIR_SHARE)
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.requests / (self.ended - self.began).total_seconds()
 
 
 class AuditFinding(msgspec.Struct, frozen=True):
-    """A finding of `slipstream tools audit-stream` between a client and the gateway. delay_ms: typical, of an event."""
+    """A finding of `slipstream tools audit-stream` between a client and the gateway. delay_ms: typical, per event."""
 
     code: str
     evidence: str
     fix: str
     holds_back: bool
-    """It delays events; otherwise it has another cost."""
+    """Whether it delays events; otherwise it has another cost."""
     delay_ms: float = 0.0
     keeps_out: bool = False
-    """A client that checks certificates is kept out, so nothing else was measured."""
+    """Whether it keeps out clients that verify certificates; then nothing else was measured."""
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,11 +216,12 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     findings: tuple[AuditFinding, ...] = ()
     unjudged: str = ""
-    """Reason for which delays could not be judged; empty: they were."""
+    """Why delays could not be judged; empty if they were."""
 
 
 class Burnt(msgspec.Struct, frozen=True, kw_only=True):
-    """Bad requests of an objective that have all of this in common. pool: empty: none, or not for the reader."""
+    """Bad requests of an objective that share all these labels. pool: empty if there is none or the reader may not see
+    it."""
 
     organization: str
     model: str
@@ -241,7 +242,7 @@ LATE = {
 class Burning(msgspec.Struct, frozen=True, kw_only=True):
     """An objective whose alert fires: its error budget is used too fast over two windows.
 
-    long, short: names of the windows; threshold: the burn rate that both exceed; counted, bad: of the long one.
+    long, short: names of the windows; threshold: the burn rate that both exceed; counted, bad: of the long window.
     """
 
     tier: Tier
@@ -252,13 +253,13 @@ class Burning(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     bad: int
     looked_at: int
-    """Bad requests counted for `burnt`: the newest of them, or all."""
+    """Bad requests that `burnt` counts: the newest, or all."""
     burnt: tuple[Burnt, ...]
-    """The most first."""
+    """The largest group first."""
 
     @property
     def label(self) -> str:
-        """For a sentence: `chat, short`."""
+        """The labels for a sentence, such as `chat, short`."""
         return f"{self.tier}, {self.length}"
 
     @property
@@ -273,14 +274,14 @@ class Burning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """All evidence. before: a healthy window, if there is one."""
+    """The evidence of a diagnosis. before: a healthy earlier window; None without one."""
 
     now: Window
     before: Window | None = None
     burning: tuple[Burning, ...] = ()
-    """Objectives whose alert fires at the moment."""
+    """Objectives whose alerts fire now."""
     audit: Audit | None = None
-    """None: the path to the client was not audited."""
+    """None if the path to the client was not audited."""
 
 
 def same(slices: Iterable[Slice], wanted: Slice) -> Slice | None:

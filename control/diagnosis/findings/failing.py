@@ -1,4 +1,4 @@
-"""Failures of one model or one pool: few of all requests may be many of one model's, which then is as good as away."""
+"""Finds a failing model or pool: few of all requests may be most requests of one model, which is then unusable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from control.diagnosis.findings.evidence import Failure, Window
 
 
 class FailingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one model or one pool. failures: only those with the codes that were asked about, the most first."""
+    """Requests of one model or one pool. failures: those with the requested codes, the most frequent first."""
 
     label: str
     requests: int
@@ -24,7 +24,7 @@ class FailingPart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def codes(self) -> str:
-        """For a sentence: `39 no_engine_available`."""
+        """The failures for a sentence, such as `39 no_engine_available`."""
         return ", ".join(f"{failure.count:,} {failure.code}" for failure in self.failures)
 
     @property
@@ -37,8 +37,8 @@ class FailingPart(msgspec.Struct, frozen=True, kw_only=True):
 def failing_part(window: Window, codes: Collection[str], share: float, fewest: int) -> FailingPart | None:
     """The model or pool with the largest share of failures with these codes.
 
-    None: none had at least `fewest` failures and `share` of its requests; a part that is all of the window's requests
-    adds no information.
+    None if none had at least `fewest` failures and `share` of its requests. A part with all of the window's requests
+    adds no information and is ignored.
     """
     over = [
         part
@@ -49,7 +49,7 @@ def failing_part(window: Window, codes: Collection[str], share: float, fewest: i
 
 
 def _parts(window: Window, codes: Collection[str]) -> list[FailingPart]:
-    """Models first, so that of a model and a pool that have the same requests the model is named."""
+    """Models come first, so that the model is named if a model and a pool have the same requests."""
     requests: Counter[str] = Counter()
     failures: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for noun in ("model", "pool"):

@@ -57,14 +57,14 @@ class Cause(StrEnum):
 
 
 class WouldNotHelp(msgspec.Struct, frozen=True):
-    """A change that is often proposed here."""
+    """A change that is often proposed for a cause, and does not help."""
 
     fix: Fix
     why: str
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something is wrong. score: how far, in parts of the objective that it spends; 0: not in time."""
+    """A cause that was found. score: its cost in parts of the objective; 0 if it is not about time."""
 
     cause: Cause
     phase: Phase
@@ -76,18 +76,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[str, ...] = ()
     """Missing measurements that would help."""
     new: bool = True
-    """The earlier window did not have it; False: as far as known it always existed."""
+    """Whether the earlier window lacked it; False if, as far as known, it always existed."""
     score: float = 0.0
 
 
 class Clear(msgspec.Struct, frozen=True):
-    """Looked for, and not there."""
+    """The cause was checked and is below its threshold."""
 
     cause: Cause
 
 
 class NotEnough(msgspec.Struct, frozen=True):
-    """The rule cannot judge."""
+    """The rule lacks the measurements to judge the cause."""
 
     cause: Cause
     why: str

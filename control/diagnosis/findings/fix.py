@@ -53,7 +53,7 @@ class Fix(StrEnum):
 
     @property
     def told(self) -> str:
-        """A sentence."""
+        """The change as a sentence."""
         return _TOLD[self]
 
 

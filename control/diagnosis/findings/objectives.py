@@ -1,4 +1,4 @@
-"""Scales of a judgment: a class' objectives, and a scale for growth where there are none."""
+"""The scales of a judgment: a class's objectives, or a scale for growth if it has none."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contracts.length_class import LengthClass
 from contracts.objectives import OBJECTIVES, Objective
 
 FELT_GAP_MS = 200.0
-"""A gap is felt from some 100 ms on, and twice that breaks the flow."""
+"""Users notice gaps from about 100 ms; twice that breaks the flow."""
 
 
 class Number(StrEnum):
-    """The objective's figure that a measure spends."""
+    """The figure of an objective that a measure spends."""
 
     TTFT = "ttft_ms"
     TPOT = "tpot_ms"
@@ -22,28 +22,28 @@ class Number(StrEnum):
 
 
 class Objectives:
-    """Looked up by class."""
+    """Objectives by class."""
 
     def __init__(self, promised: Iterable[Objective] = ()) -> None:
-        """promised: replace the defaults of their tier and length as a whole: an omitted figure is none."""
-        self._usual = {(each.tier, each.length): each for each in OBJECTIVES}
-        self._by_class = {**self._usual, **{(each.tier, each.length): each for each in promised}}
+        """promised: replace the whole default of their tier and length, so an omitted figure promises nothing."""
+        self._defaults = {(each.tier, each.length): each for each in OBJECTIVES}
+        self._by_class = {**self._defaults, **{(each.tier, each.length): each for each in promised}}
 
     @property
     def all(self) -> tuple[Objective, ...]:
-        """One for each tier and length."""
+        """One objective for each tier and length."""
         return tuple(self._by_class.values())
 
     def of(self, tier: Tier | None, length: LengthClass | None) -> Objective:
-        """None: the chat tier; the shortest prompts."""
+        """The objective of a class; None means the chat tier, or short prompts."""
         return self._by_class[tier or Tier.CHAT, length or LengthClass.SHORT]
 
     def promised_ms(self, tier: Tier | None, length: LengthClass | None, number: Number) -> float | None:
-        """None: no objective."""
+        """The promised figure; None if none is promised."""
         value: float | None = getattr(self.of(tier, length), number.value)
         return value
 
     def scale_ms(self, tier: Tier | None, length: LengthClass | None, number: Number) -> float:
-        """The scale of growth: the objective, or the usual one without any."""
-        usual = self._usual[tier or Tier.CHAT, length or LengthClass.SHORT]
-        return self.promised_ms(tier, length, number) or getattr(usual, number.value) or FELT_GAP_MS
+        """The scale of growth: the promised figure, or else the default one."""
+        default = self._defaults[tier or Tier.CHAT, length or LengthClass.SHORT]
+        return self.promised_ms(tier, length, number) or getattr(default, number.value) or FELT_GAP_MS

@@ -1,6 +1,6 @@
-"""Each cause's threshold, in words: a checked cause is below this, not absent.
+"""Each cause's threshold in words: a clear cause is below its threshold, not absent.
 
-The figures are those of the rules, so that the sentences cannot differ from the verdicts.
+The figures are those of the rules, so the sentences cannot differ from the verdicts.
 """
 
 from __future__ import annotations

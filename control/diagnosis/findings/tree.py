@@ -1,15 +1,15 @@
 """The order of the rules, and the choice of the finding to act on.
 
-    0  failures of the platform       what fails by our fault is worse than slow, and no engine mends it
-    1  retractions, engine failures   every other number is then that of requests computed twice
-    2  limits                         what was refused has no latency at all
-    3  what happened to the work      one slow replica, a broken prefix, cold or lost caches, longer prompts
-    4  the phases                     the one that spends most of its objective; new ones before those that always were
-    5  the way to the client          a path that holds back, clients that do not read
+    0  failures of the platform       a request that fails is worse than a slow one, and no engine can fix it
+    1  retractions, engine failures   all other numbers then include requests that were computed twice
+    2  limits                         a refused request has no latency at all
+    3  changes of the work            one slow replica, a broken prefix, cold or lost caches, longer prompts
+    4  the phases                     new findings first, then the one that spends most of its objective; the network
+                                      and clients that do not read are phases, too
 
-Something of 3 explains phases of 4, and is then the cause; a phase that it does not explain and that costs clearly more
-stands before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and a
-finding in the one does not hide the other, which is reported as second.
+A finding of 3 that explains phases of 4 is the cause. A phase that it does not explain and that costs clearly more
+comes first. TTFT and time per token are two numbers, never one: each is judged against its own objective, and a finding
+about one does not hide the other, which is reported as second.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ RULES: dict[Cause, Rule] = {
     Cause.SLOW_CLIENT: slow_client.judge,
 }
 FIRST = (Cause.PLATFORM_FAILURES, Cause.RETRACTIONS, Cause.ENGINE_FAILURES, Cause.LIMITS)
-"""Whatever else speaks."""
+"""These come first, whatever else is found."""
 TENANTS = (Cause.LIMITS, Cause.BROKEN_PREFIX, Cause.LONG_PROMPTS, Cause.GRAMMAR, Cause.NETWORK, Cause.SLOW_CLIENT)
-"""What a tenant can mend, and its own requests tell. The rest is the operator's."""
+"""Causes that a tenant can fix and that its own requests show. The others are the operator's."""
 _ENGINE_PHASES = frozenset(
     {
         Cause.QUEUE,
@@ -105,14 +105,14 @@ EXPLAINS: Explains = {
     # a settlement is the same round trip
     Cause.SLOW_LIMITER: frozenset({Cause.SLOW_FINISH}),
     Cause.SLOW_DECODE: frozenset(),
-    # gaps are prefills of others
+    # gaps are other requests' prefills
     Cause.SLOW_PREFILL: frozenset({Cause.CHOPPY_DECODE}),
 }
-"""Further symptoms of a cause, whatever the load."""
+"""Further symptoms of a cause, under any load."""
 OUTWEIGHS = 0.1
-"""Part of the objective: the additional cost that puts a phase before a cause that does not explain it."""
+"""The additional cost, in parts of the objective, that puts a phase before a cause that does not explain it."""
 MORE_LOAD = 1.3
-"""Requests a second, compared with the earlier window."""
+"""The ratio of request rates, compared with the earlier window, from which the load has grown."""
 STRUCTURAL = (
     Cause.SLOW_REPLICA,
     Cause.BROKEN_PREFIX,
@@ -120,9 +120,9 @@ STRUCTURAL = (
     Cause.LOST_CACHE,
     Cause.LONG_PROMPTS,
 )
-"""Something happened to the work or to a part, which phases only show."""
+"""Changes of the work or of one part, of which slow phases are only symptoms."""
 NEEDED = (Cause.SLOW_DECODE, Cause.QUEUE)
-"""Without a verdict of these, that nothing was found means nothing."""
+"""Without a verdict on each of these, a diagnosis without findings proves nothing."""
 BOTH_QUESTION = (
     "Do engines run out of memory, or restart requests? Both numbers are bad, and no engine reports it: read their "
     "logs before anything else."
@@ -145,7 +145,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     primary: Finding | None = None
     second: tuple[Finding, ...] = ()
-    """Problems of their own; look again once the first is mended."""
+    """Independent problems, to be checked again once the first is fixed."""
     explained: tuple[Finding, ...] = ()
     """Consequences of the first."""
     clear: tuple[Cause, ...] = ()
@@ -157,7 +157,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 def diagnose(
     evidence: Evidence, objectives: Objectives | None = None, causes: tuple[Cause, ...] = tuple(RULES)
 ) -> Diagnosis:
-    """Ask the rules about these causes, in order, and name the one to act on."""
+    """Apply the rules of these causes in order, and choose the finding to act on."""
     verdicts = [RULES[cause](evidence, objectives or Objectives()) for cause in causes]
     findings = [each for each in verdicts if isinstance(each, Finding)]
     clear = tuple(each.cause for each in verdicts if isinstance(each, Clear))
@@ -187,11 +187,11 @@ def diagnose(
 def explanations(evidence: Evidence, findings: Sequence[Finding]) -> Explains:
     """Further symptoms of each cause, under this load and together with the other findings.
 
-    A queue that grows with the load slows all running requests, in larger batches. Without more load, engines do less
-    than before, and the queue is the consequence. If prefill is slow and tokens come in bursts, they wait for others'
-    prompts. If a part of the platform was away, all waiting requests reach engines at once when it is back; earlier
-    engine symptoms are independent. If only one organization's excess is refused, there would have been no queue
-    without it.
+    A queue that grows with the load slows all running requests through larger batches. Without more load, engines have
+    become slower, and the queue is the consequence. If prefill is slow and tokens come in bursts, they wait for other
+    requests' prompts. If a part of the platform was unavailable, all waiting requests reach the engines at once when it
+    recovers; earlier engine symptoms are independent. If only one organization's excess is refused, there would be no
+    queue without it.
     """
     explains = {**EXPLAINS}
     if limits.floods(evidence.now) and queue.told_shed(evidence) is None:
@@ -206,12 +206,12 @@ def explanations(evidence: Evidence, findings: Sequence[Finding]) -> Explains:
     slower = frozenset({Cause.SLOW_DECODE, Cause.SLOW_PREFILL, Cause.CHOPPY_DECODE})
     if evidence.now.rate >= MORE_LOAD * before.rate:
         return {**explains, Cause.QUEUE: slower}
-    behind = {Cause.QUEUE}
-    return {**explains, **{cause: explains[cause] | behind for cause in (Cause.SLOW_DECODE, Cause.SLOW_PREFILL)}}
+    symptom = {Cause.QUEUE}
+    return {**explains, **{cause: explains[cause] | symptom for cause in (Cause.SLOW_DECODE, Cause.SLOW_PREFILL)}}
 
 
 def first_of(findings: list[Finding], explains: Explains) -> Finding:
-    """The one to act on."""
+    """The finding to act on."""
     by_cause = {each.cause: each for each in findings}
     for cause in FIRST:
         if cause in by_cause:
@@ -227,7 +227,7 @@ def first_of(findings: list[Finding], explains: Explains) -> Finding:
 
 
 def _behind(phases: list[Finding], explains: Explains) -> Finding | None:
-    """The costliest phase, or what explains it."""
+    """The costliest phase, or the finding that explains it."""
     if not phases:
         return None
     top = phases[0]
@@ -244,5 +244,5 @@ def _ordered(findings: list[Finding]) -> list[Finding]:
 def _of_both(findings: list[Finding], unknown: tuple[NotEnough, ...]) -> tuple[str, ...]:
     slow_first = any(each.phase in (Phase.QUEUE, Phase.PREFILL, Phase.QUEUE_OR_PREFILL) for each in findings)
     slow_tokens = any(each.phase is Phase.DECODE for each in findings)
-    untold = any(each.cause is Cause.RETRACTIONS for each in unknown)
-    return (BOTH_QUESTION,) if slow_first and slow_tokens and untold else ()
+    unreported = any(each.cause is Cause.RETRACTIONS for each in unknown)
+    return (BOTH_QUESTION,) if slow_first and slow_tokens and unreported else ()

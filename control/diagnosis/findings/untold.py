@@ -1,4 +1,4 @@
-"""Replicas whose engines report no timing with their responses, and the figures of their own pages."""
+"""Uses engines' own counters for replicas whose responses report no timing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from control.diagnosis.findings.evidence import EnginePage, Window
 from control.diagnosis.findings.measure import Measure
 
 CLEARLY = 2.0
-"""Ratio of two stages from which the longer one is named alone."""
+"""The ratio of two stages from which only the longer one is named."""
 
 
 class StageMeans(msgspec.Struct, frozen=True):
@@ -21,12 +21,12 @@ class StageMeans(msgspec.Struct, frozen=True):
 
     @property
     def queues(self) -> bool:
-        """Waiting clearly takes more than computing."""
+        """Whether waiting clearly takes longer than computing."""
         return self.queue_ms >= CLEARLY * self.prefill_ms
 
     @property
     def computes(self) -> bool:
-        """Computing clearly takes more than waiting."""
+        """Whether computing clearly takes longer than waiting."""
         return self.prefill_ms >= CLEARLY * self.queue_ms
 
     @property
@@ -39,7 +39,7 @@ class StageMeans(msgspec.Struct, frozen=True):
 
 
 def stage_means(window: Window) -> StageMeans | None:
-    """Means of replicas whose responses do not separate queue and prefill; None: their pages do not cover this
+    """Means of replicas whose responses do not separate queue and prefill; None if their counters do not cover this
     window."""
     unsplit = {each.replica_id for each in window.replicas if Measure.ENGINE_UNSPLIT in each.measures}
     pages = [page for page in window.pages if page.replica_id in unsplit and page.requests]
@@ -55,7 +55,7 @@ def stage_means(window: Window) -> StageMeans | None:
 
 
 def retracting_pages(window: Window) -> tuple[EnginePage, ...]:
-    """Pages of replicas whose responses never report retractions."""
-    told = {each.replica_id for each in window.replicas if each.retractions_known}
-    seen = {each.replica_id for each in window.replicas}
-    return tuple(page for page in window.pages if page.requests and page.replica_id in seen - told)
+    """Counters of replicas whose responses never report retractions."""
+    reporting = {each.replica_id for each in window.replicas if each.retractions_known}
+    answering = {each.replica_id for each in window.replicas}
+    return tuple(page for page in window.pages if page.requests and page.replica_id in answering - reporting)

@@ -1,8 +1,8 @@
-"""The tests: which outcomes each bets on, and at which odds it would be fair.
+"""The tests: the outcomes that each bets on, and the odds at which the bet is fair.
 
-Harm bets that the candidate is worse than tolerated, proof that it is not worse by the margin. Every test throws at
-most one coin for a session, and is compared with its own share of alpha: a mean over tests would be an e-process only
-if no test learned a session's arm before another bets on it (Choe & Ramdas 2024), and here they all do.
+A test of harm bets that the candidate is worse than tolerated, a proof that it is not worse by the margin. Every test
+tosses at most one coin for a session, and is compared with its own share of alpha. A mean over tests would be an
+e-process only if no test learned a session's arm before another bets on it (Choe & Ramdas 2024), but here they all do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METRIC_NAMES = MappingProxyType(
         "slices": "eval slices",
     }
 )
-"""Of metrics, as people and the console call them."""
+"""The metrics' names in sentences and in the console."""
 _ONE = Decimal(1)
 
 
@@ -41,20 +41,20 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     """A field of Weights."""
     test: str
-    """What was counted, in words."""
+    """The counted outcome, in words."""
     candidate: int
-    """Sessions (votes, verdicts) that count against the candidate, and against the control; of copies, against the
-    customers' own engines."""
+    """Sessions (votes, verdicts) that count against the candidate. `control` has those against the control or, for
+    copies, against the customers' own engines."""
     control: int
     alpha: float
     is_enough: bool
-    """The e-value has reached 1/alpha: decided in decimals, not by the rounded number next to it."""
+    """Whether the e-value has reached 1/alpha, decided in decimals and not by the rounded `log10_e`."""
     log10_e: float
-    """Decimal logarithm of the e-value; 0 and less: nothing speaks for it."""
+    """Decimal logarithm of the e-value; 0 or less without evidence."""
 
 
 def harms(state: State, policy: Policy) -> list[Evidence]:
-    """One for each possible cause of a rollback, in force or not yet."""
+    """The evidence for each possible cause of a rollback, sufficient or not."""
     found: list[Evidence] = []
     for metric, counts in (("ttft", state.ttft), ("itl", state.itl)):
         found += _latency_harms(metric, counts, policy)
@@ -70,14 +70,14 @@ def harms(state: State, policy: Policy) -> list[Evidence]:
         found.append(_copies_harm(state, policy))
     failed = state.slices is Slices.FAIL
     alpha = policy.alpha_of("slices")
-    # the gate fails a candidate that is no worse with probability alpha_of("slices") at most
+    # with probability at most alpha_of("slices"), the gate fails a candidate that is no worse
     value = inverse(alpha) if failed and alpha else _ONE
     found.append(_evidence("slices", "gate", int(failed), 0, alpha, value))
     return found
 
 
 def proofs(state: State, policy: Policy) -> list[Evidence]:
-    """One for each proof that all traffic needs. All of them must be enough, so they do not share an alpha."""
+    """The evidence for each proof that all traffic needs. All must be sufficient, so they do not share an alpha."""
     found = []
     alpha = policy.promotion_alpha
     for metric, counts in (("ttft", state.ttft), ("itl", state.itl)):
@@ -120,7 +120,7 @@ def _latency_harms(metric: str, counts: LatencyCounts, policy: Policy) -> Iterat
 
 
 def _rate_harm(metric: str, counts: RateCounts, tolerance: float, alpha: float) -> Evidence:
-    """Fair if a candidate's request has the fault just `tolerance` more often than a control's."""
+    """A bet that is fair if a candidate's request has the fault exactly `tolerance` more often than a control's."""
     compensation = Decimal(repr(tolerance)) / 2
     outcomes = (
         (_ONE - compensation, counts.candidate),
@@ -131,8 +131,8 @@ def _rate_harm(metric: str, counts: RateCounts, tolerance: float, alpha: float) 
 
 
 def _copies_harm(state: State, policy: Policy) -> Evidence:
-    """Fair if at most `copy_tolerance` more of the copies fail at the candidate alone than at the customer's own engine
-    alone: the same request was asked of both, so that whatever it is that both fail at speaks against neither."""
+    """A bet that is fair if at most `copy_tolerance` more of the copies fail at the candidate alone than at the
+    customer's own engine alone. Both get the same request, so a failure of both counts against neither."""
     counts, tolerance = state.copies, Decimal(repr(policy.copy_tolerance))
     outcomes = (
         (_ONE - tolerance, counts.candidate),
@@ -145,8 +145,8 @@ def _copies_harm(state: State, policy: Policy) -> Evidence:
 
 
 def _rate_proof(metric: str, counts: RateCounts, margin: float, alpha: float) -> Evidence:
-    """First requests only: a worse candidate's sessions leave the exposed earlier, which would make the control look
-    worse."""
+    """A bet on first requests only: a worse candidate's sessions leave `exposed` earlier, which would make the control
+    look worse."""
     compensation = Decimal(repr(margin)) / 2
     candidate, control = counts.first_candidate, counts.first_control
     outcomes = (

@@ -1,4 +1,4 @@
-"""One request of a canary from its trace, or its copy."""
+"""One request of a canary, from its trace, or the outcome of a copy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 
 
 class Arm(StrEnum):
-    """The side that a session's hash put it on, and whose pool had the request. What ran elsewhere, by a split that a
-    gateway or the router did not know yet, is no observation (`InferenceRequest.side_on`)."""
+    """The side that a session's hash selects, and whose pool had the request. A request that ran elsewhere, because a
+    gateway or the router did not know the split yet, is no observation (`InferenceRequest.side_on`)."""
 
     CANDIDATE = "candidate"
     CONTROL = "control"
@@ -20,26 +20,26 @@ class Observation(msgspec.Struct, frozen=True, array_like=True):
 
     arm: Arm
     unit: int
-    """63-bit hash of the session that was assigned."""
+    """63-bit hash of the session."""
     ttft_ms: float | None
-    """None: no response with a text; a proof counts that as longer than any threshold."""
+    """None without text; a proof counts that as longer than any threshold."""
     itl_ms: float | None
-    """The longest gap between two tokens; None: fewer than two."""
+    """The longest gap between two tokens; None if there are fewer than two."""
     failed: bool
-    """The engine failed: 5xx, broken off, refused by the engine or without a text; never a limit, nor a refusal by the
-    gateway before an engine had it."""
+    """Whether the engine failed: with a 5xx, a broken response, a refusal or no text. A limit, or a refusal by the
+    gateway before an engine had the request, is no failure."""
     good: bool | None
-    """Whether it kept all objectives; None: it had none."""
+    """Whether it kept all objectives; None if it had none."""
     left: bool = False
-    """Its client left before the first text: `ttft_ms` is the client's wait."""
+    """Whether its client left before the first text; then `ttft_ms` is the client's wait."""
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
     """Outcome of a customer's request and of its copy at the candidate. Stored in this order."""
 
     unit: int
-    """63-bit hash of the session, another than an observation's."""
+    """63-bit hash of the session, different from an observation's."""
     worse: int
-    """1: the candidate alone failed; -1: the customer's own engine alone; 0: both or neither."""
+    """1 if the candidate alone failed, -1 if the customer's own engine alone failed, 0 if both or neither did."""
     compared: bool
-    """Both sides answered, as far as the customer's did."""
+    """Whether both sides answered: the candidate with text if the customer got text."""

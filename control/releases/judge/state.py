@@ -1,4 +1,4 @@
-"""Counts of a canary's requests, and each session's earlier votes."""
+"""Counts of a canary's requests, and the coins that each session has tossed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from control.releases.judge.policy import Policy
 from control.releases.judge.thresholds import Thresholds
 
 _STAGE = 32
-"""The bits of a session's word from here on hold one more than the last stage it counts in; the lowest its arm."""
+"""From this bit on, a session's word holds one more than the last stage it counted in; the lowest bit is its arm."""
 _COUNTED = 1
 _ERRORS_FIRST, _ERRORS, _GOODPUT_FIRST, _GOODPUT = (1 << bit for bit in range(1, 5))
 _TTFT = 5
-"""Bits from here on: its first latency was counted, one for each tail quantile, and that it is unproven."""
+"""From this bit on: the first latency was counted, one bit for each tail quantile, and the session is unproven."""
 
 
 class Slices(StrEnum):
@@ -30,37 +30,37 @@ class Slices(StrEnum):
 
 
 class LatencyCounts(msgspec.Struct, frozen=True, array_like=True):
-    """Sessions by how long they waited. A candidate's latency is divided by the tolerance before."""
+    """Sessions by latency. A candidate's latency is divided by 1 + tolerance first."""
 
     candidate_first: tuple[int, ...] = ()
-    """For each session's first request, the number of exceeded thresholds: one more than there are quantiles."""
+    """Sessions by the number of thresholds that the first request exceeds: one entry more than quantiles."""
     control_first: tuple[int, ...] = ()
     candidate_beyond: tuple[int, ...] = ()
-    """Sessions with a request beyond each of the tail quantiles."""
+    """Sessions with a request beyond each tail quantile."""
     control_beyond: tuple[int, ...] = ()
     candidate_unproven: int = 0
-    """Sessions with a request beyond the promoted quantile or without any text: counted by a proof. An engine without a
+    """Sessions with a request beyond the promoted quantile or without text, which a proof counts: an engine without a
     response exceeds no latency, and must not look fast because of it."""
     control_unproven: int = 0
 
 
 class RateCounts(msgspec.Struct, frozen=True, array_like=True):
-    """Sessions by whether a request of theirs had the fault."""
+    """Sessions by whether one of their requests had the fault."""
 
     exposed: int = 0
-    """Requests of both arms, of each session up to and with its first that had it."""
+    """Requests of both arms: of each session, those up to and including its first with the fault."""
     candidate: int = 0
-    """Sessions that had it."""
+    """The candidate's sessions with the fault."""
     control: int = 0
     first_units: int = 0
-    """Sessions of both arms, of which only the first request counts in these three."""
+    """Sessions of both arms; in this field and the next two, only a session's first request counts."""
     first_candidate: int = 0
     first_control: int = 0
 
 
 class CopyCounts(msgspec.Struct, frozen=True, array_like=True):
-    """Copies of requests, of which a session counts in the first three up to and with its first at which one side alone
-    failed."""
+    """Copies of requests. In the first three fields, a session counts up to and including its first copy at which one
+    side alone failed."""
 
     exposed: int = 0
     candidate: int = 0
@@ -72,11 +72,11 @@ class CopyCounts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict's whole input. Begins as `State()`."""
+    """The whole input of a verdict. It begins as `State()`."""
 
     stage: int = -1
     stage_requests: int = 0
-    """Seen in this stage, those set aside among them."""
+    """Requests of this stage, including those set aside."""
     stage_candidate_units: int = 0
     """Sessions with a request in this stage that was answered or failed."""
     stage_control_units: int = 0
@@ -89,19 +89,19 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     slices: Slices = Slices.NONE
     copies: CopyCounts = CopyCounts()
     copied_units: frozenset[int] = frozenset()
-    """Sessions that have thrown the coin of `copies`."""
+    """Sessions that have tossed the coin of `copies`."""
     more_units: int = 0
     """Sessions that a person granted beyond `Policy.most_units`."""
     crossed: int = 0
     """Requests left out because their session was on the other arm before."""
     units: dict[int, int] = {}
-    """Of each session its arm, the coins it has thrown and the stage it counted in last, as bits."""
+    """Each session's arm, tossed coins and last stage, as bits."""
 
 
 def observe(state: State, policy: Policy, thresholds: Thresholds, stage: int, batch: Iterable[Observation]) -> State:
-    """The state after these requests of a stage; how they are cut into batches does not matter.
+    """The state after these requests of a stage; their division into batches does not matter.
 
-    Raises ValueError for a stage that the policy does not have, and for one before the last.
+    Raises ValueError for a stage that the policy does not have or that is before the state's.
     """
     if not 0 <= stage < len(policy.least_units):
         raise ValueError(f"stage: {stage} must be in [0, {len(policy.least_units) - 1}], the stages of least_units")
@@ -114,8 +114,8 @@ def observe(state: State, policy: Policy, thresholds: Thresholds, stage: int, ba
 
 
 def observe_votes(state: State, *, worse: int, better: int) -> State:
-    """The state after so many decisive votes, each of another pair, of which the candidate's answer was worse or
-    better."""
+    """The state after decisive votes, each on another pair. worse, better: votes by whether the candidate's answer was
+    the worse or the better one."""
     return msgspec.structs.replace(
         state, worse_votes=state.worse_votes + worse, better_votes=state.better_votes + better
     )
@@ -124,35 +124,35 @@ def observe_votes(state: State, *, worse: int, better: int) -> State:
 def observe_copies(state: State, copies: Iterable[Copy]) -> State:
     """The state after these copies of requests, of any stage."""
     exposed, candidate, baseline, compared = msgspec.structs.astuple(state.copies)
-    thrown = set(state.copied_units)
+    tossed = set(state.copied_units)
     for copy in copies:
         compared += copy.compared
-        if copy.unit in thrown:
+        if copy.unit in tossed:
             continue
         exposed += 1
         if copy.worse:
-            thrown.add(copy.unit)
+            tossed.add(copy.unit)
             candidate += copy.worse > 0
             baseline += copy.worse < 0
     counts = CopyCounts(exposed, candidate, baseline, compared)
-    return msgspec.structs.replace(state, copies=counts, copied_units=frozenset(thrown))
+    return msgspec.structs.replace(state, copies=counts, copied_units=frozenset(tossed))
 
 
 def observe_slices(state: State, slices: Slices) -> State:
-    """The state after the gate's verdict. One failure stays, whatever a later run says."""
+    """The state after the gate's verdict. A failure stays, whatever a later run decides."""
     return state if state.slices is Slices.FAIL else msgspec.structs.replace(state, slices=slices)
 
 
 def observe_budget(state: State, policy: Policy, more_units: int) -> State:
-    """The state after a person has granted so many sessions more, beyond those that have been counted meanwhile. Tests
-    of betting may be looked at for ever, so a longer budget takes nothing from their error rates: it only says when a
-    person is asked again."""
+    """The state after a person has granted more sessions, beyond those that have been counted meanwhile. Tests by
+    betting stay valid however often they are read, so a longer budget does not change their error rates: it only
+    decides when a person is asked again."""
     spent = max(policy.most_units + state.more_units, len(state.units))
     return msgspec.structs.replace(state, more_units=spent - policy.most_units + more_units)
 
 
 class _Fold:
-    """A state while it is added to: the only mutable part."""
+    """A state that is being added to: the only mutable part."""
 
     def __init__(self, state: State, policy: Policy, thresholds: Thresholds, stage: int) -> None:
         is_new = stage != state.stage
@@ -215,7 +215,7 @@ class _Fold:
 
 
 class _LatencyFold:
-    """One latency's counts while they are added to. `bit`: where its flags begin in a session's word."""
+    """One latency's counts that are being added to. bit: where its flags begin in a session's word."""
 
     def __init__(self, counts: LatencyCounts, policy: Policy, thresholds_ms: tuple[float, ...], bit: int) -> None:
         if thresholds_ms and len(thresholds_ms) != len(policy.quantiles):
@@ -223,7 +223,7 @@ class _LatencyFold:
         places = len(policy.quantiles) + 1 if thresholds_ms else 0
         tails = len(policy.tail_quantiles) if thresholds_ms else 0
         self._thresholds_ms = thresholds_ms
-        self._slower = 1.0 + policy.tolerance
+        self._tolerated = 1.0 + policy.tolerance
         self._first_flag = 1 << bit
         self._beyond_flags = [
             (1 << (bit + 1 + at), policy.quantiles.index(quantile) + 1, at)
@@ -238,9 +238,9 @@ class _LatencyFold:
     def add(self, word: int, is_candidate: bool, latency_ms: float) -> int:
         if not self._thresholds_ms:
             return word
-        if not latency_ms >= 0:  # NaN, or a clock that was set back: it is no time, and no quick one
+        if not latency_ms >= 0:  # NaN, or negative after a clock was set back: no time, and above all no short one
             return self.add_silence(word, is_candidate)
-        exceeded = bisect_left(self._thresholds_ms, latency_ms / self._slower if is_candidate else latency_ms)
+        exceeded = bisect_left(self._thresholds_ms, latency_ms / self._tolerated if is_candidate else latency_ms)
         if not word & self._first_flag:
             word |= self._first_flag
             self._first[is_candidate][exceeded] += 1
@@ -251,7 +251,7 @@ class _LatencyFold:
         return word if exceeded < self._promoted else self.add_silence(word, is_candidate)
 
     def add_silence(self, word: int, is_candidate: bool) -> int:
-        """A request without text, or nearly: it supports no proof."""
+        """Count a request that is slow or has no text: it supports no proof."""
         if self._thresholds_ms and not word & self._unproven_flag:
             word |= self._unproven_flag
             self._unproven[is_candidate] += 1
@@ -269,7 +269,7 @@ class _LatencyFold:
 
 
 def _rate(counts: list[int], word: int, is_candidate: bool, has_fault: bool, first_flag: int, flag: int) -> int:
-    """Counts in the order of RateCounts."""
+    """Add a request to counts, which are in the order of RateCounts."""
     if not word & first_flag:
         word |= first_flag
         counts[3] += 1

@@ -1,4 +1,4 @@
-"""The latencies that exceedances are counted at: fixed when a release begins, so that no arm's data moves them."""
+"""The latencies above which exceedances are counted, fixed when a release begins so that no arm's data moves them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from control.releases.judge.policy import Policy
 
 _MIN_BEYOND = 10
-"""Requests of the baseline beyond the promoted quantile, below which its estimate is too rough."""
+"""The fewest baseline requests beyond the promoted quantile: with fewer, its estimate is too rough."""
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds at each of `Policy.quantiles`. Empty: that latency is not judged (a model that has none)."""
+    """Milliseconds at each of `Policy.quantiles`; empty if the model has no such latency, which is then not judged."""
 
     ttft_ms: tuple[float, ...] = ()
     itl_ms: tuple[float, ...] = ()
@@ -27,23 +27,23 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_time(value_ms: float) -> bool:
-    """A possible measured time: finite and not negative. NaN is not one."""
+    """Whether a value is a possible time: finite, not negative and not NaN."""
     return 0 <= value_ms < math.inf
 
 
 def least_requests(policy: Policy) -> int:
-    """How many requests of the baseline place the quantile that is promoted by.
+    """How many baseline requests the estimate of the promoted quantile needs.
 
-    A test of harm is as valid at a threshold that is a little off, so a higher one takes no more of them.
+    A test of harm is as valid at a slightly inaccurate threshold, so a higher quantile needs no more requests.
     """
     return math.ceil(_MIN_BEYOND / (1 - policy.promoted_quantile) - 1e-6)
 
 
 def thresholds_of(policy: Policy, ttft_ms: Sequence[float], itl_ms: Sequence[float]) -> Thresholds:
-    """The quantiles of the baseline's last requests, each one of the values themselves.
+    """The quantiles of the baseline's last requests, each of them one of the values.
 
-    A latency that no request has is not judged; what no clock can have measured is left out.
-    Raises ValueError when there are too few to place the promoted one.
+    A latency that no request has is not judged, and impossible times are left out.
+    Raises ValueError if there are too few for the promoted quantile.
     """
     return Thresholds(ttft_ms=_quantiles(policy, "ttft_ms", ttft_ms), itl_ms=_quantiles(policy, "itl_ms", itl_ms))
 

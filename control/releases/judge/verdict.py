@@ -1,4 +1,4 @@
-"""Roll back, promote, wait, or say that the evidence does not decide."""
+"""Decides to roll back, promote or wait, or that the evidence is inconclusive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from control.releases.judge.state import Slices, State
 from control.releases.judge.wealth import DIGITS
 
 MAX_WRITTEN_OUT = 6
-"""Digits of odds; larger ones are powers of ten."""
+"""Digits of odds that are written out; larger ones are shown as powers of ten."""
 
 
 class Decision(StrEnum):
@@ -34,10 +34,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
     stage: int
     candidate_units: int
-    """Sessions of this stage."""
+    """The candidate's sessions in this stage."""
     control_units: int
     decided_by: tuple[str, ...]
-    """Metrics, the strongest first."""
+    """The deciding metrics, the strongest first."""
     missing: tuple[str, ...]
     """Missing conditions of a promotion, a sentence each."""
     reason: str
@@ -47,12 +47,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verdict(state: State, policy: Policy) -> Verdict:
-    """The verdict on the state; may be asked for after every batch without losing its error rates.
+    """The verdict on the state. Computing it after every batch does not change its error rates.
 
-    A release is rolled back in any stage when one test of harm has reached its share of `alpha`. It goes on from a
-    stage when that has had its least sessions, and from the last when every proof has reached `promotion_alpha` too.
+    A release is rolled back in any stage once one test of harm has reached its share of `alpha`. It leaves a stage once
+    that has had its least sessions, and the last stage once every proof has also reached `promotion_alpha`.
     """
-    with localcontext(DIGITS):  # not the caller's, which may round otherwise
+    with localcontext(DIGITS):  # the caller's context may round otherwise
         harm, proof = harms(state, policy), proofs(state, policy)
     missing = tuple(_missing(state, policy, proof))
     against = most_telling(harm)

@@ -1,12 +1,12 @@
-"""What a gambler would have made who bet against a null hypothesis: the e-value of every test of the judge.
+"""The wealth of a gambler who bets against a null hypothesis: the e-value of every test of the judge.
 
-Each outcome has a gain in [-1, 1] whose expectation is 0 or less where the null holds, so a purse that stakes a share
-s of itself is multiplied by 1 + s * gain and, by Ville's inequality, ever reaches 1/alpha with probability alpha at
-most. Nobody knows the best stake: the money starts equally divided over `STAKES`, a mixture (Robbins 1970; Ramdas et
-al. 2023, section 4), and is counted together.
+Each outcome has a gain whose expectation is at most 0 if the null holds. A purse that stakes a share s of itself is
+multiplied by 1 + s * gain and, by Ville's inequality, ever reaches 1/alpha with probability at most alpha. The best
+stake is unknown, so the money starts equally divided over `STAKES`, a mixture (Robbins 1970; Ramdas et al. 2023,
+section 4), and the purse is the sum.
 
-In decimal arithmetic, whose `ln` and `exp` are rounded correctly by definition: the same counts give the same digits on
-every machine, which binary `math.log` does not promise.
+Decimal arithmetic rounds `ln` and `exp` correctly by definition, so the same counts give the same digits on every
+machine. Binary `math.log` does not guarantee that.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ STAKES = tuple(Decimal(stake) for stake in ("0.05", "0.1", "0.2", "0.3", "0.4", 
 DIGITS = Context(prec=28, Emax=999_999_999, Emin=-999_999_999)
 _SHOWN = Context(prec=6)
 _TOO_LITTLE = 70
-"""Of a logarithm: what is so much smaller than the largest would not change a digit of the sum."""
+"""A term whose logarithm is this much below the largest does not change a digit of the sum."""
 
 
 def wealth(outcomes: Iterable[tuple[Decimal, int]]) -> Decimal:
-    """The purse after so many outcomes of each gain, from 1; gains must exceed -1/0.9.
+    """The purse, from 1, after the given number of outcomes of each gain; gains must exceed -1/0.9.
 
-    Exact up to 28 digits; the order of what happened does not matter.
+    Exact up to 28 digits; the order of the outcomes does not matter.
     """
     rows = [(_growth(gain), count) for gain, count in outcomes if count]
     logarithms = []
@@ -48,7 +48,7 @@ def inverse(alpha: float) -> Decimal:
 
 
 def log10(value: Decimal) -> Decimal:
-    """The decimal logarithm of a purse, to be shown: six digits."""
+    """The decimal logarithm of a purse, for display: six digits."""
     return _SHOWN.log10(value)
 
 

@@ -1,6 +1,6 @@
 """Advances releases: reads new evidence, calls the judge, and takes one step, all in one transaction for each release.
 
-It may be killed anywhere and run in several workers at once: a step's evidence, decision and split are committed
+It may be killed at any point and run in several workers at once: a step's evidence, decision and split are committed
 together, under the lock of the release's row.
 """
 
@@ -41,7 +41,7 @@ from control.releases.store import Evidence
 SESSION = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """A worker that is stopped in the middle of a step must not block a rollback by hand."""
 STANDS_S = 30.0
-"""A horizon that does not move for so long while evidence waits is held by a forgotten transaction."""
+"""A forgotten transaction holds a horizon that does not move for this long while evidence waits."""
 BASELINE_EVERY_S = 20.0
 """Interval of checks for the baseline's requests, while a release waits for enough of them."""
 COPIED = (
@@ -53,34 +53,34 @@ logger = logging.getLogger(__name__)
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What the steps of a release add up to."""
+    """The state that a release's steps add up to."""
 
     step: int = 0
-    """The last that was folded."""
+    """The last step that was folded."""
     state: State = State()
     sessions: Sessions = Sessions()
 
 
 class Controller:
-    """One per worker process. Keeps the judges' states in memory only: they are folded from the steps where it has
-    none, or another worker took some."""
+    """The controller of one worker process. It keeps the judges' states in memory only, and folds them from the steps
+    if it has none or another worker took some."""
 
     def __init__(self, config: ReleasesConfig, clock: Callable[[], float] = time.monotonic) -> None:
         """clock: monotonic, in seconds."""
         self._config = config
         self._clock = clock
         self._states: dict[UUID, Known] = {}
-        """By release."""
+        """States by release."""
         self._looked_at: dict[UUID, float] = {}
         self._horizon = (0, 0.0)
-        """The last one, and when it was first seen, by the clock."""
+        """The last horizon, and the clock's time when it was first seen."""
         self.blind_s: dict[UUID, float] = {}
-        """By release: for how long the horizon has stood before evidence, behind STANDS_S."""
+        """By release, how long the horizon has blocked evidence, once that reaches STANDS_S."""
 
     async def tick(self, connection: asyncpg.Connection[Any]) -> int:
-        """Take every step that can be taken now; returns how many were. Raises FAILURES of the database.
+        """Take every step that is possible now; returns their number. Raises FAILURES of the database.
 
-        A release that cannot be advanced, by a defect or because another hand was faster, keeps no other from it.
+        A release that fails, because of a defect or a concurrent change, does not stop the others.
         """
         running = await store.running(connection)
         taken = 0
@@ -106,7 +106,7 @@ class Controller:
         return taken
 
     async def _step(self, connection: asyncpg.Connection[Any], release_id: UUID) -> Release | None:
-        """One step of a release, as it stands behind it; None: there is none to take."""
+        """Take one step of a release; returns the release after it, None if no step is possible."""
         async with connection.transaction():
             await connection.execute(SESSION)
             release = await store.locked(connection, release_id, skip=True)
@@ -120,14 +120,14 @@ class Controller:
                 return await self._begin(connection, release)
             model = fleet.model(release.model)
             assert model is not None
-            assert model.canary is not None  # or it were lost
+            assert model.canary is not None  # or it would be lost
             moved, known = await self._judged(connection, release, model.canary.salt)
         if known is not None:  # committed
             self._states[release_id] = known
         return moved
 
     async def _begin(self, connection: asyncpg.Connection[Any], release: Release) -> Release | None:
-        """Fix what it is judged by, once its baseline has served enough."""
+        """Fix the policy and the thresholds once the baseline has served enough requests."""
         now, config = self._clock(), self._config
         if now - self._looked_at.get(release.id, -BASELINE_EVERY_S) < BASELINE_EVERY_S:
             return None
@@ -166,7 +166,7 @@ class Controller:
     async def _judged(
         self, connection: asyncpg.Connection[Any], release: Release, secret: str
     ) -> tuple[Release | None, Known | None]:
-        """A step by the judge's verdict, and what is known behind it. secret: see `Draw`."""
+        """Take a step by the judge's verdict; returns the release and its state after it. secret: see `Draw`."""
         assert release.watermark is not None
         end = await evidence.horizon(connection)
         if end < release.watermark:
@@ -193,12 +193,12 @@ class Controller:
         sessions = known.sessions.joined_by(batch.observations, batch.organizations)
         found = await self._early(connection, release, end, msgspec.structs.replace(draw, sessions=sessions))
         if found is not None and event is not Event.FAIL:
-            # Harm alone: who is rolled back reads nothing twice, for its release has ended.
+            # Only harm: a release that is rolled back has ended, so it reads no evidence twice.
             visible = joined(batch, found)
             with_early = folded(before, rules, release.traffic_stage, visible)
-            said, its_text = told(with_early, rules)
-            if said.decision is Decision.ROLL_BACK:
-                state, batch, text, event, reason = with_early, visible, its_text, Event.FAIL, said.reason
+            harm, harm_text = told(with_early, rules)
+            if harm.decision is Decision.ROLL_BACK:
+                state, batch, text, event, reason = with_early, visible, harm_text, Event.FAIL, harm.reason
                 reading = msgspec.structs.replace(reading, sampled=min(reading.sampled, found.sampled))
             elif event is Event.OBSERVE:
                 who = await holder_of(connection, end)
@@ -220,7 +220,7 @@ class Controller:
     async def _early(
         self, connection: asyncpg.Connection[Any], release: Release, end: int, draw: Draw
     ) -> Reading | None:
-        """The evidence behind a horizon that does not move; None: it moves, or there is none."""
+        """The evidence beyond a horizon that does not move; None if the horizon moves or there is none."""
         self.blind_s.pop(release.id, None)
         now = self._clock()
         if end != self._horizon[0]:
@@ -237,11 +237,11 @@ class Controller:
     async def _event(
         self, connection: asyncpg.Connection[Any], release: Release, state: State, verdict: Verdict
     ) -> tuple[Event, str]:
-        """What a verdict does to a release where it stands, and why."""
+        """The event of a verdict for a release at its place, and the reason."""
         event, reason = event_if_running(release, state, verdict), verdict.reason
-        if event is Event.ADVANCE:  # the judge counts stages that serve customers, people from 1
-            at = f"stage {release.stage + 1} of {len(release.stages)} ({100 * release.share:.4g} %)"
-            reason = f"{at} has the evidence it needs, and none is against the candidate"
+        if event is Event.ADVANCE:  # the judge counts only stages that serve customers; people count all, from 1
+            place = f"stage {release.stage + 1} of {len(release.stages)} ({100 * release.share:.4g} %)"
+            reason = f"{place} has the evidence it needs, and none is against the candidate"
         if release.in_shadow and event is not Event.FAIL:
             missing = await gathered.slices_wait_for(connection, release, state)
             if lacking := lacking_copies(release, state):
@@ -252,9 +252,9 @@ class Controller:
         return held, reason
 
     async def _known(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> Known:
-        """What is known behind the release's last step."""
+        """The state that all the release's steps add up to."""
         known = self._states.get(release.id, Known())
-        if known.step > release.step:  # of a database that was set back
+        if known.step > release.step:  # from before the database was restored
             known = Known()
         if known.step < release.step:
             state, sessions = known.state, known.sessions
@@ -266,8 +266,8 @@ class Controller:
         return known
 
     def _forget(self, running: list[UUID]) -> None:
-        for gone in (self._states.keys() | self._looked_at.keys()) - set(running):
-            self._states.pop(gone, None)
-            self._looked_at.pop(gone, None)
-        for gone in self.blind_s.keys() - set(running):
-            del self.blind_s[gone]
+        for ended in (self._states.keys() | self._looked_at.keys()) - set(running):
+            self._states.pop(ended, None)
+            self._looked_at.pop(ended, None)
+        for ended in self.blind_s.keys() - set(running):
+            del self.blind_s[ended]

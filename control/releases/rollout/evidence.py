@@ -1,8 +1,8 @@
-"""What requests of both arms were measured at, each consumed once although traces are written late and by many.
+"""Reads the measurements of both arms' requests, each once, although many processes write traces late.
 
-Every row has its writer's transaction id. What lies below the oldest transaction that is still open is all there is:
-nothing can be committed behind it any more. So a step takes the rows from the last step's watermark up to there,
-whatever order they were written in, and its transaction moves the watermark.
+Every row has its writer's transaction id. Below the oldest open transaction, the horizon, the rows are complete: none
+can be committed there any more. So a step takes the rows from the last step's watermark up to the horizon, in whatever
+order they were written, and its transaction moves the watermark.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from storage.tables.core import request_traces
 
 HORIZON = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 DRAWN_OF = 1 << 20
-"""Sessions are drawn by this many hash values."""
+"""The number of hash values by which sessions are drawn."""
 OF_A_SESSION = 50
-"""The first so many requests of a session that one step takes: it throws one coin for each test, and a flood of
-requests must not take the others' place."""
+"""The most requests of a session that one step takes: a session tosses one coin for each test, and a flood of requests
+must not displace other sessions."""
 _T = request_traces.c
 EXTRA = (
     _T.request_id, _T.organization_id, _T.side, _T.unit, _T.status, _T.total_ms, _T.transaction_id,
@@ -41,11 +41,11 @@ EXTRA = (
 _REFUSED = and_(_T.status >= 400, _T.status < 500, func.coalesce(_T.error_code, "") != CLIENT_GONE)
 _BY_NOBODY = and_(_T.pool.is_(None), func.coalesce(_T.error_code, "") != ContextTooLong.code)
 UNPLACED: ColumnElement[bool] = and_(_REFUSED, or_(_BY_NOBODY, _T.status == 429))
-"""Refused by the gateway before an engine had it, or by a limit of the customer's: no arm had a part in it. That a
-prompt is too long for every engine of an arm is the arm's."""
+"""Requests that the gateway refused before an engine had them, or that a customer's limit refused: no arm is involved.
+A prompt that is too long for every engine of an arm does count for the arm."""
 
 
-# Organizations by one step of the index each; of every one its newest, so that a flood of one pushes out no other's.
+# One index step finds each organization; taking the newest of each keeps one's flood from displacing the others'.
 _BASELINE = """
 WITH RECURSIVE who AS (
     (SELECT organization_id AS id FROM gateway.request_traces ORDER BY organization_id LIMIT 1)
@@ -64,58 +64,58 @@ SELECT {columns} FROM who CROSS JOIN LATERAL (
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """What one step consumed, in the order in which it was judged."""
+    """The evidence that one step consumed, in the order in which it was judged."""
 
     observations: tuple[Observation, ...] = ()
     slices: str = ""
     """The gate's verdict, if it came with this step."""
     worse: int = 0
-    """Votes that came, by which the candidate's answer was the worse one, and the better one."""
+    """New votes for which the candidate's answer was the worse one; `better` counts those for the candidate."""
     better: int = 0
     organizations: dict[str, int] = {}
-    """Sessions among `observations` that no step before had, by organization."""
+    """Sessions among `observations` that no earlier step had, by organization."""
     copies: tuple[Copy, ...] = ()
-    """Of requests, in the order in which they were judged."""
+    """Copies of requests, in the order in which they were judged."""
 
     @property
     def holds_something(self) -> bool:
-        """There is anything to judge."""
+        """Whether there is anything to judge."""
         return bool(self.observations or self.slices or self.worse or self.better or self.copies)
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What there was to read."""
+    """The result of one read."""
 
     observations: tuple[Observation, ...]
     organizations: dict[str, int]
-    """As of `Batch`."""
+    """New sessions, like `Batch.organizations`."""
     left_out: int
     """Sessions beyond one organization's share."""
     sampled: float
-    """Part of the sessions that they are drawn from."""
+    """The part of the sessions that was drawn."""
     watermark: int
-    """Where the next one begins."""
+    """Where the next read begins."""
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of the sessions there are, a look takes."""
+    """The rules by which a look draws sessions."""
 
     most: int
-    """Requests."""
+    """The most requests of a look."""
     sessions: Sessions
-    """That were taken before."""
+    """Sessions that earlier looks took."""
     share: float
-    """The part of them that one organization may have."""
+    """The part of the sessions that one organization may have."""
     secret: str
-    """Of the release's split (`Canary.salt`)."""
+    """The secret of the release's split (`Canary.salt`)."""
 
     def key(self, purpose: str) -> bytes:
-        """Key of a hash that draws sessions: tenants cannot compute the choice, and it is independent of their side."""
+        """Key of the hash that draws sessions: tenants cannot compute the choice, which is independent of sides."""
         return hashlib.blake2b(self.secret.encode(), digest_size=8, person=purpose.encode()).digest()
 
 
 def joined(batch: Batch, early: Reading) -> Batch:
-    """With what could be seen early."""
+    """The batch with the evidence that was read early."""
     names = sorted(batch.organizations.keys() | early.organizations.keys())
     return msgspec.structs.replace(
         batch,
@@ -125,31 +125,31 @@ def joined(batch: Batch, early: Reading) -> Batch:
 
 
 def packed(batch: Batch) -> bytes:
-    """For the step's row; `unpacked` gives back the same, to the bit."""
+    """The batch for the step's row; `unpacked` restores it exactly."""
     return zlib.compress(msgspec.msgpack.encode(batch))
 
 
 def unpacked(evidence: bytes | None) -> Batch:
-    """What a step's row holds; nothing where it consumed nothing."""
+    """The batch of a step's row; empty if the step consumed nothing."""
     return Batch() if evidence is None else msgspec.msgpack.decode(zlib.decompress(evidence), type=Batch)
 
 
 async def horizon(connection: asyncpg.Connection[Any]) -> int:
-    """The transaction id below which every row there will ever be can be read."""
+    """The transaction id below which every row is visible and none can still be committed."""
     found: int = await connection.fetchval(HORIZON)
     return found
 
 
 async def read(connection: asyncpg.Connection[Any], release: Release, end: int, draw: Draw) -> Reading:
-    """What both arms did between the release's watermark and `end`, a horizon."""
+    """Read both arms' requests between the release's watermark and `end`, a horizon."""
     assert release.watermark is not None
     span = and_(_T.transaction_id >= release.watermark, _T.transaction_id < end)
     return await _read(connection, release, span, end, draw)
 
 
 async def early(connection: asyncpg.Connection[Any], release: Release, end: int, draw: Draw) -> Reading:
-    """What can be seen behind `end`, a horizon, already. Others may be written before it: whoever goes on must read
-    it once more from there."""
+    """Read the requests that are already visible beyond `end`, a horizon. Others may still be committed there, so a
+    release that continues must read them again from `end`."""
     return await _read(connection, release, _T.transaction_id >= end, end, draw)
 
 
@@ -172,21 +172,21 @@ async def _read(
         drawn = case(*((_T.organization_id == name, int(DRAWN_OF * part)) for name, part in parts.items()), else_=0)
         fresh = and_(fresh, func.hashint8extended(_T.unit, seed).op("&")(DRAWN_OF - 1) < drawn)
     each = judged(newest_version().scalar_subquery(), fresh, extra=EXTRA)
-    of = each.c
-    left = or_(of.is_abandoned, of.is_superseded)
-    # customers' own bad requests are refused on both arms alike; a candidate that refuses more of them is a worse one
-    refused = or_(and_(of.status >= 400, of.status < 500, ~left), of.is_refused_later)
-    silent = and_(of.status < 300, ~left, of.ttft_ms.is_(None))
-    failed = or_(of.is_failed, refused, silent)
-    # who left before the first text, or typed on, has waited at least so long; an end without a text came then
-    waited = or_(left, and_(silent, of.completion_tokens > 0))
-    ttft_ms = case((waited, func.coalesce(of.ttft_ms, of.total_ms)), else_=of.ttft_ms)
-    gone = and_(left, of.ttft_ms.is_(None))
-    good = case((of.is_counted, of.is_good), else_=null())
-    in_order = (of.transaction_id, of.request_id)
-    nth = func.row_number().over(partition_by=of.unit, order_by=in_order).label("nth")
-    measured = (ttft_ms.label("ttft_ms"), of.itl_max_ms, failed.label("failed"), good.label("good"), gone.label("gone"))
-    numbered = select(*in_order, nth, of.organization_id, of.side, of.unit, *measured).select_from(each).subquery()
+    row = each.c
+    left = or_(row.is_abandoned, row.is_superseded)
+    # customers' own bad requests are refused on both arms alike; a candidate that refuses more of them is worse
+    refused = or_(and_(row.status >= 400, row.status < 500, ~left), row.is_refused_later)
+    silent = and_(row.status < 300, ~left, row.ttft_ms.is_(None))
+    failed = or_(row.is_failed, refused, silent)
+    # a client that left or typed on before the first text waited at least this long; an end without text came then
+    waited = or_(left, and_(silent, row.completion_tokens > 0))
+    ttft_ms = case((waited, func.coalesce(row.ttft_ms, row.total_ms)), else_=row.ttft_ms)
+    gone = and_(left, row.ttft_ms.is_(None)).label("gone")
+    good = case((row.is_counted, row.is_good), else_=null())
+    in_order = (row.transaction_id, row.request_id)
+    nth = func.row_number().over(partition_by=row.unit, order_by=in_order).label("nth")
+    measured = (ttft_ms.label("ttft_ms"), row.itl_max_ms, failed.label("failed"), good.label("good"), gone)
+    numbered = select(*in_order, nth, row.organization_id, row.side, row.unit, *measured).select_from(each).subquery()
     taken = numbered.c
     rows = await fetch(
         connection,
@@ -215,23 +215,23 @@ async def _read(
 async def baseline(
     connection: asyncpg.Connection[Any], release: Release, *, days: int, most: int, share: float, least: int
 ) -> tuple[list[float], list[float], float]:
-    """Times to the first token and longest gaps, in ms, of requests that the baseline answered, of each organization
-    the newest; and the share that the release holds organizations to.
+    """Times to first token and longest gaps, in ms, of the newest requests that the baseline answered for each
+    organization, and the largest share that the release allows an organization.
 
-    most: of all organizations together. share, least: see `share_of`. A response of one token has no gap, so gaps are
-    counted, and limited to a share, by themselves: requests for single tokens do not displace them.
+    most: over all organizations. share, least: see `share_of`. A response of one token has no gap, so gaps are counted
+    and limited to a share separately: requests for single tokens do not displace them.
     """
-    of = (first_at(time.time() - days * 86_400), release.model, release.baseline_pool)
-    ttft_ms, held_to = await _newest(connection, "ttft_ms", of, most, share, least)
-    itl_ms, _ = await _newest(connection, "itl_max_ms", of, most, share, least)
-    return ttft_ms, itl_ms, held_to
+    scope = (first_at(time.time() - days * 86_400), release.model, release.baseline_pool)
+    ttft_ms, limit = await _newest(connection, "ttft_ms", scope, most, share, least)
+    itl_ms, _ = await _newest(connection, "itl_max_ms", scope, most, share, least)
+    return ttft_ms, itl_ms, limit
 
 
 async def _newest(
-    connection: asyncpg.Connection[Any], column: str, of: tuple[str, str, str], most: int, share: float, least: int
+    connection: asyncpg.Connection[Any], column: str, scope: tuple[str, str, str], most: int, share: float, least: int
 ) -> tuple[list[float], float]:
     counted = _BASELINE.format(time=column, columns="count(*) AS requests", grouped="GROUP BY who.id")
-    counts = [row["requests"] for row in await connection.fetch(counted, *of, most)]
-    held_to = share_of(counts, share, least)
+    counts = [row["requests"] for row in await connection.fetch(counted, *scope, most)]
+    limit = share_of(counts, share, least)
     newest = _BASELINE.format(time=column, columns="time_ms", grouped="")
-    return [row["time_ms"] for row in await connection.fetch(newest, *of, ceiling(counts, held_to, most))], held_to
+    return [row["time_ms"] for row in await connection.fetch(newest, *scope, ceiling(counts, limit, most))], limit

@@ -1,6 +1,6 @@
-"""What else decides, beside requests: the gate's verdict on the slices, votes of reviewers, and copies of requests.
+"""Reads the evidence other than requests: the gate's verdict on the slices, reviewers' votes, and copies of requests.
 
-Copies are rows like traces, and consumed like them (`control/releases/rollout/evidence.py`).
+Copies are rows like traces, and are consumed like them (`control/releases/rollout/evidence.py`).
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ _P = shadow_pairs.c
 _COMPARED = _P.outcome == Outcome.COMPARED.value
 _FAILED = _P.outcome == Outcome.FAILED.value
 _UNKNOWN = _P.outcome.in_([Outcome.LATE.value, Outcome.LONG.value])
-"""What the candidate would have answered in the end."""
+"""Copies for which the candidate's full answer is unknown."""
 _BASELINE_FAILED = _P.baseline_error_code.is_not(None)
 _CALLED = _P.same_tool_calls.is_not(None)
 SILENT = and_(_COMPARED, ~_CALLED, _P.candidate_characters == 0, _P.baseline_characters > 0)
-"""Nothing was answered where the customer had a text."""
+"""Copies that the candidate answered with nothing, although the customer got text."""
 _SPOKE = and_(_COMPARED, ~_CALLED, _P.candidate_characters > 0, _P.baseline_characters == 0)
 
 
 async def queue_slices(connection: asyncpg.Connection[Any], release: Release, policy: Policy) -> UUID | None:
-    """Have the release's slices compared, in the transaction that begins it; None: it asks for none.
+    """Queue the comparison of the release's slices, in the transaction that begins the release; None without slices.
 
-    The judge rolls back on the gate's failure alone, so the gate may fail an equal candidate no oftener than by the
-    slices' part of the release's alpha.
+    The judge rolls back on the gate's failure alone, so the gate may fail an equal candidate with at most the slices'
+    part of the release's alpha.
     """
     if not release.slices:
         return None
-    asked = msgspec.json.decode(release.slice_rule, type=SliceRule)
+    rule = msgspec.json.decode(release.slice_rule, type=SliceRule)
     return await evals_store.queue_comparison(
         connection,
         model=release.model,
         baseline_pool=release.baseline_pool,
         candidate_pool=release.candidate_pool,
         slices=release.slices,
-        budget=asked.budget_items,
+        budget=rule.budget_items,
         rule=evals_store.Rule(
-            margin=asked.margin,
-            margins=asked.margins,
+            margin=rule.margin,
+            margins=rule.margins,
             alpha=policy.promotion_alpha,
             fail_alpha=policy.alpha_of("slices"),
-            correlation=asked.correlation,
+            correlation=rule.correlation,
         ),
         release_id=release.id,
     )
 
 
 async def slices_said(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
-    """The gate's verdict, if the judge has not had it; empty: nothing new."""
+    """The gate's verdict if it is new to the judge, otherwise empty."""
     if release.comparison_id is None or state.slices in (Slices.PASS, Slices.FAIL):
         return ""
     found = await evals_store.comparison(connection, release.comparison_id)
-    said = "" if found.decision is None else Slices(found.decision.value).value
-    return said if said != state.slices.value else ""
+    decision = "" if found.decision is None else Slices(found.decision.value).value
+    return decision if decision != state.slices.value else ""
 
 
 async def votes_cast(connection: asyncpg.Connection[Any], release: Release, state: State) -> tuple[int, int]:
-    """Votes that the judge has not had, by which the candidate's answer was the worse one, and the better one."""
+    """Numbers of votes, new to the judge, for which the candidate's answer was the worse and the better one."""
     found = await coins(connection, str(release.id))
     return max(0, found.worse - state.worse_votes), max(0, found.better - state.better_votes)
 
@@ -100,7 +100,7 @@ async def copies(connection: asyncpg.Connection[Any], release: Release, end: int
 
 
 async def slices_wait_for(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
-    """What the comparison of the release's slices lacks, in words; empty: nothing."""
+    """What the comparison of the release's slices lacks, in words; empty if nothing."""
     if release.comparison_id is None or state.slices is Slices.PASS:
         return ""
     found = await evals_store.comparison(connection, release.comparison_id)

@@ -1,4 +1,4 @@
-"""Who keeps the horizon of evidence where it is: the oldest transaction of the server that is still open."""
+"""Names the transaction that holds the horizon of evidence: the server's oldest one that is still open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-# A transaction that writes has its id in one of these two, of 32 bits. When it began is seen of one's own role only.
+# A writing transaction has its 32-bit id in one of these two views. Its start is visible to its own role only.
 HOLDER = """
 SELECT format('process %s (%s, database %s)', pid, coalesce(nullif(application_name, ''), 'without a name'),
               coalesce(datname, 'none')) AS who, xact_start AS began_at

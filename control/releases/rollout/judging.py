@@ -38,20 +38,20 @@ EVENTS = {
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a release is judged by, fixed when it began."""
+    """The rules by which a release is judged, fixed when it began."""
 
     policy: Policy
     thresholds: Thresholds
 
 
 def policy_of(release: Release) -> Policy:
-    """What its operator asked for, over the judge's own defaults. Raises ValueError."""
-    given = msgspec.json.decode(release.margins, type=Margins).given()
-    return msgspec.convert({**given, "needs_slices": bool(release.slices)}, Policy)
+    """The operator's options over the judge's defaults. Raises ValueError."""
+    options = msgspec.json.decode(release.margins, type=Margins).given()
+    return msgspec.convert({**options, "needs_slices": bool(release.slices)}, Policy)
 
 
 def rules_of(release: Release) -> Rules:
-    """Of a release that has begun."""
+    """The rules of a release that has begun."""
     assert release.policy is not None
     assert release.thresholds is not None
     return Rules(
@@ -73,13 +73,13 @@ def folded(state: State, rules: Rules, traffic_stage: int, batch: Batch) -> Stat
 
 
 def told(state: State, rules: Rules) -> tuple[Verdict, str]:
-    """The verdict, and its JSON as a step keeps it: the same state gives the same bytes."""
+    """The verdict, and its JSON for the step: the same state gives the same bytes."""
     found = verdict(state, rules.policy)
     return found, msgspec.json.encode(found).decode()
 
 
 def event_if_running(release: Release, state: State, found: Verdict) -> Event:
-    """A verdict's event for a release at its place, unless it is held."""
+    """The event of a verdict for a release at its stage, as if the release were not held."""
     if not release.in_shadow or found.decision is Decision.ROLL_BACK:
         return EVENTS[found.decision]
     # the judge knows no stage without customers
@@ -88,7 +88,7 @@ def event_if_running(release: Release, state: State, found: Verdict) -> Event:
 
 
 def event_of(release: Release, state: State, found: Verdict) -> Event:
-    """What a verdict does to a release as it stands. The same state gives the same event."""
+    """The event of a verdict for a release at its place. The same state gives the same event."""
     event = event_if_running(release, state, found)
     if release.state is ReleaseState.HELD and event in (Event.ADVANCE, Event.UNDECIDED):
         event = Event.OBSERVE
@@ -96,12 +96,12 @@ def event_of(release: Release, state: State, found: Verdict) -> Event:
 
 
 def lacking_copies(release: Release, state: State) -> int:
-    """How many more copies of requests must both sides answer before the shadow stage ends."""
+    """How many more copies of requests both sides must answer before the shadow stage ends."""
     return max(0, release.shadow_least - state.copies.compared)
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """A step with a verdict, judged once more. event: what the verdict does to the release."""
+    """A step with a verdict, judged again. event: the event of the new verdict."""
 
     step: int
     stage: int
@@ -109,17 +109,16 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     decision: str
     event: Event
     same: bool
-    """Its verdict has every figure of the one that was stored, to the bit, and its event is the step's. Its
-    sentences for people may be worded differently by another version."""
+    """Whether every figure of the new verdict is exactly the stored one, and its event is the step's. Another version
+    may word the sentences for people differently."""
 
 
 def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, list[Replayed]]:
-    """Fold a release's steps from the first on, and compare every verdict, and what followed from it, with what was
-    stored.
+    """Fold a release's steps from the first on, and compare every verdict and its event with the stored ones.
 
     steps: from `store.steps_of`, in order. Raises Conflict if a step's evidence was deleted.
     """
-    state, stood = State(), ReleaseState.WAITING
+    state, release_state = State(), ReleaseState.WAITING
     found: list[Replayed] = []
     if release.policy is None:  # it never began
         return state, found
@@ -133,7 +132,7 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
         state = folded_step(state, rules, release, row)
         if row["verdict"] is not None:
             again, text = told(state, rules)
-            event = event_of(msgspec.structs.replace(release, stage=row["stage"], state=stood), state, again)
+            event = event_of(msgspec.structs.replace(release, stage=row["stage"], state=release_state), state, again)
             found.append(
                 Replayed(
                     step=row["step"],
@@ -144,7 +143,7 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
                     same=figures(text) == figures(row["verdict"]) and event.value == row["event"],
                 )
             )
-        stood = ReleaseState(row["state"])
+        release_state = ReleaseState(row["state"])
     return state, found
 
 

@@ -1,4 +1,4 @@
-"""The worker's metrics of releases, from their rows: a restarted worker reports the same."""
+"""The worker's metrics of releases, read from their rows so that a restarted worker reports the same."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Standing(msgspec.Struct, frozen=True):
     stage_began_at: datetime
     ended_at: datetime | None
     blind_s: float = 0.0
-    """For how long a transaction has kept its newest requests from being counted."""
+    """How long a transaction has kept the release's newest requests from being counted."""
 
 
 class ReleaseMetrics:
-    """Gauges of one worker, on the registry given."""
+    """The gauges of one worker."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._share = Gauge(
@@ -61,7 +61,7 @@ class ReleaseMetrics:
         )
 
     def tell(self, standings: Iterable[Standing], at_s: float) -> None:
-        """Show these, and nothing else any more. at_s: when they were read, since 1970."""
+        """Show only these from now on. at_s: when they were read, in seconds since 1970."""
         for gauge in (self._share, self._began, self._blind, self._ended):
             gauge.clear()
         for each in standings:

@@ -1,6 +1,6 @@
-"""How far a release is from its next stage: what each number still lacks, and how long that takes at this pace.
+"""Estimates what a release still lacks for its next stage, and how long that takes at this pace.
 
-For people alone: nothing is decided by it, so it may be an estimate.
+The estimates are for people only; no decision depends on them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from control.releases.judge.evidence import METRIC_NAMES, Evidence
 from control.releases.judge.wealth import inverse, wealth
 
 FIRST = "first requests"
-"""The judge's test in which every session has thrown one coin."""
+"""The judge's test in which every session has tossed one coin."""
 _MAX_COINS = 1 << 20
 
 
 def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
-    """A sentence for each thing that is missing. found: the last verdict. elapsed_s: since its stage began."""
+    """A sentence for each missing condition. found: the last verdict. elapsed_s: since its stage began."""
     if found.stage < 0:
         return
     pace = (found.candidate_units + found.control_units) / elapsed_s if elapsed_s > 0 else 0.0
@@ -40,29 +40,29 @@ def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
         yield from (each for each in found.missing if each.startswith("a pass of the slices"))
     votes = sum(one.candidate + one.control for one in found.harms if one.metric == "reviews")
     if votes < policy.least_votes:
-        # of all stages so far, so that this one's pace says nothing of them
+        # votes of all stages so far: this stage's pace does not predict them
         yield f"{policy.least_votes - votes:,} more decisive votes of reviewers ({votes:,} of {policy.least_votes:,})"
 
 
 def copies_outlook(lacking: int, least: int, elapsed_s: float) -> str:
-    """The same of copies in the shadow stage. least: that both sides must answer."""
+    """The sentence about copies in the shadow stage. least: copies that both sides must answer."""
     done = max(least - lacking, 0)
     after = _after(lacking * elapsed_s / done) if done else "none were answered so far"
     return f"{lacking:,} more copies of requests that both sides answer ({done:,} of {least:,}): {after}"
 
 
 def needed_log10(one: Evidence) -> float:
-    """The decimal logarithm of what the evidence must reach."""
+    """The decimal logarithm that the evidence must reach."""
     return -math.log10(one.alpha) if one.alpha else math.inf
 
 
 def towards(one: Evidence) -> float:
-    """How far it is on its way to deciding, from 0; 1 and more: it decides."""
+    """The progress of the evidence, from 0; it decides at 1."""
     return 1.0 if one.is_enough else max(0.0, one.log10_e / needed_log10(one))
 
 
 def least_coins(one: Evidence) -> int:
-    """How many more sessions of the control, and none of the candidate, make a proof of latency enough."""
+    """How many more sessions of the control, and none of the candidate, make a proof of latency sufficient."""
 
     def purse(more: int) -> Decimal:
         return wealth(((Decimal(-1), one.candidate), (Decimal(1), one.control + more)))
@@ -71,8 +71,8 @@ def least_coins(one: Evidence) -> int:
 
 
 def least_good(one: Evidence, sessions: int, margin: float) -> int:
-    """How many more sessions of both arms make a proof of a rate enough, if none of their first requests has the fault.
-    sessions: so far. margin: see `Policy`."""
+    """How many more sessions of both arms make a proof of a rate sufficient if none of their first requests has the
+    fault. sessions: so far. margin: see `Policy`."""
     compensation = Decimal(repr(margin)) / 2
     good = max(sessions - one.candidate - one.control, 0)
 
@@ -89,7 +89,7 @@ def least_good(one: Evidence, sessions: int, margin: float) -> int:
 
 
 def _least(one: Evidence, purse: Callable[[int], Decimal]) -> int:
-    """The smallest number that is enough, by a search in halves; what lies beyond `_MAX_COINS` is not looked for."""
+    """The smallest sufficient number, by binary search up to about `_MAX_COINS`."""
 
     def is_enough(more: int) -> bool:
         return purse(more) >= inverse(one.alpha)
@@ -131,7 +131,6 @@ def _paced(sessions: int, pace: float) -> str:
 
 
 def _after(seconds: float) -> str:
-    """At the pace so far."""
     if seconds < 90:
         return f"{seconds:.0f} s at this stage's pace so far"
     minutes = seconds / 60

@@ -1,6 +1,6 @@
 """Deletes the evidence of verdicts after its retention: items of evals, and observations of releases' steps.
 
-The verdicts stay, and so do a run's numbers of items and scores. Called by the worker's task.
+The verdicts stay, and so do a run's numbers of items and scores.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from storage.worker_connection import connect
 
 FORGET = "evidence.forget"
 PERIODS_S = {FORGET: 3_600.0}
-"""How often it runs."""
+"""Seconds between two runs of the task."""
 AT_ONCE = 10_000
 """Items in one transaction."""
 STEPS_AT_ONCE = 500
-"""Steps of a release hold up to a megabyte each."""
-# In one statement with the sums that a run keeps: a worker that is killed has forgotten both or neither.
+"""Steps in one transaction; each holds up to a megabyte."""
+# One statement deletes the items and updates the run's sums, so a killed worker has done both or neither.
 FORGET_ITEMS = """
 WITH gone AS (
     DELETE FROM evals.items WHERE ctid = ANY(ARRAY(
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 def forget(database_url: str, config: EvidenceConfig) -> tuple[int, int]:
-    """Delete what is over its retention; returns how many items, and steps' evidence. Raises psycopg.Error."""
+    """Delete evidence past its retention; returns the numbers of items and of steps. Raises psycopg.Error."""
     with connect(database_url, autocommit=True) as connection:
         return (
             _all(connection, FORGET_ITEMS, config.item_retention_days, AT_ONCE),
@@ -77,7 +77,7 @@ def _all(connection: psycopg.Connection, statement: str, days: int, most: int) -
 
 
 def add_tasks(app: Celery, database_url: str, config: EvidenceConfig) -> None:
-    """Make the task known to the worker's application."""
+    """Register the task with the worker's application."""
 
     @app.task(
         name=FORGET, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True

@@ -1,8 +1,8 @@
 """Limits one organization's part of a release's evidence. Pure.
 
-With several organizations, none has more than a share of the sessions, nor of the baseline's requests. The number of
-others comes from the baseline's requests before the release: those above their share count no more for it, so no
-organization changes the number by a flood.
+With several organizations, none has more than a share of the sessions or of the baseline's requests. The share depends
+on the others' baseline requests before the release, not on those of the largest organization, so no organization
+changes it by a flood.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import msgspec
 from control.releases.judge import Observation
 
 ALONE = 100
-"""Sessions that an organization may have whatever the others have: enough to see that a candidate fails at all."""
+"""Sessions that an organization may have in any case: enough to show that a candidate fails at all."""
 _NEARLY = 1e-6
-"""Of a quotient that would be a whole number if doubles were exact."""
+"""Rounding error of a quotient that would be a whole number if doubles were exact."""
 
 
 class Sessions(msgspec.Struct, frozen=True):
-    """Those that a release was judged by so far."""
+    """The sessions by which a release was judged so far."""
 
     units: frozenset[int] = frozenset()
     by_organization: Mapping[str, int] = {}
 
     def joined_by(self, observations: Iterable[Observation], new: Mapping[str, int]) -> Sessions:
-        """With those of a step. new: sessions of it that were not there before, by organization."""
+        """These sessions and those of a step. new: the step's new sessions, by organization."""
         names = self.by_organization.keys() | new.keys()
         return Sessions(
             self.units | {each.unit for each in observations},
@@ -37,8 +37,8 @@ class Sessions(msgspec.Struct, frozen=True):
 
 
 def share_of(counts: Iterable[int], share: float, least: int) -> float:
-    """The share that a release holds organizations to: `share`, or as much more as the largest one has when the
-    baseline is to have `least` requests; 1, no cap, where there is no other.
+    """The largest share that a release allows an organization: `share`, or as much more as the largest one needs for
+    `least` baseline requests; 1, no limit, if there is no other organization.
 
     counts: requests of the baseline, by organization. share: 0.5 to 1.
     """
@@ -47,13 +47,13 @@ def share_of(counts: Iterable[int], share: float, least: int) -> float:
 
 
 def allowed(others: int, share: float) -> int:
-    """The most that one may have beside so many of all others to have no more than `share`, below 1, of all."""
+    """The most that one organization may have, next to this many of all others, within `share`, below 1, of all."""
     return math.floor(share / (1.0 - share) * others + _NEARLY)
 
 
 def ceiling(counts: Iterable[int], share: float, most: int) -> int:
-    """How many requests of the baseline any one organization may have: no more than `share` of those that are taken,
-    and as many for all as fit into `most`, those with fewer keeping theirs."""
+    """The most baseline requests that one organization may have: at most `share` of all that are taken, and an equal
+    number for each within `most`, while organizations with fewer keep theirs."""
     ordered = sorted(counts)
     if not ordered:
         return 0
@@ -61,19 +61,19 @@ def ceiling(counts: Iterable[int], share: float, most: int) -> int:
         ordered[-1] = min(ordered[-1], allowed(sum(ordered[:-1]), share))
         ordered.sort()
     room = most
-    for place, count in enumerate(ordered):
-        left = len(ordered) - place
-        if count * left > room:
-            return room // left
+    for at, count in enumerate(ordered):
+        remaining = len(ordered) - at
+        if count * remaining > room:
+            return room // remaining
         room -= count
     return ordered[-1]
 
 
 def parts_of(requests: Mapping[str, int], most: int, share: float) -> dict[str, float]:
-    """The part of each organization's sessions that is looked at, where there are more requests than `most`.
+    """The part of each organization's sessions that is drawn if there are more than `most` requests.
 
-    Equal parts, but that the one with more than `share` of the requests leaves the others the rest of the places, as
-    far as they need them.
+    The parts are equal, except that an organization with more than `share` of the requests leaves the rest of `most` to
+    the others, as far as they need it.
     """
     found = sum(requests.values())
     if found <= most:
@@ -82,24 +82,25 @@ def parts_of(requests: Mapping[str, int], most: int, share: float) -> dict[str, 
     others = found - requests[largest]
     if requests[largest] <= share * found:
         return dict.fromkeys(requests, most / found)
-    its = max(share * most, most - others)
+    drawn = max(share * most, most - others)
     return {
-        name: its / count if name == largest else min(1.0, (most - its) / others) for name, count in requests.items()
+        name: drawn / count if name == largest else min(1.0, (most - drawn) / others)
+        for name, count in requests.items()
     }
 
 
 def places(new: Mapping[str, int], taken: Mapping[str, int], share: float) -> dict[str, int]:
-    """How many of its new sessions each organization may bring to those that were taken of it.
+    """How many of its new sessions each organization may add to those that were taken before.
 
-    As many as it has, but for the one with more than `share` (0.5 or more: there is one at most) of all that are
-    there; it may have `ALONE` in any case. What was taken stays.
+    An organization may add all, unless it has more than `share` of all sessions (0.5 or more, so at most one has). It
+    may have `ALONE` in any case. Sessions that were taken stay.
     """
     found = dict(new)
     if share >= 1.0 or not new:
         return found
-    have = {name: taken.get(name, 0) + new.get(name, 0) for name in sorted(taken.keys() | new.keys())}
-    largest = max(have, key=lambda name: have[name])
-    most = max(ALONE, allowed(sum(have.values()) - have[largest], share))
+    totals = {name: taken.get(name, 0) + new.get(name, 0) for name in sorted(taken.keys() | new.keys())}
+    largest = max(totals, key=lambda name: totals[name])
+    most = max(ALONE, allowed(sum(totals.values()) - totals[largest], share))
     if largest in found:
         found[largest] = min(found[largest], max(0, most - taken.get(largest, 0)))
     return found
@@ -108,19 +109,19 @@ def places(new: Mapping[str, int], taken: Mapping[str, int], share: float) -> di
 def chosen(
     units: Mapping[int, str], sessions: Sessions, share: float, key: bytes
 ) -> tuple[frozenset[int], dict[str, int]]:
-    """Which sessions of a look are taken, and how many of them are new, by organization.
+    """The sessions of a look that are taken, and the number of new ones among them, by organization.
 
-    Those that were taken before, and of new ones as many as there are places, in the order of a hash by a secret key:
-    neither their time nor their name brings one in. units: sessions of the look with their organizations.
+    Sessions that were taken before stay. New ones fill the places in the order of a hash with a secret key, so neither
+    their time nor their name matters. units: sessions of the look with their organizations.
     """
     new: dict[str, list[int]] = {}
     for unit, name in units.items():
         if unit not in sessions.units:
             new.setdefault(name, []).append(unit)
-    may = places({name: len(each) for name, each in new.items()}, sessions.by_organization, share)
-    joining = [unit for name, each in new.items() for unit in _drawn(each, may[name], key)]
+    added = places({name: len(each) for name, each in new.items()}, sessions.by_organization, share)
+    joining = [unit for name, each in new.items() for unit in _drawn(each, added[name], key)]
     known = units.keys() & sessions.units
-    return frozenset(known | set(joining)), {name: count for name, count in may.items() if count}
+    return frozenset(known | set(joining)), {name: count for name, count in added.items() if count}
 
 
 def _drawn(units: Sequence[int], count: int, key: bytes) -> Sequence[int]:

@@ -1,6 +1,6 @@
 """The worker's task for releases: one look at each, every few seconds.
 
-It bears being run twice, late, or by two workers at once, and costs a few reads where no release runs.
+It may run twice, late, or in two workers at once, and costs a few reads if no release runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ADVANCE = "releases.advance"
 
 
 class ReleaseTask:
-    """What the task does. One per worker process; keeps its connection, for it is run every two seconds."""
+    """The task of one worker process. It keeps its connection, because it runs every two seconds."""
 
     def __init__(self, database_url: str, config: ReleasesConfig, metrics: ReleaseMetrics) -> None:
         self._database_url = database_url
@@ -35,7 +35,7 @@ class ReleaseTask:
         self._connection: asyncpg.Connection[Any] | None = None
 
     def run(self) -> int:
-        """One look at every release; returns how many steps were taken. Raises FAILURES of the database."""
+        """Look at every release once; returns the number of steps taken. Raises FAILURES of the database."""
         with self._running:
             if self._runner is None:
                 self._runner = asyncio.Runner()
@@ -62,7 +62,7 @@ class ReleaseTask:
         return steps
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         runner, self._runner = self._runner, None
         if runner is not None:
             with contextlib.suppress(*FAILURES):
@@ -72,12 +72,12 @@ class ReleaseTask:
 
 
 def periods_s(config: ReleasesConfig) -> dict[str, float]:
-    """How often it runs."""
+    """Seconds between two runs of the task."""
     return {ADVANCE: config.every_s}
 
 
 def add_tasks(app: Celery, releases: ReleaseTask) -> None:
-    """Make the task known to the worker's application. It is not tried again: the next run is as good."""
+    """Register the task with the worker's application. It has no retries: the next run is as good."""
 
     @app.task(name=ADVANCE, shared=False)  # type: ignore[untyped-decorator]
     def advance_releases() -> None:

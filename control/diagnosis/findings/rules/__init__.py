@@ -1,1 +1,1 @@
-"""Rules, one in each file: a function of the evidence and the objectives, with its reasons and their source."""
+"""Rules, one per file: each is a function of the evidence and the objectives, with its reasons and their source."""

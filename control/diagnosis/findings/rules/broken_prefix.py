@@ -1,8 +1,8 @@
-"""One organization's prompts have stopped sharing their beginning: something that changes stands in front.
+"""One organization's prompts no longer share their beginning, because changing text comes first.
 
-The prefix-stability contract: one dynamic token takes the share from 80 % to 10 %, and waiting does not mend it. By the
-prompts themselves where gateways compare them with earlier ones, whatever engines have still cached; else by what was
-cached, where others' caches are as good as ever.
+The prefix-stability contract: one dynamic token takes the share from 80 % to 10 %, and waiting does not fix it. If
+gateways compare prompts with earlier ones, the rule judges the prompts, whatever engines still cache. Otherwise it
+judges the cached share, if other organizations kept theirs.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By each organization's cached share, compared with its own earlier one and the others'."""
+    """Judge by each organization's cached share, compared with its own earlier one and the others'."""
     known = shares(evidence)
     if not known:
         return NotEnough(Cause.BROKEN_PREFIX, "no organization has enough requests in both windows")
     compared = [each for each in known if each.prompts_changed is not None]
-    whole = [each for each in known if not each.fell]
+    kept = [each for each in known if not each.fell]
     if compared:
         broken = [each for each in compared if each.prompts_changed and each.fell]
     else:
-        # by the cached share alone: not while all caches fill, nor if all organizations lost theirs
-        everybody = together(evidence)
-        filling = everybody is not None and everybody.fills
-        broken = [] if filling or (len(known) > 1 and not whole) else [each for each in known if each.stays_low]
+        # The cached share proves nothing while all caches fill, or if all organizations lost theirs.
+        combined = together(evidence)
+        filling = combined is not None and combined.fills
+        broken = [] if filling or (len(known) > 1 and not kept) else [each for each in known if each.stays_low]
     if not broken:
         return Clear(Cause.BROKEN_PREFIX)
     cost = harm(evidence, objectives)
-    others = (f"Of {len(known)} organizations {len(whole)} kept their cached share.",) if len(known) > 1 else ()
+    others = (f"Of {len(known)} organizations {len(kept)} kept their cached share.",) if len(known) > 1 else ()
     return Finding(
         cause=Cause.BROKEN_PREFIX,
         phase=Phase.PREFILL,

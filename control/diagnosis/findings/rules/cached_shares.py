@@ -1,7 +1,7 @@
 """Cached shares of an organization's prompts, now and before, which three rules judge differently.
 
-Shares are of tokens. `last` is the last third of the window: a cache that fills is better at its end, a prefix that
-broke is not.
+Shares count tokens. `last` is the last third of the window: by then, a filling cache has improved, and a broken prefix
+has not.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MIN, MIN_OF_PART = 20, 8
 WORTH = 0.3
 """Below this share there was little to lose. The program calls a workload with less than 40 % not cache-friendly."""
 FALL = 0.5
-"""To half: the alert of the prefix contract (one dynamic token takes 80 % to 10 %)."""
+"""A fall to half, like the alert of the prefix contract (one dynamic token takes 80 % to 10 %)."""
 COLD_FALL, RISE, NEAR = 0.65, 1.3, 0.6
-"""A filling cache: its first third compared with before, its last third with the first, and with before."""
+"""A filling cache: its first third to the window before, its last third to the first, and to the window before."""
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares of one organization or all, 0 to 1. first, last: thirds of the window; None: too few requests in it."""
+    """Shares of one organization or all, 0 to 1. first, last: thirds of the window; None with too few requests."""
 
     label: str
     requests: int
@@ -38,12 +38,12 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """Mean per request."""
     cached_tokens_before: float
     reusable: float | None = None
-    """The share that engines could have cached, by the prompts alone; None: not compared."""
+    """The share that engines could have cached, by the prompts alone; None if prompts were not compared."""
     reusable_before: float | None = None
 
     @property
     def fell(self) -> bool:
-        """The share and the tokens: longer prompts lower a share while as much is cached as ever."""
+        """Whether both the share and the cached tokens fell: longer prompts lower only the share."""
         return (
             self.before >= WORTH
             and self.now <= FALL * self.before
@@ -52,14 +52,14 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompts_changed(self) -> bool | None:
-        """Prompts no longer begin like earlier ones; None: not compared."""
+        """Whether prompts no longer begin like earlier ones; None if they were not compared."""
         if self.reusable is None or self.reusable_before is None:
             return None
         return self.reusable_before >= WORTH and self.reusable <= FALL * self.reusable_before
 
     @property
     def fills(self) -> bool:
-        """Low at first, and in the last third back near where it was."""
+        """Whether the share was low at first and returned near its earlier value in the last third."""
         if self.first is None or self.last is None or self.before < WORTH:
             return False
         low = self.first <= COLD_FALL * self.before
@@ -67,8 +67,8 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stays_low(self) -> bool:
-        """Fallen, and no better at the window's end; where the end is not known, fallen further than a cache that fills
-        would be."""
+        """Whether the share fell and did not recover by the window's end; if the end is unknown, whether it fell
+        further than that of a filling cache."""
         if self.last is None:
             return self.fell and self.now <= FALL * FALL * self.before
         return self.fell and self.last <= NEAR * self.before
@@ -89,7 +89,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shares(evidence: Evidence) -> tuple[Shares, ...]:
-    """Of every organization with enough requests in both windows, the largest first."""
+    """The shares of every organization with enough requests in both windows, the largest first."""
     if evidence.before is None:
         return ()
     pairs = ((now, same(evidence.before.tenants, now)) for now in evidence.now.tenants)
@@ -109,7 +109,7 @@ def together(evidence: Evidence) -> Shares | None:
 
 
 def harm(evidence: Evidence, objectives: Objectives) -> Excess | None:
-    """Its cost before the first token, without growth of other phases."""
+    """The cost before the first token: growth of prefill, without other phases."""
     found = (grown(evidence, measure, objectives, Number.TTFT) for measure in (Measure.PREFILL, Measure.ENGINE_UNSPLIT))
     return max((each for each in found if each is not None), key=lambda each: each.score, default=None)
 
@@ -144,7 +144,7 @@ def _sum(tenants: tuple[Slice, ...], known: Set[str | None]) -> Slice:
 
 
 def _part(parts: tuple[Part, ...], organization: str | None, number: int) -> float | None:
-    """organization: None for all."""
+    """The cached share in one part of the window. organization: None for all."""
     chosen = [each for each in parts if each.number == number and organization in (None, each.organization)]
     prompt_tokens = sum(each.prompt_tokens for each in chosen)
     if sum(each.requests for each in chosen) < MIN_OF_PART or not prompt_tokens:

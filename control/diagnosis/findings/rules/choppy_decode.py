@@ -1,4 +1,4 @@
-"""Tokens come fast on the whole, and stop now and then: one request's prefill holds up all decoding.
+"""Tokens come fast but stop now and then, because one request's prefill blocks all decoding.
 
 "Large prefills and smooth decode compete for the same GPU time"; ITL is the gap, TPOT the mean: both are judged.
 """
@@ -13,7 +13,7 @@ from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
 STOPS = 6.0
-"""Typical token times. Smaller pauses mean evenly slow decoding, which is another rule's."""
+"""The least pause, in typical token times. Shorter ones mean evenly slow decoding, which another rule judges."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the mean is good; a step that waits for a prefill waits with drafts, too"),
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the gaps are other requests' prefills, which compute bounds"),
@@ -22,7 +22,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By each request's longest gap: it grew, or exceeds its objective."""
+    """Judge by each request's longest gap: whether it grew or exceeds its objective."""
     gap = grown(evidence, Measure.LONGEST_GAP, objectives, Number.LONGEST_GAP)
     if gap is not None and gap.now.value(gap.statistic) < STOPS * _typical(evidence, gap.label):
         gap = None
@@ -43,6 +43,6 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def _typical(evidence: Evidence, label: str) -> float:
-    """Milliseconds of a token, in that group."""
+    """The median time per token in that group, in milliseconds."""
     found = (each.measures.get(Measure.TPOT) for each in groups(evidence.now) if each.label == label)
     return next((each.p50 for each in found if each is not None), 0.0)

@@ -1,6 +1,6 @@
-"""Caches are cold and filling: replicas have just started. It passes by itself.
+"""Caches are cold because replicas have just started. They fill without intervention.
 
-Its course distinguishes it from broken prompts: all shares are low at first and recover within the window.
+The course distinguishes this from broken prompts: all shares are low at first and recover within the window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the course of the share of all organizations together: one alone has too few requests in a third."""
+    """Judge by the course of all organizations' combined share: a single one has too few requests in a third."""
     found = together(evidence)
     if found is None or found.first is None or found.last is None:
         return NotEnough(Cause.COLD_CACHE, "what was cached cannot be followed through both windows")

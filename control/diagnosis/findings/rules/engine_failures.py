@@ -1,4 +1,4 @@
-"""Engines fail: requests end with their error, or need a second engine. A restarted request is not merely slow.
+"""Engines fail: requests end with an engine's error or need a second engine. A restarted request is not merely slow.
 
 The anatomy's tree, branch "both": "check OOM-recovery logs first".
 """
@@ -22,7 +22,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By error codes and second attempts."""
+    """Judge by error codes and second attempts."""
     now = evidence.now
     failures = [failure for failure in now.failures if failure.code in CODES]
     count = sum(failure.count for failure in failures)
@@ -45,7 +45,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def _none_there(part: FailingPart | None, failures: list[Failure]) -> bool:
-    """Most of these requests found no engine that takes requests: all are away, or drained."""
-    of = failures if part is None else list(part.failures)
-    most = max(of, key=lambda failure: failure.count, default=None)
+    """Whether the most frequent failure is that no engine takes requests: all are down or drained."""
+    considered = failures if part is None else list(part.failures)
+    most = max(considered, key=lambda failure: failure.count, default=None)
     return most is not None and most.code == NONE_THERE

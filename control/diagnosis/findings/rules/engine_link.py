@@ -1,4 +1,4 @@
-"""Between the gateway and what the engine measures of itself something takes long."""
+"""Requests lose time between the gateway and the work that the engine itself measures."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ RULE = OnePhase(
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the phase `engine`, less the engine's own report."""
+    """Judge by the phase `engine`, less the engine's own report."""
     return RULE.judge(evidence, objectives)

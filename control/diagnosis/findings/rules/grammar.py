@@ -1,8 +1,7 @@
-"""Requests wait until the grammar that their output must keep is compiled: a schema that is slow to compile, or a new
-one with every request.
+"""Requests wait for the compilation of their output's grammar: the schema compiles slowly, or each request has a new
+one.
 
-It is done once for a schema and an organization, on the engine's processor, before the request is in the engine's
-queue.
+The engine compiles a schema once per organization, on its CPU, before the request enters the engine's queue.
 """
 
 from __future__ import annotations
@@ -33,5 +32,5 @@ RULE = OnePhase(
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the engine's report."""
+    """Judge by the engine's report."""
     return RULE.judge(evidence, objectives)

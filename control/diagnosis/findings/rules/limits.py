@@ -1,7 +1,7 @@
-"""Limits refuse requests. A client that retries until it passes sees that as latency; no engine is involved.
+"""Limits refuse requests. A client that retries until it succeeds sees that as latency; no engine is involved.
 
-An organization's fair share of a full pool is such a limit: the router sheds the excess. That is the cause if it is one
-organization's, however small a part of all requests it is; else it is a wait of all.
+An organization's fair share of a full pool is such a limit: the router sheds the excess. If the excess is one
+organization's, it is the cause even when it is a small part of all requests. Otherwise all organizations wait.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from control.diagnosis.findings.objectives import Objectives
 
 SHARE, FEWEST = 0.05, 5
 MONEY = ("insufficient_quota", "request_exceeds_limit")
-"""Waiting does not help against these."""
+"""Refusals that waiting does not resolve."""
 FLOOD = 0.2
-"""Part of all requests that must have been refused beyond shares for that to be the cause in any case."""
+"""The part of all requests that, refused beyond shares, is the cause in any case."""
 ONES = 0.01
-"""The same, where it is one organization's: as much as a queue is found by."""
+"""The same for one organization's refusals; equal to the threshold of a queue."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.MORE_REPLICAS, "the requests never reached an engine"),
     WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control working as intended"),
@@ -35,17 +35,17 @@ WOULD_NOT_HELP_SHARE = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the share of requests that limits refused, with the main rule and organization."""
+    """Judge by the share of requests that limits refused, and name the main rules and organizations."""
     now = evidence.now
     refusals, flood = now.refusals, floods(now)
-    if not flood:  # the rule of the queue counts them
+    if not flood:  # the queue's rule counts the others
         refusals = tuple(each for each in refusals if each.rule != FAIR_SHARE)
     count = sum(refusal.count for refusal in refusals)
     if count < FEWEST or count < (ONES if flood else SHARE) * now.requests:
         return Clear(Cause.LIMITS)
     by_count = sorted(refusals, key=lambda each: each.count, reverse=True)
     rules = "; ".join(f"{each.rule} ({each.code}) refused {each.count:,}" for each in by_count[:3])
-    whose = "; ".join(f"{each.label}: {each.count:,}" for each in now.refused[:3])
+    owners = "; ".join(f"{each.label}: {each.count:,}" for each in now.refused[:3])
     waits, share = by_count[0].code not in MONEY, by_count[0].rule == FAIR_SHARE
     most = refused_beyond_shares(now)
     named = [most.told("were refused beyond a fair share")] if flood and most and most.is_concentrated else []
@@ -55,7 +55,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         phase=Phase.LIMIT,
         evidence=(
             f"Limits refused {count:,} of {now.requests:,} requests: {rules}.",
-            *([f"Refused most: {whose}."] if whose else []),
+            *([f"Refused most: {owners}."] if owners else []),
             *named,
         ),
         fixes=(Fix.PACE_REQUESTS, Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS) if share else fixes,
@@ -64,9 +64,9 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def floods(window: Window) -> bool:
-    """Refusals beyond shares are one organization's flood, and not a wait of all in a full pool.
+    """Whether refusals beyond shares are one organization's flood, and not a wait of all in a full pool.
 
-    For a single organization's diagnosis they always are: the router separates its own excess.
+    In a single organization's diagnosis they always are: the router separates its own excess.
     """
     most = refused_beyond_shares(window)
     if most is None or most.total < FEWEST:

@@ -1,7 +1,7 @@
-"""Prompts have become longer, and requests slower with them: the engine does more work, not worse.
+"""Prompts have become longer, and requests slower with them: the engine does more work, not slower work.
 
-The anatomy's tree asks for the distribution before anything else in the prefill branch, and its post-mortem is this
-case: prompts went from 800 to 2,400 tokens while three engineers quantized.
+The anatomy's tree checks the distribution first in the prefill branch, and its post-mortem is this case: prompts went
+from 800 to 2,400 tokens while three engineers quantized.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
 RATIO, MORE_TOKENS = 1.5, 512
-"""Longer by half, and by a system prompt's length at least."""
+"""Longer by half, and by at least the length of a system prompt."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "prefill is bound by compute: a team's three months of it gained 8 %"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
@@ -27,7 +27,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the prompts' lengths in each tier, if the time to first token has suffered."""
+    """Judge by the prompts' lengths in each tier, if the time to first token has suffered."""
     if evidence.before is None:
         return NotEnough(Cause.LONG_PROMPTS, "there is no window before to compare lengths with")
     pairs = [(now, same(evidence.before.tiers, now)) for now in evidence.now.tiers]
@@ -70,7 +70,7 @@ def _longer(now: Quantiles, before: Quantiles) -> str | None:
 
 
 def _harm(evidence: Evidence, objectives: Objectives) -> Excess | None:
-    # by tiers: that more requests are long ones is the point, not to be compared away
+    # Compare whole tiers: length classes would hide that more requests are long.
     assert evidence.before is not None
     whole = Evidence(
         now=msgspec.structs.replace(evidence.now, classes=()),

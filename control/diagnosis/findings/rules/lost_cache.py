@@ -21,13 +21,13 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By all organizations' cached shares."""
+    """Judge by all organizations' cached shares."""
     known = shares(evidence)
     compared = bool(known) and all(each.prompts_changed is not None for each in known)
     if not known or (len(known) < MIN_TENANTS and not compared):
         return NotEnough(Cause.LOST_CACHE, "fewer than two organizations have enough requests in both windows")
-    everybody = together(evidence)
-    if everybody is None or everybody.fills or not all(each.stays_low and not each.prompts_changed for each in known):
+    combined = together(evidence)
+    if combined is None or combined.fills or not all(each.stays_low and not each.prompts_changed for each in known):
         return Clear(Cause.LOST_CACHE)
     cost = harm(evidence, objectives)
     return Finding(

@@ -1,8 +1,7 @@
-"""Something between the gateway and the client holds events back; the gateway cannot see it, because the proxy reads
-fast.
+"""A proxy between the gateway and the client delays events. The gateway cannot see it, because the proxy reads fast.
 
 The program: "often neglected, easy to find 100 ms here"; the anatomy: a buffering proxy can quietly become 200 ms. Only
-an audit of the path (`slipstream tools audit-stream`) shows it, so without one the rule is silent.
+an audit of the path (`slipstream tools audit-stream`) shows it, so the rule does not judge without one.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ NOT_AUDITED = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By an audit's findings that delay events, or keep clients out."""
+    """Judge by an audit's findings that delay events or keep clients out."""
     audit = evidence.audit
     if audit is None:
         return NotEnough(Cause.NETWORK, NOT_AUDITED)

@@ -1,4 +1,4 @@
-"""Phases that should take next to nothing: what all rules about them have in common."""
+"""The common rule for phases that should take almost no time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from control.diagnosis.findings.objectives import Number, Objectives
 
 
 class OnePhase(msgspec.Struct, frozen=True):
-    """A rule that looks at one measure alone."""
+    """A rule about a single measure."""
 
     cause: Cause
     phase: Phase
@@ -23,10 +23,10 @@ class OnePhase(msgspec.Struct, frozen=True):
     questions: tuple[str, ...] = ()
     least: Share = OURS
     not_measured: str = ""
-    """Reason for which it is unknown; empty: no such phase was measured."""
+    """The reason if the measure is unknown; empty for the usual one."""
 
     def judge(self, evidence: Evidence, objectives: Objectives) -> Verdict:
-        """Whether it grew, or takes most of a missed TTFT."""
+        """Judge whether the measure grew or takes most of a missed TTFT."""
         slow = grown(evidence, self.measure, objectives, Number.TTFT, self.least)
         slow = slow or dominating(evidence, self.measure, objectives)
         if slow is None:

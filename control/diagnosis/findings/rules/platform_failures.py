@@ -1,4 +1,4 @@
-"""Requests end with an error of ours: a part of the platform is away, full or defective. No engine has a part in it."""
+"""Requests end with a platform error: a part of it is unavailable, full or defective. No engine is involved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.rules import engine_failures, queue
 
 SHARE, FEWEST = 0.01, 5
-"""As many as may miss an objective, unless it says otherwise."""
+"""As many as may miss an objective by default."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ PARTS = {
     "router_unavailable": ROUTER,
     "adapter_unavailable": ADAPTERS,
 }
-"""By error code; any other is a defect."""
+"""By error code; any other code is a defect."""
 OTHERS = frozenset(engine_failures.CODES) | frozenset(queue.SHED)
 """Codes that other rules judge."""
 WOULD_NOT_HELP = (
@@ -60,7 +60,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the error codes that are neither an engine's failure nor want of room."""
+    """Judge by the error codes that are neither engine failures nor lack of room."""
     now = evidence.now
     failures = [failure for failure in now.failures if failure.code not in OTHERS]
     count = sum(failure.count for failure in failures)

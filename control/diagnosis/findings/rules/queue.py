@@ -1,8 +1,8 @@
-"""Requests wait before anything is computed for them.
+"""Requests wait before any computation.
 
-The anatomy's tree, branch "queue-bound": bursts want admission control, steady load replicas, long outputs that block
-the batch a smaller one. The program: "queue time is not a kernel problem, it is a scheduling problem." Where nearly all
-that waits is one organization's, that one is named: it is to be paced before anything is added.
+The anatomy's tree, branch "queue-bound": bursts need admission control, a steady load needs replicas, and long outputs
+that block the batch need a smaller one. The program: "queue time is not a kernel problem, it is a scheduling problem."
+If nearly all waiting requests are one organization's, the finding names it: pace it before adding anything.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from control.diagnosis.findings.rules.limits import floods
 
 SHED = ("overloaded",)
 SHED_SHARE, SHED_LEAST = 0.01, 5
-"""The program gives up on admission control alone at 0.5 % dropped; twice that is no accident."""
+"""At 0.5 % dropped, the program no longer relies on admission control alone; twice that is no accident."""
 BURSTY = 3.0
-"""Arrivals of a Poisson process have 1; three times its variance is a pattern, not chance."""
+"""A Poisson process has 1; three times its variance is a pattern, not chance."""
 LONG_OUTPUTS = 2.0
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model never runs while a request waits"),
@@ -32,14 +32,14 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the router's queue and the engine's, and by requests shed for lack of room."""
+    """Judge by the router's and the engine's queues, and by requests shed for lack of room."""
     waited = grown(evidence, Measure.WAIT, objectives, Number.TTFT) or dominating(evidence, Measure.WAIT, objectives)
     shed = told_shed(evidence)
     if waited is None and shed is None:
         why = lacking(evidence, Measure.WAIT, "no waits were measured")
         return Clear(Cause.QUEUE) if why is None else NotEnough(Cause.QUEUE, why)
-    whose = waiting(evidence.now)
-    named = whose.told(f"waited {WAITED_MS:.0f} ms and longer") if waited and whose and whose.is_concentrated else None
+    top = waiting(evidence.now)
+    named = top.told(f"waited {WAITED_MS:.0f} ms and longer") if waited and top and top.is_concentrated else None
     kind, fixes = _kind(evidence)
     if named is not None:
         fixes = (Fix.PACE_REQUESTS, *fixes)
@@ -60,20 +60,21 @@ def _score(waited: Excess | None) -> float:
 
 
 def told_shed(evidence: Evidence) -> str | None:
-    """Refusals for lack of room, those beyond shares included unless they are a flood; None: hardly any."""
+    """A sentence about refusals for lack of room, including those beyond shares unless they are a flood; None if there
+    are too few."""
     now = evidence.now
     over_share = 0 if floods(now) else now.over_share
     count = over_share + sum(failure.count for failure in now.failures if failure.code in SHED)
     part = failing_part(now, SHED, SHED_SHARE, SHED_LEAST)
     if part is None and (count < SHED_LEAST or count < SHED_SHARE * now.requests):
         return None
-    told = f"{count:,} of {now.requests:,} requests were shed for lack of room"
+    sentence = f"{count:,} of {now.requests:,} requests were shed for lack of room"
     where = "" if part is None else f" {part.told}"
     if not over_share:
-        return f"{told}.{where}"
+        return f"{sentence}.{where}"
     most = refused_beyond_shares(now)
-    whose = f" (most: {most.organization}, {most.count:,})" if most else ""
-    return f"{told}, {over_share:,} of them beyond their organization's share{whose}.{where}"
+    owner = f" (most: {most.organization}, {most.count:,})" if most else ""
+    return f"{sentence}, {over_share:,} of them beyond their organization's share{owner}.{where}"
 
 
 def _kind(evidence: Evidence) -> tuple[str, tuple[Fix, ...]]:
@@ -81,15 +82,15 @@ def _kind(evidence: Evidence) -> tuple[str, tuple[Fix, ...]]:
     if (outputs := _outputs(now.tiers)) is not None and before is not None:
         earlier = _outputs(before.tiers)
         if earlier and outputs >= LONG_OUTPUTS * earlier:
-            told = (
+            sentence = (
                 f"Answers have become longer: {outputs:,.0f} tokens (p50), before {earlier:,.0f}; they hold the batch."
             )
-            return told, (Fix.SMALLER_BATCH, Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
+            return sentence, (Fix.SMALLER_BATCH, Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
     if now.dispersion is not None and now.dispersion >= BURSTY:
-        told = (
+        sentence = (
             f"Requests arrive in bursts: the variance of arrivals per second is {now.dispersion:.1f} times their mean."
         )
-        return told, (Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
+        return sentence, (Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
     return "Requests arrive steadily: the load is more than the replicas can serve.", (
         Fix.MORE_REPLICAS,
         Fix.ADMISSION_CONTROL,

@@ -1,8 +1,8 @@
-"""The engine takes long before its first event and does not report whether the request waited or was computed.
+"""The engine takes long until its first event and does not report whether the request waited or was computed.
 
 The anatomy's drill: "dominated by either queue wait or prefill; I would need queue-wait p99 to disambiguate." Changes
-that help both come first, and the missing measurement is named. If the engine's own page has it for all its requests
-together, and one of the two clearly takes the time, that one is named.
+that help both come first, and the missing measurement is named. If the engine's own counters have it for all its
+requests together, and one of the two clearly dominates, that one is named.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUESTIONS = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the time until the engine's first event, if it is not split."""
+    """Judge by the time until the engine's first event, if it is not split."""
     slow = grown(evidence, Measure.ENGINE_UNSPLIT, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.ENGINE_UNSPLIT, objectives)
     if slow is None:
@@ -45,12 +45,12 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     means = stage_means(evidence.now)
     if means is not None and means.requests < MIN:
         means = None
-    told, prefill_fixes = workload(evidence)
+    sentences, prefill_fixes = workload(evidence)
     phase, fixes = _split(means, prefill_fixes)
     return Finding(
         cause=Cause.QUEUE_OR_PREFILL,
         phase=phase,
-        evidence=(slow.told, *(() if means is None else (means.told,)), *told),
+        evidence=(slow.told, *(() if means is None else (means.told,)), *sentences),
         fixes=fixes,
         would_not_help=WOULD_NOT_HELP,
         questions=QUESTIONS if means is not None else (WHICH, *QUESTIONS),
@@ -60,7 +60,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def _split(means: StageMeans | None, prefill_fixes: tuple[Fix, ...]) -> tuple[Phase, tuple[Fix, ...]]:
-    """The stage that takes the time, and its changes."""
+    """The stage that takes most of the time, and its changes."""
     if means is not None and means.queues:
         return Phase.QUEUE, (Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS)
     if means is not None and means.computes:

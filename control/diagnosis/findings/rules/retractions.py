@@ -1,7 +1,7 @@
-"""The engine takes running requests' memory back and restarts them. Checked before all other rules.
+"""The engine takes memory back from running requests and restarts them. Only platform failures come before this.
 
 The anatomy's tree, branch "both": "if the server is silently restarting requests, every metric is corrupt. Fix this
-before doing anything else." Waits, prefills and gaps of such a window are those of requests that were computed twice.
+before doing anything else." Waits, prefills and gaps of such a window include requests that were computed twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from control.diagnosis.findings.objectives import Objectives
 from control.diagnosis.findings.untold import retracting_pages
 
 SHARE, FEWEST = 0.01, 3
-"""One restarted request in a hundred is already the p99 of everything."""
+"""One restarted request in a hundred already decides every p99."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.BIGGER_BATCH, "the memory does not suffice for more running requests"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "drafts take KV memory, too"),
@@ -24,29 +24,29 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the number of restarted requests, or by the pages of engines whose responses do not report it."""
+    """Judge by the number of restarted requests, or by the counters of engines whose responses do not report it."""
     known = sum(each.retractions_known for each in evidence.now.tiers)
     retracted = sum(each.retracted for each in evidence.now.tiers)
     pages = retracting_pages(evidence.now)
     ended, retractions = sum(page.requests for page in pages), sum(page.retractions for page in pages)
-    told = []
+    sentences = []
     if _ill(retracted, known):
-        told += [
+        sentences += [
             f"Of {known:,} requests whose engine reports it, {retracted:,} ({retracted / known:.0%}) were restarted "
             "because KV memory ran out.",
             *_where(evidence.now.replicas),
         ]
     if _ill(retractions, ended):
-        told += [
+        sentences += [
             f"By their own counters, engines restarted requests {retractions:,} times while {ended:,} ended, "
             "because KV memory ran out.",
             *_where_by_pages(pages),
         ]
-    if told:
+    if sentences:
         return Finding(
             cause=Cause.RETRACTIONS,
             phase=Phase.ENGINE,
-            evidence=tuple(told),
+            evidence=tuple(sentences),
             fixes=(Fix.SMALLER_BATCH, Fix.MORE_KV_MEMORY, Fix.KV_QUANTIZATION, Fix.MORE_REPLICAS),
             would_not_help=WOULD_NOT_HELP,
         )

@@ -1,4 +1,4 @@
-"""Requests arrive slowly: their bodies, or the look-up of their keys."""
+"""Requests take long to arrive: their bodies come slowly, or the lookup of their keys is slow."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ RULE = OnePhase(
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the phase `auth`."""
+    """Judge by the phase `auth`."""
     return RULE.judge(evidence, objectives)

@@ -1,4 +1,4 @@
-"""Clients do not read what was sent: their connection takes no more, and the gateway waits for them."""
+"""Clients read too slowly: their connections accept no more data, and the gateway waits for them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Objectives
 
 MIN = 20
-"""Of one organization."""
+"""Requests of one organization."""
 STALL_MS = 250.0
-"""Beyond what a socket's buffer and a busy machine explain."""
+"""A socket's buffer and a busy machine do not explain more."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.MORE_REPLICAS, "the engine had already generated the tokens that the client does not read"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "faster tokens fill the same full buffer"),
@@ -21,7 +21,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By gateways' waits for connections to accept more, per organization: one's clients are alike."""
+    """Judge by how long gateways wait for connections to accept data, per organization: its clients are alike."""
     tenants = evidence.now.tenants or evidence.now.tiers
     stalls = {each.label: each.measures.get(Measure.CLIENT_STALL) for each in tenants}
     known = {label: each for label, each in stalls.items() if each is not None and each.n >= MIN}

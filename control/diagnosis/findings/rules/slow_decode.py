@@ -1,7 +1,7 @@
-"""Tokens come slowly, evenly so.
+"""Tokens come slowly and evenly.
 
-The anatomy's tree, branch "inter-token is high": lead with speculative decoding where outputs are long and predictable;
-then batching policy, KV quantization where memory presses, a cascade where quality may give.
+The anatomy's tree, branch "inter-token is high": lead with speculative decoding if outputs are long and predictable;
+then batching policy, KV quantization if memory is short, a cascade if quality may give.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the mean time per token of each request."""
+    """Judge by the mean time per token of each request."""
     slow = grown(evidence, Measure.TPOT, objectives, Number.TPOT)
     slow = slow or missing(evidence, Measure.TPOT, objectives, Number.TPOT)
     if slow is None:

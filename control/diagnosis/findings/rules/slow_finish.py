@@ -1,4 +1,4 @@
-"""The answer's end is slow: the journal's disk and the settlement stand before the last bytes."""
+"""Responses end slowly: the journal's disk and the settlement come before the last bytes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RULE = OnePhase(
         WouldNotHelp(Fix.SPECULATIVE_DECODING, "the engine had ended"),
         WouldNotHelp(Fix.MORE_REPLICAS, "the engine had ended"),
     ),
-    least=ENGINE,  # a disk's flush: its time is not ours, and the text does not wait for it
+    least=ENGINE,  # the disk's flush is not the gateway's own work, and the text does not wait for it
 )
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the phase `stream`."""
+    """Judge by the phase `stream`."""
     return RULE.judge(evidence, objectives)

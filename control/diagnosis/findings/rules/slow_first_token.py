@@ -1,4 +1,4 @@
-"""The engine has begun to answer, and text comes late: its first output is not text."""
+"""The engine has begun to answer, but text comes late, because its first output is not text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the phase `first_token`."""
+    """Judge by the phase `first_token`."""
     slow = grown(evidence, Measure.FIRST_TOKEN, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.FIRST_TOKEN, objectives)
     if slow is None:

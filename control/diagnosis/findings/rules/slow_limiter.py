@@ -1,4 +1,4 @@
-"""Taking the reservation is slow: Valkey, or the journal's disk. A round trip of each stands before every request."""
+"""Valkey or the journal's disk makes the reservation slow. Every request waits for a round trip to each."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ RULE = OnePhase(
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the phase `limit`."""
+    """Judge by the phase `limit`."""
     return RULE.judge(evidence, objectives)

@@ -1,7 +1,7 @@
-"""Prompts are computed slowly, though they are no longer than before.
+"""Prefill is slow although prompts are no longer than before.
 
-The anatomy's tree, branch "prefill-bound": a long tail of prompts wants chunked prefill, heavy shared prefixes caching;
-uniform short prompts that are still slow want kernels and placement checked.
+The anatomy's tree, branch "prefill-bound": a long tail of prompts needs chunked prefill, and heavy shared prefixes need
+caching. If uniform short prompts are still slow, check kernels and placement.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
 LONG_TOKENS = 4_096
-""""Long tail with frequent arrivals above 4k"."""
+"""The anatomy: "long tail with frequent arrivals above 4k"."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
     WouldNotHelp(
@@ -26,17 +26,17 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the engine's report of its prefill."""
+    """Judge by the engine's report of its prefill."""
     slow = grown(evidence, Measure.PREFILL, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.PREFILL, objectives)
     if slow is None:
         why = lacking(evidence, Measure.PREFILL, "no engine reports prefill and queue separately")
         return Clear(Cause.SLOW_PREFILL) if why is None else NotEnough(Cause.SLOW_PREFILL, why)
-    told, fixes = workload(evidence)
+    sentences, fixes = workload(evidence)
     return Finding(
         cause=Cause.SLOW_PREFILL,
         phase=Phase.PREFILL,
-        evidence=(slow.told, *told),
+        evidence=(slow.told, *sentences),
         fixes=fixes,
         would_not_help=WOULD_NOT_HELP,
         new=slow.before is not None,
@@ -45,17 +45,17 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def workload(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Fix, ...]]:
-    """The prompts' kind, and the changes that fit it, the best first."""
+    """Sentences about the prompts, and the changes that fit them, the best first."""
     largest = max(evidence.now.tiers, key=lambda each: each.requests, default=None)
     prompts = None if largest is None else largest.measures.get(Measure.PROMPT_TOKENS)
     if largest is None or prompts is None:
         return (), (Fix.CHUNKED_PREFILL, Fix.CHECK_PLACEMENT)
-    told = [f"Prompts have {prompts.p50:,.0f} tokens (p50), {prompts.p95:,.0f} (p95)."]
+    sentences = [f"Prompts have {prompts.p50:,.0f} tokens (p50), {prompts.p95:,.0f} (p95)."]
     fixes = []
     if prompts.p95 >= LONG_TOKENS:
         fixes.append(Fix.CHUNKED_PREFILL)
     if (share := largest.cached_share) is not None:
-        told.append(f"Engines had {share:.0%} of their tokens cached.")
+        sentences.append(f"Engines had {share:.0%} of their tokens cached.")
     if prompts.p95 < LONG_TOKENS:
         fixes += [Fix.CHECK_PLACEMENT, Fix.FASTER_ATTENTION]
-    return tuple(told), (*fixes, Fix.PREFIX_CACHING)
+    return tuple(sentences), (*fixes, Fix.PREFIX_CACHING)

@@ -1,7 +1,7 @@
-"""One replica of a pool is slow, the others are not: its machine, not the load and not the model.
+"""One replica of a pool is slow and the others are not: the cause is its machine, not the load or the model.
 
-Averages over the pool hide it or look like slow decoding everywhere. Compared are medians of the same tier, of
-replicas that served enough, where the prompts they computed were alike.
+Averages over the pool hide it or look like slow decoding everywhere. The rule compares medians of the same tier, of
+replicas that served enough requests and computed similar prompts.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from control.diagnosis.findings.measure import Measure
 from control.diagnosis.findings.objectives import Number, Objectives
 
 MIN = 6
-"""Fewer than a median else needs: by prefix, some replicas are sent little, and a slow one is sent less."""
+"""Fewer than other medians need: routing by prefix sends some replicas few requests, and a slow one fewer still."""
 RATIO, SPENT = 1.5, 0.25
-"""Of the others' median, and of the objective."""
+"""The least ratio to the others' median, and the least excess in parts of the objective."""
 GREW = 0.1
-"""Part of the objective: neighbours that are slower by as much have the same trouble."""
+"""Growth in parts of the objective from which the other replicas have the same problem."""
 ALIKE = 1.5
-"""Computed prompt tokens, without the cached ones: by medians."""
+"""The largest ratio of computed prompt tokens, without cached ones, by medians."""
 MEASURES = ((Measure.TPOT, "a token"), (Measure.PREFILL, "prefill"), (Measure.ENGINE_UNSPLIT, "the first event"))
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the other replicas run the same model as fast as ever"),
@@ -33,7 +33,7 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By each replica's medians compared with the rest of its pool."""
+    """Judge by each replica's medians, compared with the rest of its pool."""
     pools = list(_pools(evidence.now.replicas))
     if not pools:
         return NotEnough(Cause.SLOW_REPLICA, "no pool has two replicas with enough requests")
@@ -63,7 +63,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def _pools(replicas: tuple[Slice, ...]) -> Iterator[list[Slice]]:
-    """Replicas with enough requests, by tier and pool; at least two."""
+    """At least two replicas with enough requests, by tier and pool."""
     known = [each for each in replicas if each.requests >= MIN]
     for tier, pool in sorted({(each.tier or "", each.pool or "") for each in known}):
         members = [each for each in known if (each.tier or "", each.pool or "") == (tier, pool)]
@@ -72,7 +72,7 @@ def _pools(replicas: tuple[Slice, ...]) -> Iterator[list[Slice]]:
 
 
 def _excess(slow: Slice, others: list[Slice], measure: Measure, objectives: Objectives) -> float:
-    """In parts of the objective; 0: it is not slower."""
+    """The excess in parts of the objective; 0 if the replica is not slower."""
     mine = slow.measures.get(measure)
     typical = _typical(others, measure)
     if mine is None or mine.n < MIN or typical is None:
@@ -97,7 +97,7 @@ def _computed(one: Slice) -> float:
 
 
 def _slowed(others: list[Slice], evidence: Evidence, objectives: Objectives) -> bool:
-    """Most of the neighbours have become slower themselves, in anything: then it is no matter of one replica."""
+    """Whether most of the other replicas became slower, too, in any measure; then it is not one replica's problem."""
     if evidence.before is None:
         return False
     pairs = [(each, same(evidence.before.replicas, each)) for each in others]

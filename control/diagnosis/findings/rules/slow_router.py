@@ -1,4 +1,4 @@
-"""Asking the router is slow: the time that it does not say the request was queued for."""
+"""Calls to the router are slow, without the time that the router reports as queueing."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ RULE = OnePhase(
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the phase `route`."""
+    """Judge by the phase `route`."""
     return RULE.judge(evidence, objectives)
