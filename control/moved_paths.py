@@ -1,4 +1,4 @@
-"""Former paths of the admin API. The control plane serves a request for one at its present path.
+"""Former paths of the admin API. The control plane serves requests for them at their current paths.
 
 Limits and priorities once had a set of paths for each level.
 """
@@ -15,7 +15,7 @@ from control.operations import OPERATIONS, PREFIX
 from gateway.limits.levels import Level
 
 SINCE = b"@1795824000"
-"""2026-11-28, as RFC 9745 writes it."""
+"""2026-11-28, in RFC 9745's format."""
 MOVED: Mapping[str, str] = MappingProxyType({
     each.path.replace(f"/{rules}/{{level}}/{{subject_id}}", f"/{level}s/{{{level}_id}}/{rules}"): each.path
     for rules in ("limits", "priorities")
@@ -23,7 +23,7 @@ MOVED: Mapping[str, str] = MappingProxyType({
     for each in OPERATIONS
     if each.path.startswith(f"/{rules}/{{level}}")
 })  # fmt: skip
-"""The present path of each former one, both below /admin/v1."""
+"""The current path of each former one, both below /admin/v1."""
 _FORMER = re.compile(
     f"{PREFIX}/({'|'.join(Level)})s/([^/]+)/(limits|priorities)"
     "(?!/(?:within|preview)/?$)(/.*)?"  # an organization's reports of its limits did not move
@@ -31,13 +31,13 @@ _FORMER = re.compile(
 
 
 def present(path: str) -> str | None:
-    """The present path, if this is a former one."""
+    """The current path, if this is a former one."""
     found = _FORMER.fullmatch(path)
     return f"{PREFIX}/{found[3]}/{found[1]}/{found[2]}{found[4] or ''}" if found else None
 
 
 def announcing(send: Any, path: str) -> Callable[[Any], Any]:
-    """A `send` that adds headers with the present path (RFC 9745, RFC 5829)."""
+    """A `send` that adds headers with the current path (RFC 9745, RFC 5829)."""
     headers = [(b"deprecation", SINCE), (b"link", f'<{quote(path)}>; rel="successor-version"'.encode())]
 
     async def announced(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the admin API: Litestar's, with msgspec's schemas, so that they match the decoder, and an
+"""The OpenAPI document of the admin API. Litestar writes it, with msgspec's schemas, which match the decoder, and an
 example for every operation."""
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ here, and admin keys by inference. POSTs may carry an `Idempotency-Key`. Lists a
 
 @dataclass
 class MsgspecSchema(Schema):
-    """A schema as msgspec wrote it."""
+    """A schema that msgspec wrote."""
 
     document: dict[str, Any] = field(default_factory=dict)
 
     def to_schema(self) -> dict[str, Any]:
-        """Unchanged."""
+        """The document, unchanged."""
         return self.document
 
 
@@ -50,7 +50,7 @@ class MsgspecSchemas(OpenAPISchemaPlugin):
         self._kinds: list[tuple[Any, Documented | None, dict[str, Any]]] = []
 
     def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
-        """Every one."""
+        """Whether the plugin handles this field: it handles all of them."""
         return True
 
     def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: Any) -> Schema:
@@ -64,14 +64,14 @@ class MsgspecSchemas(OpenAPISchemaPlugin):
     def components(self) -> dict[str, Any]:
         """All requested structs and enumerations, by name; fills the schemas that were returned earlier.
 
-        In one call, because msgspec separates two types of one name by their modules only if it gets both.
+        One call handles all types, because msgspec separates two types of one name only if it gets both.
         """
         kinds = [kind for kind, _, _ in self._kinds]
         documents, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
-        for (_, documented, given_out), document in zip(self._kinds, documents, strict=True):
-            given_out.update(document if documented is None else without_null(document))
+        for (_, documented, returned), document in zip(self._kinds, documents, strict=True):
+            returned.update(document if documented is None else without_null(document))
             if documented is not None and documented.default is not None:
-                given_out["default"] = msgspec.to_builtins(documented.default)
+                returned["default"] = msgspec.to_builtins(documented.default)
         return components
 
 
@@ -98,7 +98,7 @@ def admin_document() -> bytes:
 
 
 def _events() -> dict[str, Any]:
-    """The one operation whose answer is a stream."""
+    """The only operation whose response is a stream."""
     example = 'id: 5f1f6f0a-7\nevent: news\ndata: {"topic":"usage"}\n\n'
     done = {"description": "Done.", "headers": ANSWERED, "content": {"text/event-stream": {"example": example}}}
     last = {"name": "Last-Event-ID", "in": "header", "required": False, **header()}
@@ -113,9 +113,9 @@ def _events() -> dict[str, Any]:
 
 
 def _illustrate(documented: dict[str, Any], operation: Operation) -> None:
-    """Add an example of the answer and of the body, the answer's header, and which parameters of the query it needs.
+    """Add examples of the response and the body, the response's headers, and the query's required parameters.
 
-    Litestar knows all of the query as optional: the operation's own decoder refuses a missing one by name.
+    To Litestar, all of the query is optional: the operation's own decoder refuses a missing parameter by name.
     """
     fields = msgspec.structs.fields(operation.query) if operation.query else ()
     needed = {each.encode_name for each in fields if each.required}

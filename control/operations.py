@@ -1,4 +1,4 @@
-"""The admin API: which URL does what, and which permission it needs. A new operation is a line here, and a function of
+"""The operations of the admin API, with their URLs and permissions. A new operation is a line here and a function of
 its domain."""
 
 from __future__ import annotations
@@ -305,13 +305,13 @@ OPERATIONS: tuple[Operation, ...] = tuple(
 
 
 async def provide_admin(request: BoundedRequest) -> AdminApi:
-    """For the handlers: the runner of services."""
+    """The runner of services, for the handlers."""
     admin: AdminApi = request.app.state.services.admin
     return admin
 
 
 def admin_operations(limits: RequestConfig) -> Router:
-    """All operations, below /admin/v1. limits: of bodies, like those of the inference endpoints."""
+    """All operations, below /admin/v1. limits: limits of bodies, as for the inference endpoints."""
     return Router(
         path=PREFIX,
         route_handlers=[*CONTROLLERS, events_route()],

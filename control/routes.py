@@ -1,4 +1,4 @@
-"""Puts the admin API, the console and batches together: their parts, their routes and their documents."""
+"""Combines the admin API, the console and batches: their parts, their routes and their documents."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from gateway.http.routing import routes
 from gateway.wire.config import RequestConfig
 
 ADMINISTERED = frozenset(each.path for each in OPERATIONS)
-"""Paths of the admin API, below its own."""
+"""Paths of the admin API's operations, below its prefix."""
 
 
 class ControlRoutes:
-    """The control plane's ASGI application with what it runs on."""
+    """The control plane's ASGI application and its parts."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class ControlRoutes:
         own: Sequence[ControllerRouterHandler] = (),
         served: Mapping[str, str] = SERVED,
     ) -> None:
-        """router, batches: started and stopped with the rest. requests, max_body_bytes: bounds of a body. own: further
-        routes, on a port of its own. served: paths of that port, for advice."""
+        """router, batches: start and stop with the application. requests, max_body_bytes: limits of a body. own:
+        further routes, on a separate port. served: paths of that port, for advice."""
         self._router = router
         self._batches = batches
         self._admin = services.admin
@@ -76,13 +76,13 @@ class ControlRoutes:
         await self._app(scope, receive, send)
 
     async def start(self) -> None:
-        """Be ready for the database, and to hash passwords."""
+        """Prepare for the database, and for hashing passwords."""
         await self._admin.start()
         await self._batches.start()
         self._console.start()
 
     async def stop(self) -> None:
-        """Requests under way fail. Idempotent."""
+        """Stop all parts. Requests in progress fail. Idempotent."""
         await self._console.stop()
         await self._batches.stop()
         await self._admin.stop()

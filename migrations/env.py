@@ -1,4 +1,4 @@
-"""Run by Alembic for every command: hands it the connection that `migrations.run` opened, locked and will commit."""
+"""Alembic runs this module for every command. It gets the connection that `migrations.run` opens, locks and commits."""
 
 from __future__ import annotations
 

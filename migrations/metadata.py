@@ -1,4 +1,4 @@
-"""All tables of the schemas `gateway` and `evals` in one place: importing this module registers every package's on
+"""All tables of the schemas `gateway` and `evals` in one place. Importing this module registers all of them on
 `metadata`.
 """
 
@@ -42,6 +42,6 @@ MODULES = (
     serving_tables,
     tenants_tables,
 )
-"""Where the tables are that storage/tables/core.py does not hold itself."""
+"""The modules with tables that storage/tables/core.py lacks."""
 
 __all__ = ["MODULES", "metadata"]

@@ -1,7 +1,7 @@
-"""What the application's database role may do: all that gateways and workers do, and nothing to what stands written.
+"""Privileges of the application's database role: it may do all that gateways and workers do, but not alter records.
 
-It owns nothing, so it can neither alter nor drop a table nor switch a trigger off. Rows of the audit log and of the
-ledger it may add and read. Granted again with every start, by the role that owns the tables.
+It owns nothing, so it can neither alter nor drop a table nor disable a trigger. It may only add and read rows of the
+audit log and of the ledger. At every start, the role that owns the tables grants these privileges again.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from contracts.errors import ConfigError
 
 MISSING_ROLE = "42704"
-"""By this SQLSTATE `granting` refuses a role that the database does not have."""
-# Every table but these may be read and written. The days of the ledger get nothing: they are reached through their
-# parent, for which INSERT and SELECT are enough.
+"""SQLSTATE with which `granting` refuses a role that the database does not have."""
+# All other tables may be read and written. The ledger's days need no privileges: they are accessed through their parent
+# table, for which INSERT and SELECT are enough.
 GRANT = """
 DO $$
 DECLARE
@@ -56,19 +56,19 @@ $$;
 
 
 def role_of(url: str) -> str | None:
-    """The role a database URL names; None when it leaves that to the server."""
+    """The role that a database URL names; None if it leaves that to the server."""
     return urlsplit(url).username
 
 
 def role_to_grant(url: str, application_url: str | None) -> str | None:
-    """The application's role, where it is another one than that which owns the tables."""
+    """The application's role, if it does not own the tables itself."""
     role = None if application_url is None else role_of(application_url)
     return None if role == role_of(url) else role
 
 
 def granting(role: str) -> str:
-    """The statements that give `role` what the application needs in the tables there are, and take what it had beyond
-    that. They fail with MISSING_ROLE when there is no such role. Within a transaction."""
+    """The statements that grant `role` what the application needs, and revoke all other privileges. They fail with
+    MISSING_ROLE if the role does not exist. Run them in a transaction."""
     quoted = role.replace("'", "''")
     return f"SELECT set_config('slipstream.role', '{quoted}', true);\n{GRANT}"
 

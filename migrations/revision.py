@@ -1,5 +1,5 @@
 """Finds out whether a database is at the newest revision, without Alembic and SQLAlchemy: importing them takes longer
-than everything else that a start asks of its database.
+than all other database work of a start.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from storage.engine import FAILURES, connect, redacted
 
 VERSION_TABLE = "slipstream_version"
 LOCK_ID = 0x736C6970
-"""Key of the advisory lock, any constant that nobody else uses: the bytes of `slip`."""
+"""Key of the advisory lock, an arbitrary unused constant: the bytes of `slip`."""
 LOCK_TIMEOUT_S = 60
-"""How long to wait for another migrator, and for any table a step needs."""
-# Of the transaction, not of the session: it ends with the commit, even one that a crash turned into a rollback.
+"""Longest wait for another migrator, and for any table that a step needs."""
+# The lock belongs to the transaction, not to the session: it ends with the commit or the rollback, even after a crash.
 LOCK = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'; SELECT pg_advisory_xact_lock({LOCK_ID})"
 
 
 def revisions() -> set[str]:
-    """The revisions of all migrations: a file's name begins with its own."""
+    """The revisions of all migrations. A file's name begins with its revision."""
     return {path.name.partition("_")[0] for path in (Path(__file__).parent / "versions").glob("[0-9]*_*.py")}
 
 
@@ -32,10 +32,10 @@ def newest() -> str:
 
 
 async def is_newest(url: str, application_url: str) -> bool:
-    """Whether there is nothing to migrate: the short way of `run.upgrade`, which is needed where this returns False.
-    Like it, this grants the role of `application_url` what the application needs.
+    """Whether the database is at the newest revision. Otherwise, `run.upgrade` is needed. Like it, this grants the role
+    of `application_url` what the application needs.
 
-    Raises ConfigError when the database cannot be reached, or has no such role.
+    Raises ConfigError if the database is unreachable or has no such role.
     """
     role = role_to_grant(url, application_url)
     try:

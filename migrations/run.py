@@ -1,7 +1,7 @@
-"""Brings a database to a revision, up or down, from Python alone: there is no ini file and nothing to configure.
+"""Migrates a database up or down to a revision, from Python alone, without an ini file or other configuration.
 
-One run is one transaction that holds an advisory lock, so it happens whole or not at all, and of several processes that
-start at once one migrates while the others wait and then find nothing left to do.
+One run is one transaction that holds an advisory lock, so it is applied completely or not at all. Of several processes
+that start at once, one migrates, and the others wait and then find nothing to do.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from migrations.revision import LOCK, VERSION_TABLE, revisions
 from storage.engine import redacted, sqlalchemy_url
 
 OTHER_TABLES = "42"
-"""Class of SQLSTATE: something is missing, or is there already."""
+"""Class of SQLSTATE for objects that are missing or already exist."""
 
 
 def upgrade(url: str, revision: str = "head", *, application_url: str | None = None) -> None:
-    """Migrate up to `revision`, as the role of `url`, which owns the tables; give the role of `application_url`, where
-    it is another one, what the application needs.
+    """Migrate up to `revision`, as the role of `url`, which owns the tables. If `application_url` has another role,
+    grant it what the application needs.
 
-    Raises ConfigError when the database cannot be reached or refuses the role, or the revision is unknown.
+    Raises ConfigError if the database is unreachable or refuses the role, or the revision is unknown.
     """
     role = role_to_grant(url, application_url)
 
@@ -45,18 +45,18 @@ def upgrade(url: str, revision: str = "head", *, application_url: str | None = N
 
 
 def downgrade(url: str, revision: str) -> None:
-    """Migrate down to `revision`, `base` for nothing at all: tables and their rows go. Raises ConfigError."""
+    """Migrate down to `revision`, or to nothing with `base`. Tables and their rows are deleted. Raises ConfigError."""
     _run(url, lambda config: command.downgrade(config, revision))
 
 
 def current(url: str) -> str | None:
-    """The revision the database is at; None for one that was never migrated. Raises ConfigError."""
+    """The database's revision; None if it was never migrated. Raises ConfigError."""
     with _connection(url) as connection:
         return _revision(connection)
 
 
 def _revision(connection: Connection) -> str | None:
-    """Raises ConfigError when the database names several, or none."""
+    """The database's revision, if any. Raises ConfigError if its table has several or an empty one."""
     found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_heads()
     if len(found) > 1 or "" in found:
         raise ConfigError(
@@ -95,16 +95,16 @@ def _run(url: str, action: Callable[[Config], None]) -> None:
         except CommandError as error:
             raise ConfigError(f"migrations: {error}") from None
         except sqlalchemy.exc.ProgrammingError as error:
-            said = f"database {redacted(url)}: {str(error.orig).splitlines()[0]}"
+            text = f"database {redacted(url)}: {str(error.orig).splitlines()[0]}"
             if isinstance(error.orig, InsufficientPrivilege):
                 raise ConfigError(
-                    f"{said}; migrations need the role that owns the tables, in local.migration_database_url",
+                    f"{text}; migrations need the role that owns the tables, in local.migration_database_url",
                     param="local.migration_database_url",
                 ) from None
             if not (getattr(error.orig, "sqlstate", None) or "").startswith(OTHER_TABLES):
                 raise
             raise ConfigError(
-                f"{said}; the tables are not those of revision {at or 'none'}, at which {VERSION_TABLE} says that they "
+                f"{text}; the tables are not those of revision {at or 'none'}, at which {VERSION_TABLE} says that they "
                 "are: restore a backup, or give an empty database"
             ) from error
 

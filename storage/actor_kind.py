@@ -11,6 +11,6 @@ class ActorKind(StrEnum):
     MEMBER = "member"
     SERVICE_ACCOUNT = "service_account"
     COMMAND = "command"
-    """A person with a shell on the deployment's machine, by the command line."""
+    """A person at the command line of the deployment's machine."""
     SYSTEM = "system"
-    """The deployment itself: what its settings or its schedule bring about."""
+    """The deployment itself, by its settings or its schedule."""

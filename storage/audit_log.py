@@ -1,4 +1,4 @@
-"""Writes the audit log: who changed what, from what, to what. The database numbers, dates and chains the rows."""
+"""Writes the audit log: who changed what, before and after. The database numbers, dates and chains the rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ INSERT INTO gateway.audit_log (actor_kind, actor_id, actor_name, admin_key_id, r
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::jsonb, $11::jsonb)
 """
 LONG_TEXT = 256
-"""Characters; names and addresses have no more."""
+"""Longest text in characters that is kept whole; names and addresses are not longer."""
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """The author of a change, as the log names it."""
+    """The author of a change, as the audit log records it."""
 
     kind: ActorKind
     name: str
@@ -31,12 +31,12 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def command(account: str, command: str) -> Actor:
-        """A person at the command line. account: the operating system's; command: `slipstream keys create`."""
+        """A person at the command line. account: the operating system's; command: such as `slipstream keys create`."""
         return Actor(kind=ActorKind.COMMAND, name=f"{account} ({command})")
 
     @staticmethod
     def system(part: str) -> Actor:
-        """A process of the deployment, on its own; part: `slipstream gateway`."""
+        """A process of the deployment. part: its name, such as `slipstream gateway`."""
         return Actor(kind=ActorKind.SYSTEM, name=part)
 
 
@@ -44,16 +44,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One change. before, after: structs or dicts without secrets; None if the object did not or does not exist."""
 
     action: str
-    """`project.create`: object and verb."""
+    """Object and verb, such as `project.create`."""
     subject_id: str
     organization_id: UUID | None
-    """Organization concerned; None: the deployment."""
+    """The organization that the change concerns; None for the deployment."""
     before: object = None
     after: object = None
 
     def without_long_texts(self) -> Change:
-        """The change, with digest and length in place of each long text: the log is kept forever, and
-        repeated changes must not fill it."""
+        """The change, with a digest and the length instead of each long text: the log is kept forever, and repeated
+        changes must not fill it."""
         return msgspec.structs.replace(self, before=_abridged(self.before), after=_abridged(self.after))
 
 

@@ -1,4 +1,4 @@
-"""Hours, days and weeks in UTC, as totals are kept by them."""
+"""Hours, days and weeks in UTC, for totals."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import UTC, date, datetime, timedelta
 
 
 def hour_of(moment: datetime) -> datetime:
-    """The whole hour of a moment in UTC."""
+    """The beginning of the hour of a time in UTC."""
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
 def midnight(day: date) -> datetime:
-    """The beginning of a day, or of a moment's day in UTC."""
+    """The beginning of a day, or of the day of a time, in UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 

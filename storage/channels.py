@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 KEYS_CHANNEL = "slipstream_keys"
-"""Notified with the hex of a key's hash when that key changed, with `project:<id>` or `organization:<id>` when all keys
-of one may have, with `*` when any may have."""
+"""The payload is the hex hash of a key that has changed, `project:<id>` or `organization:<id>` if any of its keys may
+have changed, or `*` if any key may have."""
 PRICES_CHANNEL = "slipstream_prices"
-"""Notified, without a payload, when any price changed."""
+"""Notified, without a payload, when a price has changed."""
 DESIRED_CHANNEL = "slipstream_desired"
 """Notified with the number of a new desired-state version."""

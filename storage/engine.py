@@ -1,9 +1,9 @@
-"""Connections to PostgreSQL: one URL form for all processes, an asyncpg pool, and SQLAlchemy's spelling.
+"""Connections to PostgreSQL: one URL form for all processes, an asyncpg pool, and SQLAlchemy's form of the URL.
 
     postgresql://slipstream@/slipstream?host=/path/to/run      a unix socket in that folder
     postgresql://user:password@db.example.com:5432/slipstream  TCP
 
-Nothing here knows a table.
+This module knows no tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import asyncpg
 from contracts.errors import ConfigError, SlipstreamError
 
 FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""asyncpg's exceptions for a database that is away, restarting, full or cut off."""
+"""asyncpg's exceptions for a database that is unreachable, restarting, full or cut off."""
 DEFECTS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.SyntaxOrAccessError)
 """Errors of a statement, which a retry cannot fix."""
 REFUSALS = (
@@ -29,15 +29,15 @@ REFUSALS = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.exceptions.ClientConfigurationError,
 )
-"""The server refuses the URL's role, password or database. Waiting does not help."""
+"""Errors of a server that refuses the URL's role, password or database. Waiting does not help."""
 AWAY = (
     *(OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError),
     *(asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError),
     asyncpg.TransactionRollbackError,
 )
-"""The server is away, restarting, full, or asks to try again."""
+"""Errors of a server that is unreachable, restarting, full, or requests a retry."""
 MAY_PASS = (*AWAY, asyncpg.PostgresSystemError, asyncpg.ReadOnlySQLTransactionError)
-"""Errors that may pass by themselves, except `REFUSALS`: the same, a failing disk, or a server that stands by."""
+"""Errors that may pass by themselves, except `REFUSALS`: also those of a failing disk or a standby server."""
 
 
 COMMAND_TIMEOUT_S = 60.0
@@ -45,9 +45,9 @@ COMMAND_TIMEOUT_S = 60.0
 
 
 def checked(url: str, setting: str = "database url") -> str:
-    """The URL itself, if it can name a PostgreSQL database. setting: where it was given.
+    """Return the URL if it can name a PostgreSQL database. setting: the setting that has it.
 
-    Raises ConfigError, never with the password in it.
+    Raises ConfigError, without the password in its text.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres"):
@@ -62,7 +62,7 @@ def checked(url: str, setting: str = "database url") -> str:
 
 
 def redacted(url: str) -> str:
-    """The URL as it may be shown: without the password."""
+    """The URL without the password, for display."""
     parts = urlsplit(url)
     if parts.password is None:
         return url
@@ -89,11 +89,11 @@ def lazy_pool(
     name: str = "slipstream",
     init: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
 ) -> asyncpg.Pool[Any]:
-    """A pool that connects on first use; initialise it by awaiting it. It starts even while the database is away.
+    """A pool that connects on first use; initialise it by awaiting it. It starts even without the database.
 
-    command_timeout_s: of each command. A request to cancel that reaches the server before its command is lost, and
-    PostgreSQL computes on, or waits for a lock; asyncpg closes the connection after this time. init: prepares each new
-    connection.
+    command_timeout_s: limit of each command. A cancel request that reaches the server before its command is lost, and
+    PostgreSQL continues to compute or to wait for a lock; asyncpg closes the connection after this time. init: prepares
+    each new connection.
     """
     return asyncpg.create_pool(
         checked(url),
@@ -107,7 +107,7 @@ def lazy_pool(
 
 
 async def close(pool: asyncpg.Pool[Any] | None, timeout_s: float) -> None:
-    """Close a pool in order, and whatever the database does, within this time. None: nothing."""
+    """Close a pool gracefully, or by force after this time. None is ignored."""
     if pool is not None:
         with contextlib.suppress(*FAILURES):
             async with asyncio.timeout(timeout_s):
@@ -116,15 +116,15 @@ async def close(pool: asyncpg.Pool[Any] | None, timeout_s: float) -> None:
 
 
 class Turns:
-    """Turns of organizations at connections. Each has at most so many at once; what it asks for beyond waits for its
-    own, and no other organization's for it."""
+    """Turns of organizations at connections. Each has a limited number at once. Its further requests wait for its own
+    turns, and do not delay other organizations."""
 
     def __init__(self, most_each: int) -> None:
         self._most_each = most_each
         self._of: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     def of(self, organization_id: str) -> asyncio.Semaphore:
-        """The organization's turns, to be held while one is taken."""
+        """The organization's turns. Keep the reference while a turn is taken."""
         turn = self._of.get(organization_id)
         if turn is None:
             turn = self._of[organization_id] = asyncio.Semaphore(self._most_each)
@@ -133,9 +133,9 @@ class Turns:
 
 @asynccontextmanager
 async def borrow(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection of the pool; one whose use failed or was cancelled is closed.
+    """Borrow a connection for the block. It is closed if the block fails or is cancelled.
 
-    Returning it to the pool would wait for a server that may not respond. A refusal of ours is no failure.
+    Returning it to the pool would then wait for a server that may not respond. A SlipstreamError is not such a failure.
     """
     connection = await pool.acquire()
     try:

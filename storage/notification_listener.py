@@ -1,9 +1,9 @@
 """Receives PostgreSQL's NOTIFY on its own connection, and proves continuously that the channel works.
 
-Silence on a notification channel looks the same whether nothing happened or the connection is dead. So a round trip
-is made on the same connection every `heartbeat_s`: notifications and the reply travel in one ordered stream, hence when
-the reply arrives, everything announced before it has been delivered. `proven_at_s` is when the last such round trip
-*began*; a caller may rely on silence only for as long after it as it can afford to be wrong.
+Silence on a notification channel looks the same whether nothing happened or the connection is dead. So a round trip is
+made on the same connection every `heartbeat_s`: notifications and the reply travel in one ordered stream, hence when
+the reply arrives, everything announced before it has been delivered. `proven_at_s` is the time at which the last such
+round trip *began*. A caller may rely on silence only for as long after it as it can afford to be wrong.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _log = logging.getLogger(__name__)
 class NotificationListener:
     """Keeps one listening connection alive until stopped.
 
-    channels: what to call with the payload, for each channel. on_joined: called each time listening begins, before any
-    payload: whatever was announced earlier may have been missed, so forget or reload what depends on it. All calls come
-    from the event loop and must not block. Raises ConfigError for a URL that names no PostgreSQL database.
+    channels: the callback for payloads, by channel. on_joined: called each time listening begins, before any payload.
+    Earlier notifications may have been missed, so discard or reload what depends on them. All calls come from the event
+    loop and must not block. Raises ConfigError for a URL that names no PostgreSQL database.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class NotificationListener:
         """Monotonic time; minus infinity before the first proof."""
 
     async def start(self) -> None:
-        """Begin; returns when the first attempt to listen has succeeded or failed. Never raises for a lost database."""
+        """Begin, and return when the first attempt has succeeded or failed. Never raises for a lost database."""
         self._task.start()
         await self._first_attempt_over.wait()
 
@@ -71,10 +71,10 @@ class NotificationListener:
         try:
             await self._listen_again_and_again()
         finally:
-            self._first_attempt_over.set()  # whatever ended this, start() must not wait for it
+            self._first_attempt_over.set()  # start() must not wait, whatever ended this
 
     async def _listen_again_and_again(self) -> None:
-        backoff, said = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
+        backoff, logged = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
         while True:
             proven_before_s, problem = self.proven_at_s, ""
             try:
@@ -84,11 +84,11 @@ class NotificationListener:
             self._first_attempt_over.set()
             if self.proven_at_s > proven_before_s:
                 backoff.reset()
-                said = ""
-            if problem != said:  # one line for each problem
+                logged = ""
+            if problem != logged:  # one line for each problem
                 url = redacted(self._url)
                 _log.warning("%s: the database at %s cannot be reached, trying again: %s", self._name, url, problem)
-            said = problem
+            logged = problem
             await asyncio.sleep(backoff.next_s())
 
     async def _listen(self) -> None:
@@ -99,8 +99,8 @@ class NotificationListener:
         try:
             began_s = self._monotonic()
             async with asyncio.timeout(self._heartbeat_timeout_s):
-                for channel, heard in self._channels.items():
-                    await connection.add_listener(channel, _payload_only(heard))
+                for channel, callback in self._channels.items():
+                    await connection.add_listener(channel, _payload_only(callback))
             self._on_joined()
             self.proven_at_s = began_s
             self._first_attempt_over.set()
@@ -111,17 +111,17 @@ class NotificationListener:
                 self.proven_at_s = began_s
             raise ConnectionError("the server closed the connection")
         finally:
-            # Not close(): that waits for a server that may be the reason why we are here.
+            # Not close(), which waits for a server that may be the cause of the failure.
             connection.terminate()
 
     async def _closed_within_heartbeat(self, closed: asyncio.Event) -> bool:
         try:
-            async with asyncio.timeout(self._heartbeat_s):  # not wait_for: it may forget that it was cancelled
+            async with asyncio.timeout(self._heartbeat_s):  # not wait_for, which may lose a cancellation
                 await closed.wait()
         except TimeoutError:
             return False
         return True
 
 
-def _payload_only(heard: Callable[[str], None]) -> Callable[[asyncpg.Connection[Any], int, str, str], None]:
-    return lambda _connection, _pid, _channel, payload: heard(payload)
+def _payload_only(callback: Callable[[str], None]) -> Callable[[asyncpg.Connection[Any], int, str, str], None]:
+    return lambda _connection, _pid, _channel, payload: callback(payload)

@@ -1,6 +1,6 @@
-"""Roles and their permissions. The only definition; docs/reference/admin-roles.md is generated from it.
+"""Roles and their permissions. This is the only definition; docs/reference/admin-roles.md is generated from it.
 
-A role holds in the principal's own organization. A principal of the operating organization (`organizations.operator`)
+A role applies in the principal's own organization. A principal of the operating organization (`organizations.operator`)
 has the permissions of its role in every organization, and only such a principal may use operations on the deployment as
 a whole (endpoints with `operator_only=True`).
 """

@@ -1,7 +1,7 @@
-"""SQLAlchemy Core on asyncpg: statements are written with the tables that migrations use, and run on the connection
-that holds the transaction, so that a change, its audit rows and the kept answer commit together.
+"""Runs SQLAlchemy Core on asyncpg. Statements use the tables of the migrations, and run on the connection that holds
+the transaction, so that a change, its audit rows and the kept answer commit together.
 
-A struct's fields are the one list of its columns: `columns_of` selects them, `record_of` reads them.
+A struct's fields define its columns: `columns_of` selects them, `record_of` reads them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect
 ItemT = TypeVar("ItemT")
 _DIALECT = dialect()  # type: ignore[no-untyped-call]
 CUSTOM_PLANS = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
-"""For this transaction, and a statement whose values decide how much it reads: after some runs PostgreSQL plans for any
-values, which costs such a report several times as much."""
+"""For a transaction with a statement whose values decide how much it reads. After some runs, PostgreSQL would use a
+plan for any values, with which such a report costs several times as much."""
 
 
 def columns_of(kind: type, *tables: FromClause, **computed: ColumnElement[Any]) -> list[ColumnElement[Any]]:
-    """A struct's fields as columns: those computed, the others from the first table that has the name."""
+    """A struct's fields as columns: the computed ones, and the others from the first table with the name."""
     return [
         computed[name].label(name) if name in computed else next(table.c[name] for table in tables if name in table.c)
         for name in kind.__struct_fields__  # type: ignore[attr-defined]
@@ -30,22 +30,22 @@ def columns_of(kind: type, *tables: FromClause, **computed: ColumnElement[Any]) 
 
 
 def record_of(kind: type[ItemT], row: asyncpg.Record) -> ItemT:
-    """A row as a struct of the same names."""
+    """Convert a row to a struct with the same names."""
     return msgspec.convert(dict(row), kind)
 
 
 def json_of(value: Any) -> Any:
-    """A JSON column's value: connections of the admin API decode it by themselves, those of workers do not."""
+    """A JSON column's value: connections of the admin API decode it, those of workers do not."""
     return msgspec.json.decode(value) if isinstance(value, str) else value
 
 
 def equal(column: ColumnElement[Any], value: object | None) -> ColumnElement[bool]:
-    """A list filter: the column has the value, if one is given."""
+    """A list filter: the column has the value. None does not filter."""
     return true() if value is None else column == value
 
 
 def is_set(column: ColumnElement[Any], wanted: bool | None) -> ColumnElement[bool]:
-    """A list filter: the column is set, or null, if either is wanted."""
+    """A list filter: the column is set (True), or is null (False). None does not filter."""
     return true() if wanted is None else column.is_not(None) if wanted else column.is_(None)
 
 
@@ -74,6 +74,6 @@ async def fetchval(connection: asyncpg.Connection[Any], statement: ClauseElement
 
 
 def _compiled(statement: ClauseElement) -> tuple[str, list[object]]:
-    """Text with `$1`, and the values in its order; values marked `literal_execute` are in the text."""
+    """The text with `$1`, and its values in order; values marked `literal_execute` are in the text."""
     compiled: Any = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     return compiled.string, [compiled.params[name] for name in compiled.positiontup or ()]

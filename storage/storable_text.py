@@ -1,8 +1,8 @@
-"""Texts of clients, as PostgreSQL takes them."""
+"""Makes texts of clients storable in PostgreSQL."""
 
 from __future__ import annotations
 
 
 def storable(text: str) -> str:
-    """Without NUL and halves of surrogate pairs: one text must not lose its whole batch."""
+    """Remove NUL, and replace lone surrogates, so that one text cannot fail its whole batch."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
-"""A Valkey (or Redis) connection for one hot call: multiplexed, callback-based, one write per tick of the event loop.
+"""A Valkey (or Redis) connection for one hot call: multiplexed, callback-based, at most two writes per loop turn.
 
-It keeps one connection, reconnects by itself, and fails at once while there is none: the caller decides how to go on.
-Commands run in the order they were sent, also across the callers of one connection.
+It keeps one connection, reconnects by itself, and fails at once while it is disconnected: the caller decides how to
+continue. Commands run in the order in which they were sent, also across the callers of one connection.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def ignored(_: object) -> None:
 
 
 def forgotten(reply: object) -> bool:
-    """Whether a reply, or an error raised for it, reports an unknown script, though every connection begins with them:
-    the scripts were flushed, or another server has the same address."""
+    """Whether a reply, or an error raised for it, reports an unknown script. Every connection begins with the scripts,
+    so they were flushed, or another server has the same address."""
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
@@ -49,15 +49,15 @@ class ConnectionLost(Exception):
 
 
 class CallTimeout(Exception):
-    """No answer in time: the command may or may not have run, or may run later."""
+    """No reply in time: the command may or may not have run, or may run later."""
 
 
 class Valkey:
     """url: `unix:///path/to/socket`, `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS.
 
-    scripts: packed commands that load them, sent first on every connection; one of them failing fails the connection.
-    identify: read the server's run id, for `incarnation`. channel: subscribe to it on the same connection; on_message
-    is called with each message.
+    scripts: packed commands that load scripts, sent first on every connection; if one fails, the connection fails.
+    identify: read the server's run id, for `incarnation`. channel: subscribe to it on the same connection. on_message:
+    called with each message.
     """
 
     def __init__(
@@ -90,32 +90,32 @@ class Valkey:
         return self._link is not None and not self._link.lost.is_set()
 
     async def start(self) -> None:
-        """Connect in the background; waits one call timeout for the first connection and returns either way."""
+        """Connect in the background, and wait for the first connection, at most for one call timeout."""
         self._task.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 await self._ready.wait()
 
     async def wait_ready(self) -> None:
-        """Return once there is a connection."""
+        """Wait for a connection."""
         await self._ready.wait()
 
     async def stop(self) -> None:
-        """Close; commands in flight end with ConnectionLost."""
+        """Close the connection; commands in flight end with ConnectionLost."""
         link = self._link
         await self._task.stop()
         if link is not None:
             await link.lost.wait()
 
     def send(self, command: bytes, done: Done = ignored) -> None:
-        """Queue a packed command for this tick's write. Raises ConnectionLost at once while there is no connection."""
+        """Write a packed command in this turn of the loop. Raises ConnectionLost at once while disconnected."""
         if self._link is None:
             raise ConnectionLost
         self._link.send(command, done)
 
     async def call(self, command: bytes) -> Any:
         """Send and wait for the reply. Raises ReplyError, CallTimeout or ConnectionLost. Cancelling abandons only the
-        reply: the command runs all the same. Scripts that the server has forgotten are loaded again first."""
+        reply: the command still runs. If the server has forgotten the scripts, load them and send again."""
         if self._link is None:
             raise ConnectionLost
         try:
@@ -127,7 +127,7 @@ class Valkey:
         return await self._link.call(command)
 
     def load_scripts(self) -> None:
-        """Send them again. Raises ConnectionLost."""
+        """Load the scripts again. Raises ConnectionLost."""
         for load in self._scripts:
             self.send(load)
 
@@ -172,10 +172,10 @@ class _Link(asyncio.Protocol):
         self._waiting: deque[tuple[float, Done]] = deque()
         """Deadline and callback of each command without a reply, oldest first."""
         self._given_up = 0
-        """Number of calls at the front of `_waiting` that got CallTimeout; their replies are still due, and dropped."""
+        """Number of calls at the front of `_waiting` that got CallTimeout; their later replies are dropped."""
         self._unsent: list[bytes] = []
         self._turn_taken = False
-        """Something was written in this turn of the loop; what follows in it goes out together at its end."""
+        """Whether this turn of the loop has written a command; its later commands are written together at its end."""
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -186,7 +186,7 @@ class _Link(asyncio.Protocol):
             raise ConnectionLost
         self._unsent.append(command)
         if not self._turn_taken:
-            # the first of a turn leaves at once: the turn may be long, and a client waits for its first token
+            # a turn's first command is written at once: the turn may be long, and a client waits for its first token
             self._turn_taken = True
             self._write()
             self._loop.call_soon(self._end_turn)
@@ -267,16 +267,16 @@ class _Link(asyncio.Protocol):
 
 
 class _HearingLink(_Link):
-    """Speaks RESP3, by which messages come between replies and are known from them."""
+    """Uses RESP3, in which messages arrive between replies and differ from them."""
 
     def __init__(self, timeout_s: float, on_message: Callable[[bytes], None]) -> None:
         super().__init__(timeout_s)
         self._on_message = on_message
 
     async def subscribe(self, channel: str) -> None:
-        """Return once messages are heard."""
+        """Subscribe, and return when messages are received."""
         await self.call(_RESP3)
-        self._unsent.append(pack(("SUBSCRIBE", channel)))  # is answered by a push, and by no reply
+        self._unsent.append(pack(("SUBSCRIBE", channel)))  # a push answers it, and no reply
         await self.call(_PING)
 
     def _next_reply(self) -> object:
@@ -288,7 +288,7 @@ class _HearingLink(_Link):
 
 
 class Address:
-    """Address of a URL and the commands that must be sent first. Raises ConfigError for an invalid URL."""
+    """The address in a URL, and the commands that must be sent first. Raises ConfigError for an invalid URL."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Redis commands as bytes."""
+"""Packs Redis commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import hiredis
 
 
 def pack(words: Sequence[str | int | bytes]) -> bytes:
-    """One command in the wire protocol."""
+    """A command in the wire protocol."""
     packed: bytes = hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its stub knows only one-tuples
     return packed

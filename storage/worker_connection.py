@@ -1,5 +1,5 @@
-"""The worker's connection for the ledger's upkeep, and SQLAlchemy Core on it: psycopg, as a task does one
-thing after the other.
+"""The worker's connection for the ledger's upkeep, with SQLAlchemy Core. It uses psycopg, as a task does one thing
+after another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S = 10
 
 
 def connect(database_url: str, *, autocommit: bool = False) -> Connection:
-    """Used in a `with` block, which commits. Raises psycopg.Error."""
+    """Connect for a `with` block, which commits. Raises psycopg.Error."""
     import psycopg  # the admin API imports roll-ups and runs none
 
     return psycopg.connect(database_url, connect_timeout=CONNECT_TIMEOUT_S, autocommit=autocommit)
@@ -27,7 +27,7 @@ def connect(database_url: str, *, autocommit: bool = False) -> Connection:
 def run(
     connection: Connection, statement: ClauseElement, parameters: Mapping[str, object] | None = None
 ) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Execute it. parameters: what `bindparam` names. Raises psycopg.Error."""
+    """Execute a statement. parameters: values of its `bindparam`s. Raises psycopg.Error."""
     text, constants = _compiled(statement)
     return connection.execute(text, {**constants, **(parameters or {})})
 

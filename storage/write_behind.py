@@ -1,7 +1,7 @@
-"""Writes rows to PostgreSQL in batches and a little later: no request waits for them or fails because of them.
+"""Writes rows to PostgreSQL later and in batches, so that no request waits for them or fails because of them.
 
-Best effort: while the database is away the oldest rows are dropped, and so is a row that it cannot hold; the owner
-counts them.
+Best effort: if too many rows wait, such as while the database is unreachable, the oldest are dropped, and so is a row
+that the database cannot store. The owner counts them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from storage.engine import FAILURES, borrow
 
 RowT = TypeVar("RowT")
 WRITE_TIMEOUT_S = 5.0
-"""A database that hangs must not hold up the process's stop."""
+"""A database that hangs must not delay the process's stop."""
 
 logger = logging.getLogger(__name__)
 
 
 def columnar_writer(statement: str) -> Callable[[asyncpg.Connection, Sequence[Iterable[object]]], Awaitable[object]]:
-    """A write of rows by a statement that takes an array for each column."""
+    """A function that writes rows with a statement that takes an array for each column."""
 
     async def write(connection: asyncpg.Connection, rows: Sequence[Iterable[object]]) -> None:
         await connection.execute(statement, *(list(column) for column in zip(*rows, strict=True)))
@@ -37,8 +37,8 @@ def columnar_writer(statement: str) -> Callable[[asyncpg.Connection, Sequence[It
 class WriteBehind(Generic[RowT]):
     """A bounded queue in front of one table.
 
-    A row stays until its batch is committed: a write that is cut off, by the database or by the process's stop, is done
-    again. So `write` must accept existing rows.
+    A row stays until its batch is committed: a write that the database or the process's stop interrupts is repeated. So
+    `write` must accept existing rows.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class WriteBehind(Generic[RowT]):
         batch: int,
         on_dropped: Callable[[], None],
     ) -> None:
-        """write: stores a batch in one statement. name: of the rows, in the log. most: rows that may wait."""
+        """write: stores a batch in one statement. name: of the rows, in the log. most: limit of the waiting rows."""
         self._pool = pool
         self._write = write
         self._name = name
@@ -60,33 +60,33 @@ class WriteBehind(Generic[RowT]):
         self._on_dropped = on_dropped
         self._waiting: deque[RowT] = deque()
         self._behind = False
-        """The last batch was not taken, and that was said."""
+        """Whether the last batch could not be written, which was logged."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, row: RowT) -> None:
-        """Remember a row; the oldest gives way where too many wait."""
+        """Queue a row. If too many wait, the oldest is dropped."""
         self._waiting.append(row)
         self._shorten()
 
     async def flush(self) -> None:
-        """Write what waits. Raises nothing of the database's: it is tried again with the next call."""
-        most = self._batch
+        """Write all waiting rows. Raises no database error: the next call retries."""
+        limit = self._batch
         while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+            batch = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
                     await self._write(connection, batch)
             except asyncpg.DataError as failure:
-                # the statement holds the whole batch: it is halved until the row is alone that cannot be stored
+                # one bad row fails the whole batch, which is halved until that row is alone
                 if len(batch) == 1:
                     logger.warning("a row of the %s cannot be stored and is dropped: %s", self._name, failure)
                     self._on_dropped()
-                    most = self._batch
+                    limit = self._batch
                 else:
                     self._waiting.extendleft(reversed(batch))
-                    most = len(batch) // 2
+                    limit = len(batch) // 2
                 continue
             except BaseException as failure:
                 self._waiting.extendleft(reversed(batch))
@@ -109,7 +109,7 @@ class WrittenBehind(abc.ABC):
     """A store that writes its queues every few seconds, and at its stop."""
 
     def __init__(self, flush_s: float, name: str) -> None:
-        """name: of the task, in the log."""
+        """name: the task's name in the log."""
         self._task = BackgroundTask.every(flush_s, self.flush, name)
 
     def start(self) -> None:

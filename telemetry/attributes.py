@@ -1,8 +1,8 @@
 """Names of spans' attributes.
 
 Attributes of HTTP, the server and errors are OpenTelemetry's semantic conventions. Those of generative AI have moved to
-open-telemetry/semantic-conventions-genai, are still in development, and are in no package of their own; a test compares
-them with the last package that had them. Our own begin with `slipstream.`.
+open-telemetry/semantic-conventions-genai, are still in development, and have no package yet; a test compares them with
+the last package that had them. Slipstream's own begin with `slipstream.`.
 """
 
 from __future__ import annotations

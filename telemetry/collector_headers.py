@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def collector_headers(config: TracingConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """By name. Raises ConfigError, which names the setting, when they are missing or cannot be read."""
+    """The headers by name. Raises ConfigError, which names the setting, if they are missing or cannot be read."""
     if config.otlp_headers_file and config.otlp_headers_env:
         raise ConfigError("tracing: give one of otlp_headers_file and otlp_headers_env, not both", param="tracing")
     if config.otlp_headers_file:

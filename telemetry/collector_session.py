@@ -8,16 +8,16 @@ import requests
 from urllib3.exceptions import HTTPError
 
 MAX_BYTES = 4_096
-"""Most bytes of a response's body: a collector gives its reason to refuse at the beginning."""
+"""Limit of a response's body: a collector gives its reason to refuse at the beginning."""
 
 
 class CollectorSession(requests.Session):
-    """Reads the immediately available part of each body, and closes: a time-out of `requests` limits one read, not
+    """Reads the immediately available part of each body, and closes: a timeout of `requests` limits one read, not
     all."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.trust_env = False  # no proxy, and no password from ~/.netrc, because no setting of ours names them
+        self.trust_env = False  # no proxy, and no password from ~/.netrc, because no setting names them
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
         """Like `requests.Session.request`. Raises requests.RequestException."""

@@ -10,7 +10,7 @@ import msgspec
 
 
 class CurrentRequest(msgspec.Struct, gc=False):
-    """The ids of a request, filled in as they become known; empty: not known, or none. Never any of its content."""
+    """The ids of a request, filled in as they become known; empty if unknown or absent. Never any content."""
 
     request_id: str = ""
     organization_id: str = ""
@@ -18,5 +18,4 @@ class CurrentRequest(msgspec.Struct, gc=False):
 
 
 current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request", default=None)
-"""The request of the running task and those it starts. A request has a task of its own, so that it need not be
-reset."""
+"""The request of the running task and those it starts. Each request has its own task, so it need not be reset."""

@@ -1,4 +1,4 @@
-"""Log records as JSON, one object a line, which log collectors read without rules of their own."""
+"""Log records as JSON, one object a line, which log collectors parse without custom rules."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from telemetry.current_request import current_request
 
 
 def json_line(created_s: float, level: str, logger: str, message: str, **more: Any) -> str:
-    """One line without its end. created_s: seconds since 1970. more: further fields, left out where empty or None."""
+    """One line without its line break. created_s: seconds since 1970. more: further fields, unless empty or None."""
     time = datetime.fromtimestamp(created_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": time, "level": level, "logger": logger, "message": message}
-    # ASCII alone: stderr may have any encoding, and its escapes for other characters are not JSON
+    # only ASCII: stderr may have any encoding, and its escapes for other characters are not JSON
     return json.dumps(line | {name: value for name, value in more.items() if value not in ("", None)})
 
 

@@ -49,7 +49,7 @@ class TextLines(logging.Formatter):
 @contextlib.contextmanager
 def starting_log() -> Iterator[StartingLog]:
     """Log to stderr from the end of the block on, beginning with the records of the block. Does nothing in a process
-    that has a log already, such as a test."""
+    that already has a log, such as a test."""
     root, log = logging.getLogger(), StartingLog()
     if root.handlers:
         yield log
@@ -72,7 +72,7 @@ def starting_log() -> Iterator[StartingLog]:
 
 
 def in_json() -> bool:
-    """This process's log is JSON: then nothing else may be written to stderr."""
+    """Whether this process's log is JSON. Nothing else may then be written to stderr."""
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
 
 

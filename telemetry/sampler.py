@@ -22,7 +22,7 @@ class Sampler:
         self._unchosen = TraceContext(new_trace_id(), new_span_id(), sampled=False)
 
     def begin(self, traceparent: str, tracestate: str = "") -> TraceContext:
-        """The trace context of a request with these headers; "": without.
+        """The trace context of a request with these headers, empty if absent.
 
         Untraced requests share a context from one traced request to the next, because it identifies none of them.
 
@@ -42,7 +42,7 @@ class Sampler:
 
 
 def following(traceparent: str) -> TraceContext | None:
-    """The context of a router or an engine, which follow the gateway's decision. None: no spans are made."""
+    """The context of a router or an engine, which follow the gateway's decision. None if no spans are made."""
     parent = parse(traceparent) if traceparent else None
     if parent is None or not parent.sampled:
         return None

@@ -11,7 +11,7 @@ Value = str | int | float | bool | Sequence[str]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A timed operation. parent_id: the span it is a part of. Times in nanoseconds since 1970."""
+    """A timed operation. parent_id: the span that it is part of. Times are in nanoseconds since 1970."""
 
     name: str
     parent_id: str
@@ -20,5 +20,5 @@ class Span(msgspec.Struct, frozen=True):
     attributes: Mapping[str, Value] = {}
     kind: Literal["server", "client", "internal"] = "internal"
     span_id: str = ""
-    """Empty: no other process received one."""
+    """Empty if no other process received one."""
     failed: bool = False

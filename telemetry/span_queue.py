@@ -1,4 +1,4 @@
-"""Sends spans to the collector from a thread of its own: no request waits for it.
+"""Sends spans to the collector from a separate thread, so that no request waits for it.
 
 It replaces the SDK's batch processor, which does not report dropped spans and may delay a stop by half a minute.
 """
@@ -30,14 +30,14 @@ Make = Callable[[TraceContext, Span], ReadableSpan]
 
 
 class SpanQueue:
-    """Bounded: where the collector does not keep up, spans are dropped and counted, the newest first.
+    """A bounded queue. If the collector does not keep up, the newest spans are dropped and counted.
 
-    Spans are made here, on the queue's thread, some hundred at a time: made singly between requests, they cost three
+    The queue's thread makes the SDK's spans, some hundred at a time: made singly between requests, they cost three
     times as much.
     """
 
     def __init__(self, exporter: SpanExporter, make: Make, most_spans: int, metrics: SpanMetrics, place: str) -> None:
-        """make: returns the SDK's span for one of ours. place: the collector's address, for the log."""
+        """make: returns the SDK's span for a `Span`. place: the collector's address, for the log."""
         self._exporter = exporter
         self._make = make
         self._most_spans = most_spans
@@ -51,8 +51,8 @@ class SpanQueue:
         self._stopping = False
         self._abandoned = False
         self._refused = False
-        """The last batch was refused, and the refusal has been logged."""
-        self._said = _LastWords()
+        """Whether the last batch was refused, which was logged."""
+        self._reason = _LastWords()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
@@ -75,7 +75,7 @@ class SpanQueue:
         self._abandoned = True
         self._exporter.shutdown()  # ends a pause before the next try
         self._metrics.dropped.inc(self._added - self._taken)
-        self._said.close()
+        self._reason.close()
 
     def _run(self) -> None:
         while not self._stopping:
@@ -102,12 +102,12 @@ class SpanQueue:
             return
         self._metrics.failed.inc(len(batch))
         if not self._refused and not self._stopping:
-            logger.warning("spans dropped: %s refuses them: %s", self._place, self._said.text)
+            logger.warning("spans dropped: %s refuses them: %s", self._place, self._reason.text)
         self._refused = True
 
 
 class _LastWords(logging.Filter):
-    """Keeps the reason of a failed export, which the exporter only logs, and does so for every batch."""
+    """Keeps the reason of a failed export, which the exporter only logs, for every batch."""
 
     LOGGER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
@@ -117,10 +117,10 @@ class _LastWords(logging.Filter):
         logging.getLogger(self.LOGGER).addFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let no record pass."""
+        """Keep the record's text, and let no record pass."""
         self.text = record.getMessage()
         return False
 
     def close(self) -> None:
-        """Hand over to the next one."""
+        """Stop filtering, for the next one."""
         logging.getLogger(self.LOGGER).removeFilter(self)

@@ -32,11 +32,11 @@ async def running_tracing(
     instance: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Tracing | None]:
-    """The tracing while entered; None: tracing is off.
+    """Tracing for the block; None if it is off.
 
-    process: `gateway`, `router` or `engine`. instance: distinguishes it from others of its kind; empty: its process id
-    does. registry: receives the metrics of spans. Raises ConfigError for invalid settings, but not for an unreachable
-    collector.
+    process: `gateway`, `router` or `engine`. instance: distinguishes it from others of its kind; if empty, its process
+    id does. registry: receives the metrics of spans. Raises ConfigError for invalid settings, but not for an
+    unreachable collector.
     """
     if not config.otlp_endpoint:
         yield None
@@ -91,7 +91,7 @@ def _endpoint(config: TracingConfig) -> str:
 
 
 def _certificate(config: TracingConfig) -> str | None:
-    """Raises ConfigError."""
+    """The path, if any. Raises ConfigError if it is not a file."""
     field, path = "tracing.otlp_certificate_file", config.otlp_certificate_file
     if path and not Path(path).is_file():
         raise ConfigError(f"{field}: there is no file {path}; give one with PEM certificates", param=field)

@@ -31,36 +31,36 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     span_id: str
     """The process's own span, the parent of its others."""
     sampled: bool
-    """Spans are made for it."""
+    """Whether spans are made for it."""
     parent_id: str = ""
-    """The span of the caller; empty: it is the first of its trace."""
+    """The caller's span; empty for the first of a trace."""
     state: str = ""
     """The client's `tracestate`: other systems' data, carried along in spans."""
 
     @property
     def known_elsewhere(self) -> bool:
-        """The trace exists somewhere: we make spans of it, or its client does."""
+        """Whether the trace exists somewhere: this process makes spans of it, or its client does."""
         return self.sampled or bool(self.parent_id)
 
     def traceparent(self, span_id: str = "") -> str:
-        """The header for a request sent from a span; "": from the process's own."""
+        """The header for a request sent from a span, by default the process's own."""
         return f"00-{self.trace_id}-{span_id or self.span_id}-{'01' if self.sampled else '00'}"
 
 
 def parse(traceparent: str) -> SpanId | None:
-    """None where it is absent or malformed: by the standard it is then ignored."""
+    """Parse the header. None if it is absent or malformed: the standard then ignores it."""
     match = _TRACEPARENT.fullmatch(traceparent) if len(traceparent) <= HEADER_CHARACTERS else None
     if match is None:
         return None
     version, trace_id, span_id, flags, rest = match.groups()
-    # a later version may have more fields; its flags keep at least their present meaning
+    # a later version may have more fields; its flags keep at least their current meaning
     if version == "ff" or (rest and version == "00") or trace_id == "0" * 32 or span_id == "0" * 16:
         return None
     return SpanId(trace_id, span_id, bool(int(flags, 16) & _SAMPLED))
 
 
 def parse_state(tracestate: str) -> str:
-    """The `tracestate` unchanged, or "" where it is malformed, or longer than the standard requires to carry."""
+    """The `tracestate` unchanged, or "" if it is malformed, or longer than the standard requires to carry."""
     if len(tracestate) > STATE_CHARACTERS:
         return ""
     members = [member.strip(" \t") for member in tracestate.split(",")]
@@ -69,10 +69,10 @@ def parse_state(tracestate: str) -> str:
 
 
 def new_trace_id() -> str:
-    """Random: no secret, and only unlikely to repeat."""
+    """A random id: no secret, and only unlikely to repeat."""
     return f"{random.getrandbits(128) or 1:032x}"
 
 
 def new_span_id() -> str:
-    """Random, see `new_trace_id`."""
+    """A random id, like `new_trace_id`."""
     return f"{random.getrandbits(64) or 1:016x}"

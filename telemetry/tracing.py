@@ -1,7 +1,7 @@
 """Makes spans of past operations, with their known ids and times.
 
-Spans are made when a request is over, outside the running ones: a traced request costs little more than an untraced
-one. They are the SDK's finished spans, made without its tracer, which is for open spans and takes three times as long.
+Spans are made after a request, outside the running ones: a traced request costs little more than an untraced one. They
+are the SDK's finished spans, made without its tracer, which is for open spans and takes three times as long.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Tracing:
         self._queue.add(trace, spans)
 
     def stop(self) -> None:
-        """Send waiting spans and end. Waits for the collector, though not long: see `SpanQueue`."""
+        """Send waiting spans and end. Waits briefly for the collector: see `SpanQueue`."""
         self._queue.stop()
 
 
 class FinishedSpans:
-    """Converts our spans to the SDK's, for one process."""
+    """Converts spans to the SDK's, for one process."""
 
     def __init__(self, resource: Mapping[str, str]) -> None:
         """resource: identifies the process."""

@@ -1,10 +1,10 @@
-"""Runs one request of the admin API. The same steps for every operation, in this order:
+"""Runs one request of the admin API. Every operation takes the same steps, in this order:
 
     authenticate and authorize (`admit`) → kept response? → service, in a transaction → audit rows → response (`run`)
 
-In between, Litestar reads the parameters (control/api/route_handlers.py).
+Between `admit` and `run`, Litestar reads the parameters (control/api/route_handlers.py).
 
-Errors become OpenAI-shaped bodies in gateway/http/routing.py, as everywhere.
+As for all other requests, gateway/http/routing.py converts errors to OpenAI-shaped bodies.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from gateway.wire.errors import body_of, status_of
 from storage.engine import AWAY, FAILURES, borrow, close, lazy_pool
 
 REPORT_SHARE = 0.8
-"""An expensive read may take this part of a request's time; the refusal then says what to narrow. PostgreSQL stops a
-statement that takes as long, even if its request has ended."""
+"""Share of a request's time that an expensive read may take; the refusal then advises how to narrow it. PostgreSQL
+cancels the statement after the same time, even if its request has ended."""
 LIMIT_STATEMENTS = "SELECT set_config('statement_timeout', $1, true)"
 
 _log = logging.getLogger(__name__)
@@ -52,24 +52,24 @@ ResultT = TypeVar("ResultT")
 
 
 class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it came over HTTP."""
+    """A request as it arrived over HTTP."""
 
     request_id: str
     principal: Principal
     url: str
     """Path and query as sent, for comparing requests."""
     body: bytes
-    """As sent, for the same."""
+    """The body as sent, for the same comparison."""
     idempotency_key: str | None
     arguments: dict[str, Any]
     """Arguments of the operation."""
     if_match: str | None = None
-    """The header, where the operation takes it."""
+    """The If-Match header, if the operation takes it."""
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):
-    """The response. replayed: it is the response to an earlier request. version: of the fleet that it describes, if
-    any."""
+    """The response. replayed: whether it repeats the response to an earlier request. version: the version of the fleet
+    that it describes, if any."""
 
     status: int
     body: bytes
@@ -92,9 +92,9 @@ class AdminApi:
         router: FleetReader | None = None,
         replicas: Callable[[], object] = tuple,
     ) -> None:
-        """counters: of limits; None: none, and requests for them are refused. slices: the known ones; None: none.
-        console: its sessions are admitted; None: the default's. router: its client; None: none. replicas: every engine,
-        as the router last reported."""
+        """counters: reader of the limits' counters; without it, requests for them are refused. slices: check of slices'
+        names; by default, none is known. console: settings of console sessions. router: the router's client, if any.
+        replicas: returns every engine, as the router last reported."""
         self._url = url
         self._pepper = pepper
         self._config = config
@@ -112,7 +112,7 @@ class AdminApi:
         self.events = EventStreams(config.events, self._asked_by_us, self._console.session_idle_s, replicas)
 
     async def start(self) -> None:
-        """Make the pool; it connects on first use."""
+        """Create the pool, which connects on first use."""
         self._pool = await lazy_pool(
             self._url,
             size=self._config.connections,
@@ -123,7 +123,7 @@ class AdminApi:
         )
 
     async def stop(self) -> None:
-        """Requests under way fail. Idempotent."""
+        """Close the pool. Requests in progress fail. Idempotent."""
         await self.events.stop()
         pool, self._pool = self._pool, None
         await close(pool, 1.0)
@@ -134,19 +134,19 @@ class AdminApi:
 
     @property
     def max_body_bytes(self) -> int:
-        """Largest body a request may have."""
+        """The largest body that a request may have."""
         return self._config.max_body_bytes
 
     @property
     def currency(self) -> str:
-        """Currency of all the deployment's amounts."""
+        """The currency of all amounts of the deployment."""
         return self._config.currency
 
     async def admit(self, operation: Operation, secret: str, network: str = "") -> Principal:
-        """The key's principal: the only lookup of a request, before its body is read. network: the request's origin.
+        """Look up the key's principal, before the request's body is read. network: the request's origin.
 
-        Raises AuthError, PermissionDenied among them when the role may not do this, and RateLimited for one change too
-        many. An invalid key costs a connection to the database once.
+        Raises AuthError (PermissionDenied if the role may not run the operation), and RateLimited for one change too
+        many. An unknown key costs one query; later requests with it are refused without the database.
         """
         keys.check(secret, keys.ADMIN_PREFIX)
         key_hash = keys.hash_of(secret, self._pepper)
@@ -166,8 +166,8 @@ class AdminApi:
     async def admit_session(
         self, operation: Operation, token: SessionToken, network: str = "", *, used: bool
     ) -> Principal:
-        """The same for a session of the console. used: a person is active, which restarts the session's idle time.
-        Raises like `admit`."""
+        """Look up the principal of a console session. used: whether a person is active, which restarts the session's
+        idle time. Raises like `admit`."""
 
         async def ask(connection: asyncpg.Connection[Any]) -> Principal:
             return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s), used=used)
@@ -178,7 +178,7 @@ class AdminApi:
     def _admitted(self, operation: Operation, principal: Principal, secret_hash: bytes) -> Principal:
         self.callers.learn(secret_hash, principal)
         principal.require(operation.permission, operator_only=operation.operator_only)
-        if operation.removes:  # a stolen key must not use up the rate of its own revocation
+        if operation.removes:  # a stolen key must not exhaust the rate limit of its own revocation
             self.writes.take_of_member(principal)
         elif operation.method != "GET":
             self.writes.take(principal)
@@ -192,7 +192,7 @@ class AdminApi:
         *,
         if_match: str | None = None,
     ) -> AdminCall:
-        """The call object of a service."""
+        """Build the call object that a service receives."""
         return AdminCall(
             connection,
             principal,
@@ -208,8 +208,8 @@ class AdminApi:
         )
 
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
-        """The answer. Raises SlipstreamError; RateLimited for one expensive read too many, ServiceError while the
-        database is away or all connections are in use."""
+        """Run the operation. Raises SlipstreamError: RateLimited for one expensive read too many, ServiceError while
+        the database is unreachable or all connections are in use."""
         if operation.remote:
             return AdminAnswer(operation.status, msgspec.json.encode(await operation.run(None, request.arguments)))
         until_s = asyncio.get_running_loop().time() + self._longest_report_s if operation.expensive else None
@@ -226,9 +226,9 @@ class AdminApi:
     async def connected(
         self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]], key: QueueKey
     ) -> ResultT:
-        """`work` on a connection of the pool, within the time a request may take. key: its place in the queue for one.
+        """Run `work` on a connection of the pool, within the time that a request may take. key: the caller's queue key.
 
-        Raises like `work`; ServiceError while the database is away, or RateLimited, when the time passes in the queue.
+        Raises like `work`; ServiceError without the database; RateLimited or ServiceError on a timeout in the queue.
         """
         if self._pool is None:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
@@ -242,7 +242,7 @@ class AdminApi:
                     try:
                         return await work(connection)
                     except SlipstreamError as error:
-                        failure = error  # raised below: `borrow` would throw a healthy connection away
+                        failure = error  # raised below: `borrow` would discard a healthy connection
         except AWAY as error:  # any other error of the database is a defect in Slipstream
             if isinstance(error, TimeoutError) and granted_s - began_s > self._config.timeout_s / 2:
                 _log.warning("admin request %s: no connection came free in time", what)
@@ -255,7 +255,7 @@ class AdminApi:
         self, connection: asyncpg.Connection[Any], operation: Operation, request: AdminRequest, until_s: float | None
     ) -> AdminAnswer:
         call = self.call(connection, request.principal, request.request_id, if_match=request.if_match)
-        if request.idempotency_key is None or operation.method != "POST":  # others are idempotent by themselves
+        if request.idempotency_key is None or operation.method != "POST":  # other methods are idempotent by themselves
             return await self._work(operation, call, request.arguments, None, until_s)
         key = Idempotency.check(request.idempotency_key)
         claim = Idempotency(request.principal.id, key, self._pepper, (operation.method, request.url, request.body))
@@ -273,7 +273,7 @@ class AdminApi:
                 await claim.keep(connection, status_of(error), body_of(error))
             raise
         except Exception:
-            # Of the database too: if it is away, the key frees itself in a minute.
+            # This includes errors of the database. If it is unreachable, the key becomes free after a minute.
             with contextlib.suppress(*FAILURES):
                 await claim.release(connection)
             raise
@@ -286,8 +286,8 @@ class AdminApi:
         claim: Idempotency | None,
         until_s: float | None,
     ) -> AdminAnswer:
-        """The handler, its audit rows and the kept answer: one transaction. until_s: by the loop's clock, when an
-        expensive read ends at the latest."""
+        """Run the handler and write its audit rows and the kept answer in one transaction. until_s: the deadline of an
+        expensive read, by the loop's clock."""
         try:
             async with (
                 recorded(call, call.principal.actor(call.request_id)),
@@ -295,7 +295,7 @@ class AdminApi:
             ):
                 if operation.expensive:
                     await call.connection.execute(LIMIT_STATEMENTS, str(int(self._longest_report_s * 1e3)))
-                if operation.body is not None:  # it may have been a minute on its way
+                if operation.body is not None:  # the body may have taken a minute to arrive
                     call.principal = await confirm(call.connection, call.principal)
                     call.principal.require(operation.permission, operator_only=operation.operator_only)
                 result = await operation.run(call, arguments)
@@ -312,12 +312,12 @@ class AdminApi:
                 f"This took the database longer than {self._longest_report_s:g} s; {call.to_narrow}.",
                 retry_after_s=60,
             ) from None
-        except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back
+        except asyncpg.DataError as error:  # no check above refused the value; the transaction is rolled back
             _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
             raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None
         return AdminAnswer(operation.status, body, version=call.fleet_version)
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:
-    """JSON columns are read as values, and written as JSON text."""
+    """Make the connection decode JSON columns to values, and write JSON text as it is."""
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=msgspec.json.decode)

@@ -27,7 +27,7 @@ ItemT = TypeVar("ItemT")
 
 
 class KnownModels(Protocol):
-    """Serves models: a gateway's fleet."""
+    """Knows the served models, like a gateway's fleet."""
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -39,22 +39,22 @@ class KnownModels(Protocol):
 
 
 class CounterReader(Protocol):
-    """Counts limits: a gateway's limiter."""
+    """Reads the counters of limits, like a gateway's limiter."""
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
-        """The rest of these rules, and whether all money in it is counted. Raises LimiterUnavailable."""
+        """Read the counters of these rules. Also return whether their money is complete. Raises LimiterUnavailable."""
         ...
 
 
 class NoCounterReader:
-    """For an admin API without a limiter."""
+    """The counter reader of an admin API without a limiter."""
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
         raise LimiterUnavailable("Nothing is counted here.", retry_after_s=1.0)
 
 
 class AdminCall:
-    """One request. Everything a handler does happens in one transaction: all of it, with its audit rows, or nothing."""
+    """One request. A handler's changes and their audit rows are one transaction: all of them are committed, or none."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class AdminCall:
         self.router = router or NoFleetReader()
         self.changes: list[Change] = []
         self.if_match = if_match
-        """The header, where the operation takes it."""
+        """The If-Match header, if the operation takes it."""
         self.dry_run = False
-        """A dry run: the handler changes nothing, so no audit row is due."""
+        """Whether the handler changes nothing, so that the request needs no audit row."""
         self.fleet_version: int | None = None
         """Version of the fleet that the response describes."""
         self.to_narrow = "choose a shorter period, or try again later"
@@ -115,62 +115,62 @@ class AdminCall:
 
     @property
     def scope(self) -> UUID | None:
-        """The one organization whose rows may be seen; None: all."""
+        """The only organization whose rows the caller may see; None if it may see all."""
         return None if self.principal.operator else self.principal.organization_id
 
     def placed(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A column that shows a request's engine; null for tenants: they name their sessions themselves, and if they
-        knew which sessions a candidate serves, they could choose its evidence."""
+        """A column that shows a request's engine, or null for tenants. Tenants name their own sessions; if they knew
+        which sessions a candidate serves, they could choose its evidence."""
         return column if self.principal.operator else null()
 
     def sees(self, organization_id: ColumnElement[Any]) -> ColumnElement[bool]:
-        """The condition that keeps tenants apart; in every statement that reads."""
+        """The condition that keeps tenants apart. Every statement that reads contains it."""
         return equal(organization_id, self.scope)
 
     async def one(self, kind: type[ItemT], statement: ClauseElement) -> ItemT:
-        """The row that must exist, such as that of an INSERT or UPDATE with RETURNING."""
+        """Fetch a row that must exist, such as that of an INSERT or UPDATE with RETURNING."""
         row = await fetchrow(self.connection, statement)
         assert row is not None
         return record_of(kind, row)
 
     async def find(self, kind: type[ItemT], statement: ClauseElement, what: str, which: object) -> ItemT:
-        """The row, if there is one. Raises NotFound, for another organization's too."""
+        """Fetch a row. Raises NotFound if it does not exist or belongs to another organization."""
         row = await fetchrow(self.connection, statement)
         if row is None:
             raise not_found(what, which)
         return record_of(kind, row)
 
     async def value(self, statement: ClauseElement) -> Any:
-        """The first column of the first row, None without one; also for a statement that returns nothing."""
+        """Run a statement and return the first column of its first row; None if it returns no row."""
         return await fetchval(self.connection, statement)
 
     async def require_organization(self, organization_id: UUID) -> UUID:
-        """Its id. Raises NotFound for an unknown organization and for another's alike, so that neither is revealed."""
+        """Return the id. Raises NotFound for an unknown organization and for one that the caller may not see alike."""
         return await self._owner_of("organization", organization_id, select(organizations.c.id), organizations)
 
     async def lock_organization(self, organization_id: UUID) -> None:
-        """Lock until the end of the transaction: of two concurrent requests not both can be the last that fits."""
+        """Lock the organization until the transaction ends, so that concurrent requests cannot pass a limit."""
         statement = select(organizations.c.id).where(organizations.c.id == organization_id)
         await self.value(statement.with_for_update(key_share=True))
 
     async def organization_of_project(self, project_id: UUID) -> UUID:
-        """The project's organization. Raises NotFound like `require_organization`."""
+        """Return the project's organization. Raises NotFound like `require_organization`."""
         return await self._owner_of("project", project_id, select(projects.c.organization_id), projects)
 
     async def organization_of_key(self, key_id: UUID) -> UUID:
-        """The organization of an inference key. Raises NotFound like `require_organization`."""
+        """Return the organization of an inference key. Raises NotFound like `require_organization`."""
         owner = select(projects.c.organization_id).select_from(api_keys.join(projects))
         return await self._owner_of("key", key_id, owner, api_keys)
 
     async def _owner_of(self, what: str, which: UUID, owner: Select[Any], table: Table) -> UUID:
-        """owner: selects the organization's id alone."""
+        """owner: a query that selects only the organization's id."""
         found: UUID | None = await self.value(owner.where(table.c.id == which))
         if found is None or self.scope not in (None, found):
             raise not_found(what, which)
         return found
 
     def require_covers(self, *roles: Role) -> None:
-        """Raises PermissionDenied unless the caller's role may do all that these may."""
+        """Raises PermissionDenied unless the caller's role has every permission of these roles."""
         for role in roles:
             if not covers(self.principal.role, role):
                 raise PermissionDenied(
@@ -179,5 +179,5 @@ class AdminCall:
 
 
 def not_found(what: str, which: object) -> NotFound:
-    """The error for an unknown id, and for another organization's."""
+    """The error for an unknown id and for an id of another organization."""
     return NotFound(f"There is no {what} {which}.")

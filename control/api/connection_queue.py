@@ -1,7 +1,7 @@
 """Shares the admin API's database connections among organizations. One queue per gateway process.
 
-An organization has half of the connections at most, and the last one is for the operating organization, so that no
-tenant delays another tenant or an operator. Its members and service accounts take turns for them.
+An organization may hold half of the connections, and the last one is reserved for the operating organization, so that
+no tenant delays another tenant or an operator. The members and service accounts of an organization take turns.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Caller(Protocol):
 
     @property
     def operator(self) -> bool:
-        """The key belongs to the operating organization."""
+        """Whether the caller belongs to the operating organization."""
 
 
 def key_of(caller: Caller) -> QueueKey:
     """The queue key of an identified caller. The callers of an organization take turns, so that a program with one of
-    its keys does not keep its owner from revoking that key."""
+    its keys cannot delay the revocation of that key."""
     group = OPERATORS.group if caller.operator else str(caller.organization_id)
     return QueueKey(group, str(caller.id))
 
@@ -55,12 +55,12 @@ def stranger(network: str) -> QueueKey:
 class CallerKeys:
     """Remembers the queue keys of admin keys and sessions, so that looking them up does not queue among strangers.
 
-    It grants nothing: the database is asked at every request.
+    It grants no access: every request still queries the database.
     """
 
     def __init__(self) -> None:
         self._keys: dict[bytes, QueueKey] = {}
-        """By hash of the secret, the least recently used first."""
+        """Queue keys by hash of the secret, least recently used first."""
 
     def find(self, secret_hash: bytes, network: str) -> QueueKey:
         """The remembered queue key, or a stranger's."""
@@ -79,30 +79,30 @@ class CallerKeys:
 
 
 class ConnectionQueue:
-    """Grants the connections of a pool, groups in turn."""
+    """Grants the connections of a pool to groups in turn."""
 
     def __init__(self, connections: int) -> None:
         """connections: size of the pool."""
-        self._all = connections
-        self._each = max(1, connections // 2)
-        self._others = max(1, connections - 1)
+        self._connections = connections
+        self._group_limit = max(1, connections // 2)
+        self._tenant_limit = max(1, connections - 1)
         self._granted: Counter[str] = Counter()
-        """Connections by group."""
+        """Number of held connections by group."""
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
 
     def refusal(self, key: QueueKey) -> SlipstreamError:
-        """The error for a request whose time passed in the queue: its organization is the cause, or others are."""
-        if key.group in (OPERATORS.group, STRANGERS) or self._granted[key.group] < self._each:
+        """The error for a request whose time ran out in the queue, because of its own organization or of others."""
+        if key.group in (OPERATORS.group, STRANGERS) or self._granted[key.group] < self._group_limit:
             return ServiceError("The admin API is busy; try again.", retry_after_s=BUSY_S)
         return RateLimited(
-            f"Your organization has {self._each} requests to the admin API under way at this gateway, which is the "
-            "limit, and too many more are queued. Send fewer at a time.",
+            f"Your organization has {self._group_limit} requests to the admin API under way at this gateway, which is "
+            "the limit, and too many more are queued. Send fewer at a time.",
             retry_after_s=BUSY_S,
         )
 
     @contextlib.asynccontextmanager
     async def connection(self, key: QueueKey) -> AsyncIterator[None]:
-        """Hold one of the connections for the block, after its turn has come."""
+        """Wait for a connection, and hold it for the block."""
         if self._may(key.group):
             self._granted[key.group] += 1
         else:
@@ -124,9 +124,9 @@ class ConnectionQueue:
 
     def _may(self, group: str) -> bool:
         granted = self._granted.total()
-        if granted >= self._all or self._granted[group] >= self._each:
+        if granted >= self._connections or self._granted[group] >= self._group_limit:
             return False
-        return group == OPERATORS.group or granted - self._granted[OPERATORS.group] < self._others
+        return group == OPERATORS.group or granted - self._granted[OPERATORS.group] < self._tenant_limit
 
     def _release(self, group: str) -> None:
         self._granted[group] -= 1

@@ -1,4 +1,4 @@
-"""Parts of an OpenAPI document: schemas and parameters by the types that decode, and refusals."""
+"""Parts of an OpenAPI document: refusals, and schemas and parameters from the types that decode requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def header(kind: Any = str) -> dict[str, Any]:
 
 
 def parameters(path: str, hints: Mapping[str, Any], query: type[msgspec.Struct] | None) -> list[dict[str, Any]]:
-    """Parameters of a path, and fields of the struct that decodes its query. hints: the path's types, by name."""
+    """Parameters of the path and of the query, which `query` decodes. hints: types of the path's, by name."""
     of_path = [
         {"name": name, "in": "path", "required": True, "schema": schema(hints[name])}
         for name in re.findall(r"{(\w+)}", path)
@@ -52,11 +52,11 @@ def parameters(path: str, hints: Mapping[str, Any], query: type[msgspec.Struct] 
 
 
 def refusals(texts: Mapping[int, str]) -> dict[str, Any]:
-    """Responses of these statuses: each an ErrorBody."""
+    """Responses with these statuses and an ErrorBody each."""
     content = {"application/json": {"schema": schema(ErrorBody)}}
     return {str(status): {"description": text, "content": content} for status, text in texts.items()}
 
 
 def _default(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
-    given = field.default not in (None, msgspec.NODEFAULT)
-    return {"default": msgspec.to_builtins(field.default)} if given else {}
+    has_default = field.default not in (None, msgspec.NODEFAULT)
+    return {"default": msgspec.to_builtins(field.default)} if has_default else {}

@@ -1,5 +1,5 @@
-"""Examples of bodies and answers, put together from one value for each field's name or type: none can be forgotten, and
-none goes out of date.
+"""Examples of bodies and answers. They are built from one value for each field's name or type, so that none is missing
+or out of date.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ ABSENT = frozenset(
         "warning",
     }
 )
-"""Fields that may be null, and are in these examples: nothing has ended, and all went well."""
+"""Fields that are null in the examples, in which nothing has ended or failed."""
 OF_STRUCT: dict[tuple[str, str], Any] = {
     ("Rule", "margins"): {"json": 0.03},
     ("SliceRule", "margins"): {"json": 0.03},
@@ -293,7 +293,7 @@ OF_STRUCT: dict[tuple[str, str], Any] = {
 }
 """Examples by struct and field, where a field's name has another meaning elsewhere."""
 ALSO_SHOWN = frozenset({"replicas"})
-"""Fields with a default of structs that leave these out."""
+"""Fields that the examples show although their structs omit defaults."""
 KINDS: dict[Any, Any] = {
     UUID: ID,
     datetime: "2026-11-22T09:30:00Z",
@@ -305,7 +305,7 @@ KINDS: dict[Any, Any] = {
 
 
 def example_of(kind: Any, name: str = "") -> Any:
-    """A value of the type as JSON has it. name: of the field it stands in."""
+    """An example of the type, as JSON. name: the field that holds it."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return example_of(arguments[0], name)
@@ -316,10 +316,10 @@ def example_of(kind: Any, name: str = "") -> Any:
     if origin is Literal:
         return arguments[0]
     if origin in (list, tuple):
-        given = VALUES.get(name)
+        value = VALUES.get(name)
         structs = isinstance(arguments[0], type) and issubclass(arguments[0], msgspec.Struct)
-        given_fits = isinstance(given, list) and not structs  # names of models in one field are models in another
-        return given if given_fits else [example_of(arguments[0], name.removesuffix("s"))]
+        fits = isinstance(value, list) and not structs  # `models` are names in one struct and structs in another
+        return value if fits else [example_of(arguments[0], name.removesuffix("s"))]
     if origin is dict:
         return VALUES[name]
     struct = origin or kind
@@ -341,7 +341,7 @@ def example_of(kind: Any, name: str = "") -> Any:
 
 
 def _filled(hint: Any, items: dict[Any, Any]) -> Any:
-    """A hint with the generic struct's own items in it: `list[ItemT]`."""
+    """Replace the type variables of a generic struct in a hint such as `list[ItemT]`."""
     arguments = get_args(hint)
     if any(each in items for each in arguments if not isinstance(each, list | str)):
         return get_origin(hint)[tuple(items.get(each, each) for each in arguments)]

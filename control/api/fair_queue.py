@@ -1,7 +1,7 @@
-"""A queue in which groups take turns, and the members of each group do. Decides only.
+"""A queue in which groups take turns, and so do the members of each group. It does no I/O.
 
-A group is one that must not delay the other groups, such as an organization. A member is one that must not delay the
-rest of its group, such as a network among all networks of strangers.
+A group, such as an organization, must not delay other groups. A member, such as one network among all networks of
+strangers, must not delay the rest of its group.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ class QueueKey(NamedTuple):
 
 
 class FairQueue(Generic[ItemT]):
-    """Between two items of a group, every other group has one; so it is among a group's members."""
+    """Between two items of a group, every other group has one. The same holds for the members of a group."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[ItemT, None]]] = {}
-        """By group and member, each in the order of their turns; items oldest first."""
+        """Items by group and member: both in the order of their turns, items oldest first."""
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, key: QueueKey, item: ItemT) -> None:
-        """Append an item to its member's."""
+        """Append an item to those of its member."""
         self._groups.setdefault(key.group, {}).setdefault(key.member, {})[item] = None
         self._size += 1
 
@@ -39,7 +39,7 @@ class FairQueue(Generic[ItemT]):
         self, may: Callable[[str], bool] = lambda _: True, had: Callable[[QueueKey], int] = lambda _: 0
     ) -> tuple[QueueKey, ItemT] | None:
         """Remove and return the next item; None if no group may have one. may: whether a group may have one. had: a
-        member's share so far; the next in turn is one of the members with least."""
+        member's share so far; the next member is one with the smallest share."""
         group = next((each for each in self._groups if may(each)), None)
         if group is None:
             return None
@@ -80,8 +80,8 @@ class FairQueue(Generic[ItemT]):
     def newest_of_largest(
         self, group: str, had: Callable[[QueueKey], int] = lambda _: 0
     ) -> tuple[QueueKey, ItemT] | None:
-        """Find the newest item of the group's member with most items, of several the one that has had most; None for an
-        empty group."""
+        """Find the newest item of the group's member with the most items; if several have as many, of the one with the
+        largest share so far. None for an empty group."""
         members = self._groups.get(group, {})
         largest = max(members, key=lambda each: (len(members[each]), had(QueueKey(group, each))), default=None)
         if largest is None:

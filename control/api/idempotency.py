@@ -1,8 +1,8 @@
-"""Idempotency-Key on POSTs, by Stripe's rules: the first answer is kept and given again.
+"""Idempotency-Key on POSTs, by Stripe's rules: the first answer is kept, and returned to each repetition.
 
-The answer is kept in the transaction that does the work, so there is never one without the other. A run that died
-leaves its key taken; after `RUN` the next request takes it over, and the dead run, should it wake, can no longer
-commit. Not kept: answers of 5xx, and refusals before the work began (401, 403, a body that does not decode).
+The transaction that does the work also keeps the answer, so that neither exists without the other. A run that dies
+leaves its key taken. After `RUN`, the next request takes the key over, and the earlier run can no longer commit.
+Answers with status 5xx are not kept, nor are refusals before the work began (401, 403, a body that does not decode).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY_CHARACTERS = 255
 KEPT = timedelta(hours=24)
 RUN = timedelta(seconds=60)
 
-# A key past its time is as good as none; so is one whose run must be dead.
+# A key may be claimed again after it has expired, or when its run must have died.
 CLAIM = """
 INSERT INTO gateway.idempotency_keys AS kept (principal_id, key, fingerprint, run_id) VALUES ($1, $2, $3, $4)
     ON CONFLICT (principal_id, key) DO UPDATE
@@ -41,14 +41,14 @@ FORGET = "DELETE FROM gateway.idempotency_keys WHERE started_at < now() - $1::in
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """An answer given before."""
+    """The kept answer to an earlier request."""
 
     status: int
     body: bytes
 
 
 class Idempotency:
-    """One request's claim on its key. pepper: responses are kept sealed, because some hold a secret that is shown
+    """One request's claim on its key. pepper: seals the kept responses, because some contain a secret that is shown
     once."""
 
     def __init__(self, principal_id: UUID, key: str, pepper: bytes, request: tuple[str, str, bytes]) -> None:
@@ -63,7 +63,7 @@ class Idempotency:
 
     @staticmethod
     def check(key: str) -> str:
-        """The header's value. Raises InvalidField."""
+        """Return the header's value. Raises InvalidField if it is malformed."""
         if not 1 <= len(key) <= KEY_CHARACTERS or not key.isascii() or not key.isprintable():
             raise InvalidField(
                 f"Idempotency-Key: it must have 1 to {KEY_CHARACTERS} printable ASCII characters; a UUID is usual.",
@@ -72,9 +72,9 @@ class Idempotency:
         return key
 
     async def claim(self, connection: asyncpg.Connection[Any]) -> Kept | None:
-        """Take the key for this run (None), or the answer that was kept. Outside any transaction: others must see it.
+        """Take the key for this run (None), or return the kept answer. Not in a transaction, so that others see it.
 
-        Raises IdempotencyMismatch for another request under the same key, IdempotencyInFlight while the first runs.
+        Raises IdempotencyMismatch for another request with the same key, IdempotencyInFlight while the first one runs.
         """
         run = (self._principal_id, self._key, self._fingerprint, self._run_id)
         if await connection.fetchval(CLAIM, *run, KEPT, RUN):
@@ -93,15 +93,15 @@ class Idempotency:
         return Kept(row["status"], unseal(self._pepper, self._use, row["answer"]))
 
     async def keep(self, connection: asyncpg.Connection[Any], status: int, body: bytes) -> None:
-        """Keep the answer, in the transaction of the work. Raises IdempotencyInFlight, to undo the work, when another
-        run took the key meanwhile."""
+        """Keep the answer, in the transaction of the work. Raises IdempotencyInFlight if another run has taken the key,
+        so that the work is rolled back."""
         answer = seal(self._pepper, self._use, body)
         done = await connection.execute(KEEP, self._principal_id, self._key, self._run_id, status, answer)
         if done != "UPDATE 1":
             raise IdempotencyInFlight("Another request took over this Idempotency-Key.", retry_after_s=1)
 
     async def release(self, connection: asyncpg.Connection[Any]) -> None:
-        """The work failed on our side: the key may be used again."""
+        """Free the key after a failure of the server, so that a retry can use it."""
         await connection.execute(RELEASE, self._principal_id, self._key, self._run_id)
 
     @property

@@ -20,7 +20,7 @@ from gateway.auth.keys import mint
 
 MAX_OVERLAP_S = 30 * 86_400
 CLOCKS_APART = timedelta(days=1)
-"""No two clocks of a deployment differ by as much."""
+"""Upper bound of the difference between two clocks of a deployment."""
 
 
 class KeyState(StrEnum):
@@ -59,9 +59,9 @@ class Rotation(Body, frozen=True, kw_only=True):
     """Change to a new secret."""
 
     overlap_s: Annotated[int, Meta(ge=0, le=MAX_OVERLAP_S)] = 86_400
-    """Seconds for which the old secret still opens; 0: not from now on."""
+    """Seconds for which the old secret stays valid; with 0, it ends at once."""
     end_previous: bool = False
-    """The secret of an earlier rotation may still be in its overlap; there are never three, so say that it may end."""
+    """End the overlap of an earlier rotation, if it has not ended yet: a key never has three secrets."""
 
     def require_room(self, previous_until: datetime | None, verb: str) -> None:
         """Raises Conflict for a third live secret. previous_until: the end of an earlier rotation's overlap; verb: what
@@ -75,19 +75,19 @@ class Rotation(Body, frozen=True, kw_only=True):
 
     @property
     def until(self) -> datetime:
-        """End of an overlap that begins now; without one, past by every clock of the deployment: each gateway and the
-        database use their own."""
+        """End of an overlap that begins now. Without an overlap, a time that has passed by every clock of the
+        deployment, as each gateway and the database use their own."""
         return datetime.now(UTC) + (timedelta(seconds=self.overlap_s) if self.overlap_s else -CLOCKS_APART)
 
 
 def require_future(expires_at: datetime | None) -> None:
-    """Raises InvalidField for a moment that has passed."""
+    """Raises InvalidField for a time that has passed."""
     if expires_at is not None and expires_at <= datetime.now(UTC):
         raise InvalidField(f"Invalid value for 'expires_at': {expires_at.isoformat()} has passed.", param="expires_at")
 
 
 def state_of(table: Table) -> ColumnElement[str]:
-    """KeyState in SQL."""
+    """The key's KeyState, in SQL."""
     return case(
         (table.c.revoked_at.is_not(None), KeyState.REVOKED.value),
         (table.c.expires_at <= func.now(), KeyState.EXPIRED.value),
@@ -102,18 +102,18 @@ class SecretResource(Resource[KeyT]):
     prefix: str
 
     async def make(self, call: AdminCall, **values: Any) -> tuple[KeyT, str]:
-        """A new one and its secret. Raises InvalidField for an `expires_at` that has passed."""
+        """Create a key, and return it with its secret. Raises InvalidField for an `expires_at` that has passed."""
         require_future(values["expires_at"])
         minted = mint(call.pepper, self.prefix)
         return await self.create(call, hash=minted.hash, display=minted.display, **values), minted.secret
 
     async def known(self, call: AdminCall, stored_hash: bytes) -> bool:
-        """Whether a key of any owner has, or lately had, this hash."""
+        """Whether a key of any owner has this hash, or had it before its last rotation."""
         either = or_(self.table.c.hash == stored_hash, self.table.c.previous_hash == stored_hash)
         return bool(await call.value(select(exists().where(either))))
 
     async def rotate(self, call: AdminCall, key_id: UUID, rotation: Rotation) -> tuple[KeyT, str]:
-        """Make the new secret the first and the present one the second.
+        """Create a new secret, and keep the current one as the previous secret.
 
         Raises Conflict for a revoked key, and for a third live secret.
         """
@@ -122,11 +122,11 @@ class SecretResource(Resource[KeyT]):
             raise Conflict("This key has been revoked, which is final; create a new one.")
         rotation.require_room(before.previous_expires_at, "opens")
         minted = mint(call.pepper, self.prefix)
-        second = {"previous_hash": self.table.c.hash, "previous_expires_at": rotation.until}
-        first = {"hash": minted.hash, "display": minted.display}
-        return await self.update(call, before, {**first, **second}, "rotate"), minted.secret
+        previous = {"previous_hash": self.table.c.hash, "previous_expires_at": rotation.until}
+        current = {"hash": minted.hash, "display": minted.display}
+        return await self.update(call, before, {**current, **previous}, "rotate"), minted.secret
 
     async def revoke(self, call: AdminCall, before: KeyT) -> KeyT:
-        """Revoke the key and all its secrets, for good; an earlier revocation keeps its time."""
+        """Revoke the key and all its secrets permanently. An earlier revocation keeps its time."""
         since = func.coalesce(self.table.c.revoked_at, func.now())
         return await self.update(call, before, {"revoked_at": since}, "revoke")

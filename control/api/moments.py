@@ -1,4 +1,4 @@
-"""Moments that requests name: what can be one, and periods of time in queries about usage."""
+"""Validates times in requests, and derives the periods of queries about usage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LAST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def has_utc(value: datetime) -> bool:
-    """Whether it is a valid time in UTC: it needs an offset, which may lead out of the years 1 to 9999."""
+    """Whether the time has an offset and lies between the years 1 and 9999 in UTC."""
     if value.tzinfo is None:
         return False
     try:
@@ -22,7 +22,7 @@ def has_utc(value: datetime) -> bool:
 
 
 def require_utc(value: datetime, param: str) -> None:
-    """Raises InvalidField for a time that is invalid in UTC: the database's driver could not send it."""
+    """Raises InvalidField for a time that is invalid in UTC, which the database's driver could not send."""
     if not has_utc(value):
         raise InvalidField(
             f"Invalid value for '{param}': it must lie between the years 1 and 9999 in UTC.", param=param
@@ -30,14 +30,14 @@ def require_utc(value: datetime, param: str) -> None:
 
 
 def moment(value: datetime, param: str) -> datetime:
-    """The moment in UTC. Raises InvalidField for one that no ledger reaches to."""
+    """Convert a time to UTC. Raises InvalidField for one outside the range of any ledger."""
     if not FIRST <= value <= LAST:
         raise InvalidField(f"Invalid value for '{param}': it must lie between 2020 and 2100.", param=param)
     return value.astimezone(UTC)
 
 
 def period(start: datetime | None, end: datetime | None, usual: timedelta) -> tuple[datetime, datetime]:
-    """A query's period in UTC. end: now unless given; start: `usual` before the end. Raises InvalidField."""
+    """A query's period in UTC. By default, it ends now, and begins `usual` before its end. Raises InvalidField."""
     until = datetime.now(UTC) if end is None else moment(end, "end")
     since = until - usual if start is None else moment(start, "start")
     if since >= until:
@@ -46,7 +46,7 @@ def period(start: datetime | None, end: datetime | None, usual: timedelta) -> tu
 
 
 def month(text: str) -> tuple[datetime, datetime] | None:
-    """`2026-11` as its first moment and that of the next month, in UTC; None for anything else."""
+    """The first moments of a month such as `2026-11` and of the next one, in UTC; None if the text is no month."""
     try:
         begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
     except ValueError:

@@ -1,7 +1,7 @@
 """A service function as an operation of the admin API: its method, path and permission, as a value.
 
 A service takes the call, the path's parameters in their order, then `body` (a `Body`) or `query` (a `Query`) if it has
-one; a list returns a `Page`. It runs inside a transaction, raises contracts' errors, and finds only what `call.sees`:
+one; a list returns a `Page`. It runs in a transaction, raises contracts' errors, and finds only what `call.sees`:
 
     THINGS = Resource("thing", Thing, things, projects)
 
@@ -10,7 +10,7 @@ one; a list returns a `Page`. It runs inside a transaction, raises contracts' er
         await call.organization_of_project(project_id)
         return await THINGS.create(call, project_id=project_id, **THINGS.values_of(body))
 
-A line in `controllers.py` gives it a path and a permission. The command line calls the same function.
+A line in `control/operations.py` gives it a path and a permission. The command line calls the same function.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from storage.roles import Permission
 
 Service = Callable[..., Awaitable[Any]]
 IN_QUERY = "query_"
-"""Prefix of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
+"""Prefix of an argument that is a query parameter: Litestar reserves `state` and other names."""
 PARAMETER = re.compile(r"{(\w+)}")
 WITH_SLASHES = frozenset({"model_name", "alias", "session_name"})
-"""Path parameters that may hold slashes, as `Qwen/Qwen3-8B` does: each takes the rest of its path."""
+"""Path parameters that may contain slashes, like `Qwen/Qwen3-8B`. Each takes the rest of its path."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation as the guard, the OpenAPI document, the reference pages and the permission tests read it."""
+    """An operation, as a value for the guard, the OpenAPI document, the reference pages and the permission tests."""
 
     name: str
     """OpenAPI's operation id."""
     method: str
     path: str
-    """Below /admin/v1, with `{name}` for parameters."""
+    """The path below /admin/v1, with `{name}` for parameters."""
     permission: Permission | None
-    """None: any admin key."""
+    """None if any admin key may call it."""
     operator_only: bool
-    """Concerns the deployment: only for principals of the operating organization."""
+    """Whether it concerns the deployment, so that only the operating organization may call it."""
     versioned: bool
-    """Changes the fleet: takes If-Match, and answers as a GET of it does with the version as ETag."""
+    """Whether it changes the fleet. It then takes If-Match, and returns the version as ETag, like a GET."""
     expensive: bool
-    """Adds up rows of a stretch of time: it may take PostgreSQL seconds, so few run at once (read_places.py)."""
+    """Whether it adds up the rows of a period. It may take PostgreSQL seconds, so few run at once (read_places.py)."""
     remote: bool
-    """Asks a server elsewhere, so it runs without a connection to the database: its service gets no call."""
+    """Whether it queries another server. It then runs without a database connection, and its service gets no call."""
     service: Service
     positional: tuple[type, ...]
     """Types of the service's parameters after the call; the first are the path's, in order."""
@@ -78,11 +78,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def module(self) -> str:
-        """Its resource file, without folders; OpenAPI's tag."""
+        """The service's module, without folders. It is OpenAPI's tag."""
         return self.service.__module__.rpartition(".")[2]
 
     async def run(self, call: AdminCall | None, arguments: dict[str, Any]) -> Any:
-        """Call the service. call: None for a remote one. arguments: by the names of `_signature`."""
+        """Call the service. call: None for a remote one. arguments: by the parameter names of `_signature`."""
         path = [arguments[name].lstrip("/") if name in WITH_SLASHES else arguments[name] for name in self.parameters]
         named: dict[str, Any] = {}
         if self.body is not None:
@@ -104,7 +104,7 @@ def operation(
     remote: bool = False,
     status: int = 200,
 ) -> Operation:
-    """A service as an operation of a controller. below: its path, below the controller's."""
+    """Make an operation from a service. below: its path below the controller's."""
     hints = get_type_hints(service, include_extras=True)
     summary, _, description = inspect.cleandoc(service.__doc__ or "").partition("\n\n")
     return Operation(
@@ -137,18 +137,18 @@ delete = partial(operation, "DELETE")
 
 
 def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
-    """The query's struct from its parameters' texts. Raises InvalidField."""
+    """Convert the texts of the query's parameters to its struct. Raises InvalidField."""
     values = {name: arguments[IN_QUERY + name] for name in kind.__struct_fields__}
-    given = {name: value for name, value in values.items() if value not in (None, [])}
+    present = {name: value for name, value in values.items() if value not in (None, [])}
     try:
-        query = msgspec.convert(given, kind, strict=False)
+        query = msgspec.convert(present, kind, strict=False)
     except msgspec.ValidationError as error:
         raise validation_error(str(error), kind) from None
-    for name, text in given.items():
+    for name, text in present.items():
         value = getattr(query, name)
-        if value is None:  # msgspec reads the text `null` so; a parameter is left out by leaving it out
+        if value is None:  # msgspec converts the text `null` to None
             raise InvalidField(f"Invalid value for '{name}': null is none; leave the parameter out.", param=name)
-        if isinstance(value, datetime) and ":" not in text:  # and numbers as seconds since 1970
+        if isinstance(value, datetime) and ":" not in text:  # msgspec takes numbers as seconds since 1970
             raise InvalidField(
                 f"Invalid value for '{name}': expected a moment such as 2026-01-31T00:00:00Z, got {text!r}.", param=name
             )
@@ -158,5 +158,5 @@ def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
 
 
 def takes_several(kind: type[msgspec.Struct], name: str) -> bool:
-    """Whether a parameter may be given several times."""
+    """Whether a parameter may occur several times."""
     return any("list[" in str(vars(base).get("__annotations__", {}).get(name, "")) for base in kind.__mro__)

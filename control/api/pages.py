@@ -1,6 +1,6 @@
-"""Lists in pages by cursor: newest first, each page one index range, however long the list is.
+"""Pages of lists by cursor, newest first. Each page reads one index range, however long the list is.
 
-A cursor is the sort key of the last row seen, so rows that come or go in between neither shift nor repeat others.
+A cursor is the sort key of a page's last row, so rows added or deleted in between neither skip nor repeat others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from storage.rows import fetch, fetchrow, record_of
 
 ItemT = TypeVar("ItemT")
 LARGEST: dict[type, int] = {SmallInteger: 2**15 - 1, BigInteger: 2**63 - 1}
-"""By a column's type; a plain Integer reaches to 2**31 - 1."""
+"""Largest value by column type; that of a plain Integer is 2**31 - 1."""
 
 
 async def page_of(
@@ -35,14 +35,14 @@ async def page_of(
 ) -> Page[ItemT]:
     """One page of `statement`'s rows, as structs whose fields are its columns.
 
-    order: columns that are fields of `kind`, unique together and led by an index. completed: selects the structs'
-    fields from the page's rows, for fields that would cost too much for all rows; None: `statement` has them. Raises
-    InvalidField for an invalid cursor.
+    order: columns that are fields of `kind`, unique together and the beginning of an index. completed: selects the
+    structs' fields from the page's rows, if they would cost too much for all rows; by default, `statement` has them.
+    Raises InvalidField for an invalid cursor.
     """
     names = [str(column.key) for column in order]
     if query.cursor is not None:
         statement = statement.where(tuple_(*order) < tuple(_decode(query.cursor, kind, order)))
-    # The number is in the text: a plan for any limit would not be the one for a page.
+    # The limit is a literal, because PostgreSQL would plan a parameter for any number of rows.
     found = statement.order_by(*(column.desc() for column in order))
     found = found.limit(literal(query.limit + 1, literal_execute=True))
     if completed is not None:
@@ -58,14 +58,14 @@ async def page_of(
 async def single_row_page(
     connection: asyncpg.Connection[Any], kind: type[ItemT], statement: Select[Any]
 ) -> Page[ItemT]:
-    """The statement's one row of sums; no item where they are of no request."""
+    """The statement's single row of sums, or no item if the row counts no request."""
     row = await fetchrow(connection, statement)
-    some = [] if row is None or row["requests"] is None else [record_of(kind, row)]
-    return Page(data=some, has_more=False, next_cursor=None)
+    items = [] if row is None or row["requests"] is None else [record_of(kind, row)]
+    return Page(data=items, has_more=False, next_cursor=None)
 
 
 def cursor_of(values: list[object]) -> str:
-    """The cursor of the page after the row with these values of its order."""
+    """The cursor of the page that follows the row with these sort values."""
     return base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
 
 

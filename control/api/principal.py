@@ -1,5 +1,5 @@
-"""The holder of an admin key, or of a console session: looked up for every request, when its head has come, so that
-a revocation, the end of a session, a new role or a disabled tenant holds for every request that begins later, on every
+"""The holder of an admin key or of a console session. It is looked up for every request when the head has arrived, so
+that a revocation, the end of a session, a new role or a disabled tenant takes effect for every later request, on every
 instance.
 """
 
@@ -29,7 +29,7 @@ from storage.roles import PERMISSIONS, Permission, PrincipalKind, Role
 LAST_USED_EVERY = timedelta(minutes=1)
 UNKNOWN_KEY = keys.UNKNOWN
 NO_KEY = UUID(int=0)
-"""In place of a key's id: a person with a shell on the deployment's machine, who has all rights anyway."""
+"""The key id of a person with a shell on the deployment's machine, who has all rights anyway."""
 
 LOOKUP = """
 SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals.name, email, role, operator,
@@ -77,18 +77,17 @@ SEEN = """
 UPDATE gateway.console_sessions SET last_seen_at = now() WHERE id = $1 AND last_seen_at < now() - $2::interval
 """
 SEEN_SHARE = 20
-"""A session's use is recorded this many times within its idle time, and not more than once a minute."""
+"""A session's use is recorded once a minute, or this many times within its idle time if that is more often."""
 NOT_SIGNED_IN = "You are not signed in, or the session has ended; sign in again."
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """A member or service account that acts: by one of its admin keys, or a member by a session of the console."""
+    """A member or service account that sends a request, with an admin key or, for a member, with a console session."""
 
     id: UUID
     key_id: UUID | None
     secret_hash: bytes | None = None
-    """Stored form of the secret that was used: after a rotation the old one stays valid for some time next to the new
-    one."""
+    """The hash of the secret that the request used: after a rotation, the old secret stays valid for some time."""
     session_id: UUID | None = None
     organization_id: UUID
     kind: PrincipalKind
@@ -96,7 +95,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     email: str | None
     role: Role
     operator: bool
-    """A principal of the operating organization: the role holds in every organization."""
+    """Whether it belongs to the operating organization. Its role then applies in every organization."""
 
     @property
     def permissions(self) -> frozenset[Permission]:
@@ -104,19 +103,19 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return PERMISSIONS[self.role]
 
     def speaks_for(self, organization_id: UUID) -> bool:
-        """Whether it is of that organization, and not only permitted to act in it; a shell on the deployment's machine
-        acts for every organization."""
+        """Whether it belongs to that organization, and is not only permitted to act in it. A shell on the deployment's
+        machine belongs to every organization."""
         return self.organization_id == organization_id or self.key_id == NO_KEY
 
     def require(self, permission: Permission | None, *, operator_only: bool) -> None:
-        """Raises PermissionDenied. operator_only: it concerns more than one organization."""
+        """Raises PermissionDenied without the permission. operator_only: the action concerns several organizations."""
         if permission is not None and permission not in self.permissions:
             raise PermissionDenied(f"The role '{self.role.value}' lacks the permission '{permission.value}'.")
         if operator_only and not self.operator:
             raise PermissionDenied("Only members of the operating organization may do this.")
 
     def actor(self, request_id: str) -> Actor:
-        """The audit log's name for the principal; for a shell on the deployment's machine it is the command."""
+        """The actor that the audit log records; for a shell on the deployment's machine, it is the command."""
         if self.key_id == NO_KEY:
             return Actor.command(self.name, request_id)
         return Actor(
@@ -129,8 +128,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def confirm(connection: asyncpg.Connection[Any], principal: Principal) -> Principal:
-    """The holder of the key or the session that a request began with, as things are now. Raises RevokedKey or
-    SessionEnded for one that opens nothing any more."""
+    """The principal of a request with its current role. Raises RevokedKey or SessionEnded if its key or session is no
+    longer valid."""
     if principal.session_id is not None:
         row = await connection.fetchrow(SESSION_STANDING, principal.session_id)
     else:
@@ -143,7 +142,7 @@ async def confirm(connection: asyncpg.Connection[Any], principal: Principal) -> 
 
 
 async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> Principal:
-    """The key's principal, by its stored form. Raises an AuthError for an invalid one."""
+    """Look up a principal by the hash of its key. Raises an AuthError for an invalid key."""
     row = await connection.fetchrow(LOOKUP, key_hash)
     problem: AuthError | None = None
     if row is None:
@@ -163,8 +162,8 @@ async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> 
 async def signed_in(
     connection: asyncpg.Connection[Any], token_hash: bytes, idle: timedelta, *, used: bool = True
 ) -> Principal:
-    """The session's principal, by the stored form of its token. idle: unused time after which it has ended; used: this
-    is a use of it. Raises an AuthError for an invalid one."""
+    """Look up a principal by the hash of its session's token. idle: unused time after which a session ends. used:
+    whether this counts as use. Raises an AuthError for an invalid session."""
     row = await connection.fetchrow(SESSION, token_hash, idle)
     if row is None:
         raise SessionEnded(NOT_SIGNED_IN)

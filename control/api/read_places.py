@@ -1,4 +1,4 @@
-"""Limits expensive reads: those of tenants leave connections for everyone else. One per gateway process."""
+"""Limits the expensive reads of tenants, so that they leave connections for other requests. One per gateway process."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ RETRY_AFTER_S = 2
 
 
 class ReadPlaces:
-    """connections: of the pool; one of them is never a tenant's expensive read, unless it is the only one. each: how
-    many of these reads one organization may have under way."""
+    """Slots for expensive reads. connections: size of the pool; expensive reads of tenants leave one of them free,
+    unless it is the only one. each: slots of one organization."""
 
     def __init__(self, connections: int, each: int) -> None:
-        self._most = max(1, connections - 1)
-        self._each = min(each, self._most)
+        self._limit = max(1, connections - 1)
+        self._each = min(each, self._limit)
         self._taken: Counter[UUID] = Counter()
 
     @contextlib.contextmanager
     def place(self, principal: Principal) -> Iterator[None]:
-        """A slot for the duration of the read. Raises RateLimited when the reader's organization uses all of its slots,
+        """Hold a slot for the block. Raises RateLimited when the reader's organization uses all of its slots,
         ServiceError when tenants together use all of theirs. An operator needs none."""
         if principal.operator:
             yield
@@ -36,7 +36,7 @@ class ReadPlaces:
                 "the limit; try again when one of them is done.",
                 retry_after_s=RETRY_AFTER_S,
             )
-        if self._taken.total() >= self._most:
+        if self._taken.total() >= self._limit:
             raise ServiceError("The admin API is busy with other reports; try again.", retry_after_s=RETRY_AFTER_S)
         self._taken[organization_id] += 1
         try:

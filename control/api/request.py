@@ -1,6 +1,6 @@
-"""A request of the admin API before its service runs: its principal and permission, and a body within its bounds.
+"""Checks a request of the admin API before its service runs: its principal and permission, its parameters and its body.
 
-Litestar's guards, and its request with a body that is refused while it arrives and decoded strictly.
+These are Litestar's guards, and a request class that limits the body while it arrives and decodes it strictly.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BoundedRequest(Request[Principal, Any, State]):
     whole: bytes
 
     async def body(self) -> bytes:
-        """Raises BodyTooLarge as soon as the limit is passed, and InvalidJson for a missing or invalid body."""
+        """Read the body. Raises BodyTooLarge as soon as it is too large, InvalidJson if it is missing or invalid."""
         if not hasattr(self, "whole"):
             services: AdminServices = self.app.state.services
             shape = BodyShape(self.route_handler.opt["body_limits"], ADVICE)
@@ -53,10 +53,10 @@ class BoundedRequest(Request[Principal, Any, State]):
         return self.whole
 
     async def json(self) -> Any:
-        """The body as the struct that the operation takes. Raises a RequestError that names the field."""
-        kind, given = self._body_kind, self.headers.get("content-type", "")
-        if given and given.partition(";")[0].strip().lower() != "application/json":
-            raise InvalidJson(f"The body must be sent as application/json, not as {given[:100]!r}.")
+        """Decode the body to the struct that the operation takes. Raises a RequestError that names the field."""
+        kind, content_type = self._body_kind, self.headers.get("content-type", "")
+        if content_type and content_type.partition(";")[0].strip().lower() != "application/json":
+            raise InvalidJson(f"The body must be sent as application/json, not as {content_type[:100]!r}.")
         body = decode(_decoder(kind), await self.body(), kind)  # type: ignore[arg-type]
         _refuse_unstorable(msgspec.to_builtins(body, builtin_types=(datetime,)), "")
         return body
@@ -73,7 +73,7 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """The first guard checks the key and the role, before the body is read."""
+    """The first guard, which checks the key or session and the role before the body is read."""
     operation = handler.opt["operation"]
     services: AdminServices = connection.app.state.services
     principal = connection.scope["user"] = await _admitted(connection, operation, services)
@@ -81,8 +81,8 @@ async def require_permission(connection: AnyConnection, handler: BaseRouteHandle
 
 
 async def _admitted(connection: AnyConnection, operation: Operation, services: AdminServices) -> Principal:
-    """By a key, if one is given: then cookies are ignored. Else by a browser's session, which must prove for every
-    change that our own page sent it."""
+    """Admit a request by its key, if it has one, and ignore its cookies. Otherwise, admit it by a browser's session,
+    which must prove for every change that the console's own page sent the request."""
     if "authorization" not in connection.headers:
         visit = services.browsers.visit(connection.scope)
         if services.browsers.carries_session(visit):
@@ -98,13 +98,13 @@ async def _admitted(connection: AnyConnection, operation: Operation, services: A
 
 
 def _unattended(connection: AnyConnection) -> bool:
-    """Whether a page sent the request without its user: it sets a header after a while without input, and a browser
-    that reopens an event stream cannot set it."""
+    """Whether a page sent the request without its user's activity. A page sets a header after some time without input;
+    a browser that reopens an event stream cannot set it."""
     return BACKGROUND_HEADER in connection.headers or connection.headers.get("accept") == "text/event-stream"
 
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """The second guard: a parameter that is unknown, given twice or no text is refused by name."""
+    """The second guard, which refuses by name a parameter that is unknown, repeated or not text."""
     operation = handler.opt["operation"]
     kind = operation.query or msgspec.Struct
     for name, text in connection.path_params.items():
@@ -132,8 +132,8 @@ def _storable(text: str) -> bool:
 
 
 def _refuse_unstorable(value: object, path: str) -> None:
-    """PostgreSQL's text cannot hold a zero byte, and free-form objects are not covered by a pattern; nor can msgspec's
-    constraints bound a moment."""
+    """Raises InvalidField for a zero byte, which PostgreSQL cannot store and no pattern excludes from free-form
+    objects, and for a time that msgspec's constraints cannot limit."""
     match value:
         case str() if "\0" in value:
             raise InvalidField(f"Invalid value for '{path}': it holds a zero byte.", param=path)

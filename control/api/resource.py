@@ -1,5 +1,5 @@
-"""One table's rows in the admin API: found, listed, created, changed and deleted, each change with its audit row, and
-never across organizations."""
+"""Finds, lists, creates, changes and deletes a table's rows for the admin API. Each change has an audit row, and
+tenants see only their own organization's rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from storage.rows import columns_of, sorted_unique
 
 
 class Item(Protocol):
-    """A row in the form that is shown."""
+    """A row as the API returns it."""
 
     @property
     def id(self) -> UUID:
-        """Its primary key."""
+        """The row's primary key."""
 
 
 ItemT = TypeVar("ItemT", bound=Item)
@@ -32,38 +32,38 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 @dataclass(frozen=True)
 class Bound:
-    """A limit of an organization's objects of one kind; setting: its name in `AdminConfig.most`."""
+    """A limit on the number of an organization's objects of one kind. setting: its name in `AdminConfig.most`."""
 
     setting: str
     things: str
-    """The plural for people."""
+    """The objects' name in messages, in the plural."""
     make_room: str
-    """The verb for the advice: `revoke` one first."""
+    """The verb of the advice, such as "`revoke` one first"."""
     counted: ColumnElement[bool] = field(default_factory=true)
-    """The rows that count."""
+    """Condition of the rows that count."""
 
 
 @dataclass(frozen=True)
 class Resource(Generic[ItemT]):
-    """One kind of object that organizations have. Its struct's fields are the one list of its columns."""
+    """One kind of object that organizations own. The fields of its struct define the columns."""
 
     noun: str
-    """Its name for people; with `_`, before the action in the audit log."""
+    """The object's name in messages, and, with `_` for spaces, in the audit log's actions."""
     shown: type[ItemT]
     table: Table
     owners: Table
     """Table whose `organization_id` is the owner; organizations own themselves."""
     joined: FromClause | None = None
-    """Tables of the fields and the owner; None: the table, with its owners' if that is another."""
+    """Tables of the fields and the owner. By default, `table`, joined with `owners` if that is another table."""
     computed: Mapping[str, ColumnElement[Any]] = field(default_factory=dict)
-    """Fields of `shown` that are no columns of the same name."""
+    """Fields of `shown` that are not columns of the same name."""
     only: ColumnElement[bool] = field(default_factory=true)
     """Condition on the table's rows."""
     bound: Bound | None = None
-    """None: no limit."""
+    """None if the number is not limited."""
 
     async def find(self, call: AdminCall, item_id: UUID, *, for_update: bool = False) -> ItemT:
-        """The one with this id. Raises NotFound, for another organization's too."""
+        """Find an object. Raises NotFound if it does not exist or belongs to another organization."""
         statement = self._visible(call).where(self.table.c.id == item_id)
         statement = statement.with_for_update(of=self.table) if for_update else statement
         return await call.find(self.shown, statement, self.noun, item_id)
@@ -86,7 +86,7 @@ class Resource(Generic[ItemT]):
             )
 
     async def create(self, call: AdminCall, **values: Any) -> ItemT:
-        """Make one of these values."""
+        """Create an object with these values."""
         made = await call.value(insert(self.table).values(**values).returning(self.table.c.id))
         after = await self.find(call, made)
         self._audit(call, "create", after, after=after)
@@ -107,9 +107,9 @@ class Resource(Generic[ItemT]):
         return Deleted(id=before.id)
 
     def values_of(self, body: msgspec.Struct) -> dict[str, Any]:
-        """The columns that a body sets, without omitted ones. `disabled` is a time in its column."""
-        given = {name: getattr(body, name) for name in body.__struct_fields__}
-        values = {name: value for name, value in given.items() if value is not UNSET}
+        """The columns that a body sets, without omitted ones. `disabled` becomes a time."""
+        fields = {name: getattr(body, name) for name in body.__struct_fields__}
+        values = {name: value for name, value in fields.items() if value is not UNSET}
         if "disabled" in values:
             since = func.coalesce(self.table.c.disabled_at, func.now())
             values["disabled_at"] = since if values.pop("disabled") else None

@@ -1,4 +1,4 @@
-"""Makes Litestar's route handlers from services: each a line in `controllers.py`."""
+"""Makes Litestar's route handlers from operations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEXT = Annotated[str, Meta(min_length=1)]
 
 
 class Documented(NamedTuple):
-    """In an annotation: the documented type of a value that Litestar hands over as text."""
+    """The documented type of a value that Litestar passes as text, for annotations."""
 
     kind: Any
     default: object = None
@@ -87,7 +87,7 @@ def _handler(operation: Operation, below: str) -> HTTPRouteHandler:
 async def _answer(
     operation: Operation, request: BoundedRequest, admin: AdminApi, arguments: dict[str, Any]
 ) -> Response[bytes]:
-    asked = AdminRequest(
+    api_request = AdminRequest(
         request_id=mint(),
         principal=request.user,
         url=f"{request.url.path}?{request.url.query}",
@@ -96,8 +96,8 @@ async def _answer(
         if_match=arguments.get("if_match"),
         arguments=arguments,
     )
-    answer = await admin.run(operation, asked)
-    headers = {"x-request-id": asked.request_id, "cache-control": "no-store", "x-content-type-options": "nosniff"}
+    answer = await admin.run(operation, api_request)
+    headers = {"x-request-id": api_request.request_id, "cache-control": "no-store", "x-content-type-options": "nosniff"}
     if answer.version is not None:
         headers["etag"] = f'"{answer.version}"'
     if answer.replayed:
@@ -106,7 +106,7 @@ async def _answer(
 
 
 def _signature(operation: Operation) -> Iterator[inspect.Parameter]:
-    """The signature from which Litestar reads a request, with the documented names."""
+    """The handler's signature, from which Litestar derives the parameters to read and to document."""
 
     def parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
@@ -145,5 +145,5 @@ def _signature(operation: Operation) -> Iterator[inspect.Parameter]:
 
 def _description(operation: Operation) -> str:
     permission = f"Needs `{operation.permission.value}`." if operation.permission else "Any admin key."
-    whose = " Only for the operating organization." if operation.operator_only else ""
-    return f"{operation.description}\n\n{permission}{whose}".strip()
+    audience = " Only for the operating organization." if operation.operator_only else ""
+    return f"{operation.description}\n\n{permission}{audience}".strip()

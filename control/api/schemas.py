@@ -13,10 +13,10 @@ from contracts.generation import Tier
 
 ItemT = TypeVar("ItemT")
 
-# The look-ahead, and no class up to `$` alone: `$` also matches before a final newline.
+# The pattern needs its look-ahead, because `$` also matches before a final newline.
 NO_CONTROL_CHARACTERS = r"^(?![\s\S]*[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069])[\s\S]*$"
 
-# Next to a pattern is its description, in a refusal's words.
+# Refusals quote the description of a pattern.
 PLAIN_TEXT = "text without control characters"
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_CONTROL_CHARACTERS, description=PLAIN_TEXT)]
 Description = Annotated[str, Meta(max_length=1_000, pattern=NO_CONTROL_CHARACTERS, description=PLAIN_TEXT)]
@@ -38,24 +38,24 @@ LedgerMoment = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": "
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A request's JSON body: a field it does not know is refused by name."""
+    """A request's JSON body. An unknown field is refused by name."""
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Query parameters: an unknown one is refused by name."""
+    """Query parameters. An unknown one is refused by name."""
 
 
 class PageQuery(Query, frozen=True, kw_only=True):
-    """A part of a list."""
+    """Selects a page of a list."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     """Items at most."""
     cursor: Annotated[str, Meta(max_length=1_024, extra_json_schema={"pattern": "^W[A-Za-z0-9_-]+$"})] | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
 
 
 class LongPageQuery(PageQuery, frozen=True, kw_only=True):
-    """For a list whose items are small, and which a chooser needs as a whole."""
+    """Selects a page of a list with small items, all of which a selection menu needs."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 20
     """Items at most."""

@@ -1,7 +1,7 @@
-"""Secrets that must be read again later, unreadable in a stolen table: AES-256-GCM under keys made from the pepper.
+"""Encrypts secrets that are read again later, with AES-256-GCM and keys derived from the pepper.
 
-The pepper is not in the database. Every use has its own key, by name, and the name is authenticated: a sealed text
-moved to another row does not open.
+The pepper is not in the database. Every use has its own key, and its name is authenticated, so that a sealed text does
+not open after it is moved to another row.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ NONCE_BYTES = 12
 
 
 def seal(pepper: bytes, use: str, plain: bytes) -> bytes:
-    """use: its purpose, `webhook:<id>`."""
+    """Seal a text. use: its purpose, such as `webhook:<id>`."""
     nonce = os.urandom(NONCE_BYTES)
     return nonce + _cipher(pepper, use).encrypt(nonce, plain, use.encode())
 
 
 def unseal(pepper: bytes, use: str, sealed: bytes) -> bytes:
-    """The sealed text. Raises ValueError when pepper or use differ, or the bytes were changed."""
+    """Open a sealed text. Raises ValueError if the pepper or the use differs, or the bytes were changed."""
     try:
         return _cipher(pepper, use).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], use.encode())
     except InvalidTag:

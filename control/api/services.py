@@ -11,7 +11,7 @@ from control.sessions.browsers import Browsers
 
 
 class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
-    """References only; each part owns its own state. leaving: whether this gateway is about to end."""
+    """References to parts that own their state. leaving: whether this gateway is shutting down."""
 
     admin: AdminApi
     browsers: Browsers

@@ -14,7 +14,7 @@ from storage.audit_log import Actor, record
 
 @contextlib.asynccontextmanager
 async def recorded(call: AdminCall, actor: Actor) -> AsyncIterator[None]:
-    """A transaction around work with `call`; what the work noted is written as its last act.
+    """A transaction around work with `call`. It ends with the audit rows of the work's changes.
 
     Raises Conflict when a name is taken.
     """
@@ -29,7 +29,7 @@ async def recorded(call: AdminCall, actor: Actor) -> AsyncIterator[None]:
 
 
 def _conflict(error: asyncpg.UniqueViolationError) -> str:
-    """The name that is taken. PostgreSQL's detail is not shown: it holds other rows' values."""
+    """A message about the taken name. It omits PostgreSQL's detail, which contains other rows' values."""
     what = {"email": "a member with this e-mail address", "name": "one with this name"}
     field = next((name for name in what if name in (error.constraint_name or "")), "name")
     return f"There is already {what[field]}."

@@ -1,4 +1,4 @@
-"""Limits how often an organization changes things. Each change is a row of the audit log, which is never shortened."""
+"""Limits the rate of an organization's changes. Each change is a row of the audit log, which is never shortened."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from control.api.principal import Principal
 from gateway.limits.rate_buckets import RateBuckets
 
 BURST_S = 10.0
-"""Seconds' worth of changes at once, after silence: a program such as Terraform makes all changes at once, and then
+"""Burst after a pause, in seconds of the rate: a program such as Terraform makes all its changes at once, and then
 none."""
 DAY_S = 86_400.0
 
 
 class WriteRate:
-    """Buckets of one gateway."""
+    """The rate limits of one gateway."""
 
     def __init__(self, per_second: float, per_day: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
@@ -30,8 +30,8 @@ class WriteRate:
         self._take(principal, principal.organization_id, "Your organization has")
 
     def take_of_member(self, principal: Principal) -> None:
-        """The same for changes of members to their own accounts, sign-ins included, and for removals. Each has a
-        separate rate, and can sign in and revoke keys while programs of the organization use up its rate."""
+        """Count a member's change of its own account, such as a sign-in, or a removal. Each member has a separate rate,
+        so that it can sign in and revoke keys while programs of its organization exhaust the organization's rate."""
         self._take(principal, principal.id, "You have")
 
     def _take(self, principal: Principal, name: UUID, who_has: str) -> None:

@@ -1,4 +1,4 @@
-"""The audit log, to be read: who changed what, when, from what and to what."""
+"""Lists the audit log: who changed what and when, with the values before and after."""
 
 from __future__ import annotations
 

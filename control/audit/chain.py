@@ -1,7 +1,7 @@
-"""Proves that the audit log is whole: every row's hash over its content and the previous hash is recomputed here.
+"""Proves that the audit log is intact, by recomputing every row's hash over its content and the previous hash.
 
 A chain alone cannot show that its newest rows were cut off, or that all of it was recomputed. So heads are recorded
-elsewhere (`heads.py`), and each must be found again.
+elsewhere (`heads.py`), and the log must contain each of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWNED = (
 
 
 class Head(msgspec.Struct, frozen=True):
-    """A row and its hash: what to remember from a verification."""
+    """A row's id and hash, which a verification returns for the next one."""
 
     id: int
     hash: str
@@ -43,8 +43,8 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """rows: number of intact rows. head: the last of them, None for an empty log. problem: the first broken row and its
-    fault; None when all are intact."""
+    """A verification's result. rows: number of intact rows. head: the last of them; None if there are none. problem:
+    the first broken row and its fault; None when all are intact."""
 
     rows: int
     head: Head | None
@@ -52,12 +52,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def text_of(fields: list[str | None]) -> str:
-    """The text under a row's hash: every field after its length in bytes, `-` for null."""
+    """The text that a row's hash covers: every field after its length in bytes, `-` for null."""
     return ",".join("-" if field is None else f"{len(field.encode())}:{field}" for field in fields)
 
 
 async def verify(connection: asyncpg.Connection[Any], *remembered: Head) -> Verdict:
-    """Check the whole log in one snapshot, oldest first, and every recorded head in it.
+    """Check the whole log, oldest first, and every remembered head, in one snapshot.
 
     Raises asyncpg's errors.
     """
@@ -80,7 +80,7 @@ async def verify(connection: asyncpg.Connection[Any], *remembered: Head) -> Verd
 
 
 async def may_alter(connection: asyncpg.Connection[Any]) -> bool:
-    """Whether the connection's role has the rights of the log's owner, and could switch its triggers off."""
+    """Whether the connection's role has the rights of the log's owner, and could disable its triggers."""
     owner: bool = await connection.fetchval(OWNS)
     return owner
 

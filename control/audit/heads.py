@@ -1,8 +1,8 @@
 """Records heads of the audit log outside the database: a line of JSON for each, in a file that only grows.
 
-The chain shows that rows were altered, not that all of it was recomputed or that its end was cut off: the tables' owner
-could do both, because the hashes hold no secret. A head recorded elsewhere shows it. (A key would not help: the process
-that writes the rows would need it.)
+The chain shows that rows were altered, but not that all of it was recomputed or that its end was cut off. The tables'
+owner could do both, because the hashes contain no secret. A head recorded elsewhere reveals both. (A key would not
+help: the process that writes the rows would need it.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NotedHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def current_head(connection: asyncpg.Connection[Any]) -> NotedHead | None:
-    """The present head; None for an empty log. Raises asyncpg's errors."""
+    """The current head; None for an empty log. Raises asyncpg's errors."""
     row = await connection.fetchrow(CURRENT)
     return None if row is None else NotedHead(**row, noted_at=datetime.now(UTC))
 
@@ -46,7 +46,7 @@ def note(folder: Path, head: NotedHead) -> None:
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         size = os.fstat(descriptor).st_size
-        # A line that a full disk cut short stays, and does not spoil this one.
+        # A line that a full disk cut short stays; the newline separates it from this one.
         begin = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
         line = begin + msgspec.json.encode(head) + b"\n"
         while line:

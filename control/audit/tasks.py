@@ -1,4 +1,4 @@
-"""The worker's task for the audit log: note its head where the database cannot reach."""
+"""The worker's task that records the audit log's head outside the database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.engine import FAILURES, connect
 
 NOTE_HEAD = "audit.note_head"
 AT_START = (NOTE_HEAD,)
-"""Run as soon as a worker starts: the schedule is in its memory, and one that restarts daily would never get to it."""
+"""Run when a worker starts: its schedule is in memory, so a worker that restarts daily would never run them."""
 
 EMPTY_PAUSE_S = 5.0
 
@@ -22,13 +22,13 @@ _log = logging.getLogger(__name__)
 
 
 def add_tasks(app: Celery, database_url: str, folder: Path) -> None:
-    """Register it. If the database or the folder is away, the next run retries."""
+    """Register the task. If the database or the folder is unavailable, the next run retries."""
 
     @app.task(name=NOTE_HEAD, shared=False)  # type: ignore[untyped-decorator]
     def note_head() -> None:
         try:
             head = asyncio.run(_head(database_url))
-            if head is None:  # of a deployment that starts for the first time: its first rows come any moment
+            if head is None:  # a deployment that starts for the first time has its first rows soon
                 note_head.apply_async(countdown=EMPTY_PAUSE_S)
                 return
             note(folder, head)

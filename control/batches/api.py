@@ -1,4 +1,4 @@
-"""Files and batches for tenants' API keys: each function is a request, after its key was checked."""
+"""Handles the requests for files and batches that tenants send with API keys."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from storage.engine import FAILURES, Turns, borrow, close, lazy_pool
 
 CONNECTIONS = 4
 MAX_CONNECTIONS = 2
-"""Of one organization: the others are for other organizations."""
+"""Connections that one organization may use at once."""
 TIMEOUT_S = 10.0
 MAX_UPLOADS = 8
-"""Files that an organization may send to one gateway process at once: each may take a whole file of disk before its
-organization's room is looked at."""
+"""Uploads of an organization that one gateway process takes at once: each may fill the disk with a whole file before
+the organization's limit is checked."""
 SCOPES: Mapping[Endpoint, Scope] = MappingProxyType({
     "/v1/chat/completions": Scope.CHAT,
     "/v1/completions": Scope.COMPLETIONS,
@@ -58,13 +58,13 @@ class BatchApi:
         self._disk = Disk()
 
     async def start(self) -> None:
-        """Be ready for the database, which may be away."""
+        """Create the pool. The database may be unreachable."""
         self._pool = await lazy_pool(
             self._database_url, size=CONNECTIONS, connect_timeout_s=TIMEOUT_S, name="slipstream-files"
         )
 
     async def stop(self) -> None:
-        """Requests under way fail. Idempotent."""
+        """Close the pool. Requests in progress fail. Idempotent."""
         pool, self._pool = self._pool, None
         await close(pool, TIMEOUT_S)
 
@@ -80,8 +80,8 @@ class BatchApi:
         return key
 
     async def do(self, work: Callable[..., Awaitable[ResultT]], caller: Caller, *values: Any, **named: Any) -> ResultT:
-        """Call `work` with a connection, in the turn of the caller's organization. Raises InvalidField for text that no
-        database takes, RateLimited without a turn, and ServiceError while the database is away."""
+        """Call `work` with a connection, in the turn of the caller's organization. Raises InvalidField for a NUL
+        character, RateLimited if the turn does not come in time, and ServiceError while the database is unreachable."""
         try:
             if self._pool is None:
                 raise ServiceError("The gateway is stopping; try again.", retry_after_s=1.0)
@@ -110,7 +110,7 @@ class BatchApi:
             turn.release()
 
     async def upload(self, key: KeyRecord, content_type: str, body: AsyncIterator[bytes]) -> FileObject:
-        """Store a file. Raises RequestErrors, and ServiceError where the store is away."""
+        """Store a file. Raises RequestErrors, and ServiceError while the store is unavailable."""
         organization_id = key.caller.organization_id
         if self._uploads[organization_id] >= MAX_UPLOADS:
             raise RateLimited(
@@ -132,8 +132,8 @@ class BatchApi:
         try:
             async with self._store.draft() as draft:
                 upload = await read_upload(content_type, body, draft, self._disk)
-                about = "batch", upload.filename, upload.size_bytes, upload.kept_s
-                await self.do(files.begin, key.caller, file_id, *about)
+                attributes = "batch", upload.filename, upload.size_bytes, upload.kept_s
+                await self.do(files.begin, key.caller, file_id, *attributes)
                 await self._store.put(file_id, draft)
                 return await self.do(files.finish, key.caller, file_id)
         except OSError as error:
@@ -161,7 +161,7 @@ class BatchApi:
         return DeletedFile(id=file_id)
 
     def require_endpoint(self, key: KeyRecord, endpoint: Endpoint) -> None:
-        """Raises ScopeMissing for a key that may not request what its batch would."""
+        """Raises ScopeMissing unless the key may send the requests of its batch."""
         key.require_scope(SCOPES[endpoint])
 
 

@@ -1,4 +1,4 @@
-"""Requests one line of a batch, once, and returns its result."""
+"""Sends one line of a batch to the gateway, once, and returns its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ID_PREFIX = "batch_req_"
 
 
 class Failed(Exception):
-    """The line failed. result: to be stored unless the line is requested again."""
+    """The line failed. result: the result to store, unless the line is retried."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class Failed(Exception):
 
 
 async def ask(session: aiohttp.ClientSession, url: str, token: str, number: int, line: Line) -> Result:
-    """The line's result. Raises Failed, and what `control.deferred.gateway_client.ask` does."""
+    """Send the line. Raises Failed, and the errors of `control.deferred.gateway_client.ask` except NoAnswer."""
     try:
         answer = await gateway_client.ask(session, url + line.url, token, bytes(line.body))
     except gateway_client.NoAnswer:
         content = output(line.custom_id, None, {"code": "no_answer", "message": gateway_client.LOST})
         raise Failed(Result(number, False, content)) from None
-    told = {"status_code": answer.status, "request_id": answer.request_id, "body": msgspec.json.decode(answer.body)}
-    result = Result(number, answer.status == 200, output(line.custom_id, told, None), answer.closed)
+    response = {"status_code": answer.status, "request_id": answer.request_id, "body": msgspec.json.decode(answer.body)}
+    result = Result(number, answer.status == 200, output(line.custom_id, response, None), answer.closed)
     if answer.status in gateway_client.FAILED:
         raise Failed(result)
     return result

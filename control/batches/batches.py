@@ -1,4 +1,4 @@
-"""Batches as rows, for their tenants: created, read, listed, cancelled. Workers' statements are in `claims.py`."""
+"""Creates, reads, lists and cancels batches for their tenants. Workers' statements are in `claims.py`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ UPDATE gateway.batches SET status = '{BatchStatus.CANCELLING}', cancelling_at = 
 
 
 async def create(connection: Connection, owner: Caller, body: NewBatch) -> BatchObject:
-    """A new batch, which a worker claims within seconds. Raises NotFound, InvalidField, RateLimited, and BodyTooLarge
-    where the organization's files are full."""
+    """Create a batch, which a worker claims within seconds. Raises NotFound, InvalidField, RateLimited, and
+    BodyTooLarge if the organization has no room for files."""
     require_storable(body.metadata or {})
-    await _require_few(connection, owner)  # before the lock, for which all of the organization's requests wait
+    await _require_few(connection, owner)  # before the lock, which delays all of the organization's requests
     async with connection.transaction():
         await files.lock_files(connection, owner)
         try:
@@ -111,7 +111,7 @@ async def listed(connection: Connection, owner: Caller, after: str | None, limit
 
 
 async def cancel(connection: Connection, owner: Caller, batch_id: str) -> BatchObject:
-    """Start no more of its lines. Idempotent. Raises NotFound, and Conflict where it is too late."""
+    """Cancel a batch, which then starts no line. Idempotent. Raises NotFound, and Conflict if it is too late."""
     found = await find(connection, owner, batch_id)
     row = await connection.fetchrow(_CANCEL, batch_id)
     if row is not None:

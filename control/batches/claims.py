@@ -1,4 +1,4 @@
-"""A worker's lease of a batch, and each step that it takes with one: a transaction that names the lease."""
+"""A worker's lease of a batch, and the steps with a leased batch: transactions that check the lease."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 
 GATEWAY_ID = "batches"
-"""Names the worker in the ledger rows by which results are billed."""
+"""The worker's name in the ledger rows that bill results."""
 
 _STATUSES = ", ".join(f"'{each}'" for each in UNFINISHED)
 LEASES = Leases("gateway.batches", f"status IN ({_STATUSES})", "status")
@@ -75,7 +75,7 @@ class ResultFile(StrEnum):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed batch as it stood when it was read."""
+    """A claimed batch, as it was when it was read."""
 
     standing: Standing
     owner: Caller
@@ -90,8 +90,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The result of a line. content: a line of its file. closed: the record of the run that made it; None: none did, or
-    it is not billed."""
+    """The result of a line. content: a line of the output or error file. closed: the record of the run that produced
+    it; None without a run, or if the run is not billed."""
 
     line: int
     ok: bool
@@ -100,7 +100,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 async def read(connection: Connection, held: Claim) -> Held:
-    """The batch's present state. Raises LeaseLost."""
+    """Read the batch's current state. Raises LeaseLost."""
     row = await connection.fetchrow(_READ, *held.key)
     if row is None:
         raise LeaseLost
@@ -122,7 +122,7 @@ async def read(connection: Connection, held: Claim) -> Held:
 
 
 async def key_hash(connection: Connection, owner: Caller) -> bytes:
-    """The present hash of the key that made a batch."""
+    """The current hash of the key that created a batch; empty if the key no longer exists."""
     found: bytes | None = await connection.fetchval(_KEY_HASH, owner.key_id)
     return found or b""
 
@@ -133,36 +133,36 @@ async def done(connection: Connection, held: Claim) -> set[int]:
 
 
 async def begin(connection: Connection, held: Claim, total: int, model: str | None) -> None:
-    """The file is valid."""
+    """Begin to run a batch whose file is valid."""
     await connection.execute(_BEGIN, *held.key, total, model)
 
 
 async def fail(connection: Connection, held: Claim, errors: Sequence[LineError]) -> None:
-    """The file is not valid: the batch has ended."""
+    """End a batch whose file is invalid."""
     await connection.execute(_FAIL, *held.key, _json(errors))
 
 
 async def lose_rest(connection: Connection, held: Claim, errors: Sequence[LineError]) -> None:
-    """Lines without a result get none: the file is gone or damaged."""
+    """Give up the lines without a result, because the file is missing or damaged."""
     await connection.execute(_LOSE_REST, *held.key, _json(errors))
 
 
 def _json(errors: Sequence[LineError]) -> str:
-    """PostgreSQL takes no NUL, not even escaped."""
+    """The errors as JSON, without NUL characters: PostgreSQL refuses even escaped ones."""
     return msgspec.json.encode(errors).decode().replace("\\u0000", "\\ufffd")
 
 
 async def finalize(connection: Connection, held: Claim) -> None:
-    """Run no further line."""
+    """Begin to finalize the batch, which runs no further line."""
     await connection.execute(_FINALIZE, *held.key)
 
 
 async def store(
     connection: Connection, ledger: Ledger, held: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
 ) -> BatchStatus:
-    """Store results, bill them, and count them, together. A line that has a result keeps it. Returns the status.
+    """Store, bill and count results in one transaction. A line that has a result keeps it. Returns the status.
 
-    statuses: of the batch, in which these results may come. Raises LeaseLost, also in another status.
+    statuses: those in which the batch may get these results. Raises LeaseLost, also in any other status.
     """
     runs = [each.closed for each in results if each.closed is not None]
     return await ensure_partitions_and_store(ledger, runs, lambda: _store(connection, ledger, held, statuses, results))
@@ -198,7 +198,7 @@ async def contents(
 
 
 async def end(connection: Connection, held: Claim, standing: Standing) -> None:
-    """End the batch, whose files are both written. Raises LeaseLost."""
+    """End the batch after both files are written. Raises LeaseLost."""
     status = end_of(standing)
     async with connection.transaction():
         if await connection.fetchval(_HOLD, *held.key) != standing.status:
@@ -208,5 +208,5 @@ async def end(connection: Connection, held: Claim, standing: Standing) -> None:
 
 
 async def by_status(connection: Connection) -> dict[str, int]:
-    """Numbers of batches that have not ended."""
+    """Numbers of unfinished batches by status."""
     return {row["status"]: row["batches"] for row in await connection.fetch(_BY_STATUS)}

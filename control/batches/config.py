@@ -1,4 +1,4 @@
-"""Where files of batches are stored, and the limits of files and batches: OpenAI's where it has one."""
+"""Storage and limits of files and batches. A limit is OpenAI's if OpenAI has one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contracts.errors import ConfigError
 
 FILE_BYTES = 200_000_000
 ORGANIZATION_BYTES = 20_000_000_000
-"""Most bytes of an organization's files together."""
+"""Limit of the total size of an organization's files."""
 MAX_FILES = 50_000
-"""Most files of an organization, outputs of its batches included: a tiny file costs a row and a block of a disk."""
+"""Limit of an organization's files, outputs of its batches included: even a tiny file costs a row and a disk block."""
 MAX_LINES = 50_000
 LINE_BYTES = 10_000_000
 MAX_UNFINISHED = 100
-"""Batches of an organization that have not ended."""
+"""Limit of an organization's batches that have not ended."""
 WINDOW_S = 86_400
 KEPT_S = 30 * 86_400
-"""How long a file is kept, unless `expires_after` says less."""
+"""How long a file is kept, unless `expires_after` is shorter."""
 MIN_KEPT_S = 3_600
 S3_SCHEME = "s3://"
 

@@ -1,5 +1,5 @@
-"""Files as rows: who owns them, and until when. A file's row is there before its content and after it, so that nothing
-in the store is without a row, whatever dies in between.
+"""Rows of files, with their owners and expiry times. A file's row is written before its content and deleted after it,
+so that all contents in the store have a row, even after a crash.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SELECT id FROM gateway.batches WHERE input_file_id = $1 AND project_id = $2
 """  # noqa: S608
 _REMOVE = "UPDATE gateway.files SET stored = false, expires_at = now() WHERE id = $1"
 _FORGET = "DELETE FROM gateway.files WHERE id = $1 AND NOT stored"
-# An upload whose gateway died has a day; a file of a batch that is not over stays.
+# An upload whose gateway died is kept for a day, and a file of an unfinished batch until the batch ends.
 _LEFT_OVER = f"""
 SELECT id FROM gateway.files
  WHERE (expires_at < now() OR NOT stored AND created_at < now() - interval '1 day')
@@ -52,8 +52,8 @@ SELECT id FROM gateway.files
 
 
 async def require_room(connection: Connection, owner: Caller, size_bytes: int, param: str | None = "file") -> None:
-    """Raise BodyTooLarge where the organization has no room for a file of at least this size. param: for the error. A
-    batch's output has no other bound: by it each unfinished batch may exceed the room."""
+    """Raise BodyTooLarge if the organization has no room for a file of at least this size. param: the error's. Outputs
+    of batches have no other limit, so each unfinished batch may exceed this one by its output."""
     row = await connection.fetchrow(_HELD, owner.organization_id)
     assert row is not None
     if row[0] >= MAX_FILES:
@@ -74,8 +74,8 @@ async def require_room(connection: Connection, owner: Caller, size_bytes: int, p
 async def begin(
     connection: Connection, owner: Caller, file_id: str, purpose: str, filename: str, size_bytes: int, kept_s: int
 ) -> None:
-    """Record a file whose content follows. Raises BodyTooLarge where the organization has no room for an upload; the
-    output of its batches is always kept."""
+    """Record a file whose content follows. Raises BodyTooLarge if the organization has no room for an upload; outputs
+    of its batches are always kept."""
     async with connection.transaction():
         await connection.execute(_LOCK, owner.organization_id)
         if purpose == "batch":
@@ -85,7 +85,7 @@ async def begin(
 
 
 async def finish(connection: Connection, owner: Caller, file_id: str) -> FileObject:
-    """The content is there."""
+    """Record that the content is stored."""
     row = await connection.fetchrow(_FINISH, file_id, owner.project_id)
     assert row is not None
     return file_object(row)
@@ -116,7 +116,7 @@ async def listed(
 
 
 def list_of(found: list[Any], limit: int) -> Listed[Any]:
-    """found: one more than the limit, if there is more."""
+    """Part of a list. found: one item more than `limit`, if the list continues."""
     data = found[:limit]
     ids = [each.id for each in data]
     return Listed(
@@ -135,12 +135,12 @@ async def remove(connection: Connection, owner: Caller, file_id: str) -> None:
 
 
 async def forget(connection: Connection, file_id: str) -> None:
-    """Its content is deleted."""
+    """Delete the row of a file whose content is deleted."""
     await connection.execute(_FORGET, file_id)
 
 
 async def lock_files(connection: Connection, owner: Caller) -> None:
-    """No file of the organization is removed until the transaction ends."""
+    """Prevent the removal of the organization's files until the transaction ends."""
     await connection.execute(_LOCK, owner.organization_id)
 
 

@@ -1,4 +1,4 @@
-"""Contents of files in a folder: written to a draft, flushed to disk, and renamed."""
+"""Stores contents of files in a folder. A file is written to a draft, flushed to disk and renamed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRAFTS = "drafts"
 
 
 class FolderStore:
-    """folder: created with its first file, readable by the deployment's account only."""
+    """folder: created with its first file, and readable only by the deployment's account."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

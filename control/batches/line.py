@@ -1,4 +1,4 @@
-"""A batch's input, line by line: each line's request, and the mistakes for which OpenAI refuses the whole batch."""
+"""Reads a batch's input file: each line's request, and the errors for which OpenAI refuses the whole batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gateway.wire.config import RequestConfig
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
 """Paths that a batch may request."""
 MAX_ERRORS = 100
-"""Mistakes that are reported of one file."""
+"""Limit of the errors that are reported for one file."""
 CUSTOM_ID_CHARACTERS = 512
 MAX_NUMBERED = 2 * MAX_LINES
-"""Lines of a file, empty ones included: a file of newlines alone would hold the worker for minutes."""
+"""Limit of a file's lines, empty ones included: a file of only newlines would occupy the worker for minutes."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """The part of a body that is checked beforehand; the gateway checks the rest."""
+    """The fields of a body that are checked in advance. The gateway checks the rest."""
 
     model: str
     stream: bool | None = None
@@ -49,7 +49,7 @@ class LineError(msgspec.Struct, frozen=True):
 
 
 class Input(msgspec.Struct, frozen=True):
-    """A checked file. model: of all lines, if it is the same."""
+    """A checked file. model: the model of all lines, if they have the same one."""
 
     total: int
     model: str | None
@@ -57,7 +57,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 _ANY_SIZE = RequestConfig(max_containers=1_000_000, max_values=10_000_000)
-"""Bounds the depth alone: the gateway has the rest of its own settings."""
+"""Limits only the depth. The gateway applies its own settings to the rest."""
 _LINE, _ASKED = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Asked)
 
 
@@ -75,12 +75,12 @@ def _all(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def line_of(raw: bytes) -> Line:
-    """A line of a checked file."""
+    """Decode a line of a checked file."""
     return _LINE.decode(raw)
 
 
 def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None]) -> Input:
-    """Read and check the whole file, which may take seconds. model_error: why a model cannot be requested."""
+    """Read and check the whole file, which may take seconds. model_error: returns why a model is refused, if it is."""
     errors: list[LineError] = []
     seen: set[str] = set()
     models: set[str] = set()
@@ -107,7 +107,7 @@ def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None])
                 continue
             mistake = LineError("model_not_found", why, param="body.model")
         errors.append(msgspec.structs.replace(mistake, line=number))
-        # the rest of a line that is too long would be taken for lines of their own
+        # the rest of a line that is too long would be read as further lines
         if len(errors) == MAX_ERRORS or mistake.code == "line_too_long":
             break
     if not total and not errors:
@@ -116,7 +116,7 @@ def checked(path: Path, endpoint: str, model_error: Callable[[str], str | None])
 
 
 def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
-    """The line's mistake; without one, its model. seen: ids of the lines so far; this line's is added."""
+    """The line's error or, without one, its model. seen: ids of the previous lines, to which this line's is added."""
     if len(raw) > LINE_BYTES:
         return LineError("line_too_long", f"This line is longer than {LINE_BYTES} bytes. Shorten or split the request.")
     try:
@@ -125,7 +125,7 @@ def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
         return LineError("invalid_json_line", error.message)
     try:
         line = _LINE.decode(raw)
-        asked = _ASKED.decode(line.body)
+        body = _ASKED.decode(line.body)
     except msgspec.ValidationError as error:
         return _misfit(str(error), raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -144,14 +144,14 @@ def _mistake(raw: bytes, endpoint: str, seen: set[str]) -> LineError | str:
     if line.url != endpoint:
         message = f"The URL '{shortened(line.url)}' is not the batch's endpoint, '{endpoint}'."
         return LineError("invalid_url", message, param="url")
-    if asked.stream:
+    if body.stream:
         message = "Batches do not stream responses. Remove 'stream'."
         return LineError("invalid_value", message, param="body.stream")
-    return asked.model
+    return body.model
 
 
-def _misfit(said: str, raw: bytes) -> LineError:
-    sentence, path = sentence_and_path(said)
+def _misfit(text: str, raw: bytes) -> LineError:
+    sentence, path = sentence_and_path(text)
     inside = "body." if _has_form(raw) else ""
     if (name := missing_field(sentence)) is not None:
         return LineError(

@@ -1,6 +1,6 @@
-"""Runs the lines of one batch that have no result yet, until all have, or the batch is to stop.
+"""Runs the lines of one batch that have no result yet, until all have one or the batch must stop.
 
-One loop starts lines, as many as the pace allows, and stores what has ended since it last did, in one transaction.
+One loop starts as many lines as the pace allows, and stores all new results in one transaction.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Store = Callable[[list[Result]], Awaitable[None]]
 
 
 class Stopped(StrEnum):
-    """Why it returned."""
+    """The reason why `LineRunner.run` returned."""
 
     DONE = "done"
     """Each line has a result."""
     ENDED = "ended"
-    """The window is over, or the batch is cancelled: lines in flight were given up."""
+    """The window has ended or the batch was cancelled. Lines in flight were abandoned."""
     TURN_OVER = "turn_over"
-    """Other batches wait. Lines in flight have ended."""
+    """Another batch waits. Lines in flight have ended."""
 
 
 class _Try(msgspec.Struct, frozen=True):
-    """A line to request. failed: how often it has."""
+    """A line to send. failed: how often it has failed."""
 
     number: int
     line: Line
@@ -46,9 +46,9 @@ class _Try(msgspec.Struct, frozen=True):
 
 
 class LineRunner:
-    """lines: those without a result. ask: requests one line. store: stores results. refresh: called with the reason
-    when the gateway refuses the token; the next requests have another one. turn_over: asked now and then whether
-    another batch's turn has come."""
+    """lines: the lines without a result. ask: sends one line. store: stores results. refresh: replaces the token, and
+    is called with the reason when the gateway refuses it. turn_over: whether it is another batch's turn; called
+    repeatedly."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class LineRunner:
         self._turn_over = turn_over
         self._clock = clock
         self._pace = Pace()
-        self._again: deque[_Try] = deque()
+        self._waiting: deque[_Try] = deque()
         self._running: dict[asyncio.Task[Result], _Try] = {}
         self._draining = False
 
     async def run(self, ended: asyncio.Event) -> Stopped:
-        """ended: set when the window is over or the batch is cancelled. Raises what `store` raises."""
+        """Run the lines. ended: set when the window ends or the batch is cancelled. Raises the errors of `store`."""
         ending = asyncio.create_task(ended.wait())
         try:
             while not ended.is_set():
@@ -92,52 +92,52 @@ class LineRunner:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self) -> float | None:
-        """Start as many lines as may be in flight. Returns the seconds until more may start; None: none may by time
-        alone."""
+        """Start as many lines as may be in flight. Returns the seconds until more may start; None if they wait for
+        other events."""
         if self._draining:
             return None
         while len(self._running) < self._pace.limit:
             if (pause_s := self._pace.resume_s - self._clock()) > 0:
                 return pause_s if self._left() else None
-            if (found := self._next()) is None:
+            if (attempt := self._next()) is None:
                 return None
-            self._running[asyncio.create_task(self._asked(found))] = found
+            self._running[asyncio.create_task(self._asked(attempt))] = attempt
         return None
 
-    async def _asked(self, found: _Try) -> Result:
-        return await self._ask(found.number, found.line)
+    async def _asked(self, attempt: _Try) -> Result:
+        return await self._ask(attempt.number, attempt.line)
 
     def _next(self) -> _Try | None:
-        return self._again.popleft() if self._again else next(self._lines, None)
+        return self._waiting.popleft() if self._waiting else next(self._lines, None)
 
     def _left(self) -> bool:
         """Whether a line waits to start."""
-        if not self._again and (found := next(self._lines, None)) is not None:
-            self._again.append(found)
-        return bool(self._again)
+        if not self._waiting and (attempt := next(self._lines, None)) is not None:
+            self._waiting.append(attempt)
+        return bool(self._waiting)
 
     def _ended(self) -> list[Result]:
-        """Results of the lines that have ended; lines to request again wait."""
+        """Collect the results of lines that have ended, and queue lines for a retry."""
         results = []
         for task in [task for task in self._running if task.done()]:
-            found = self._running.pop(task)
+            attempt = self._running.pop(task)
             try:
                 results.append(task.result())
                 self._pace.served()
             except RetryLater as full:
                 self._pace.refused(self._clock(), full.retry_after_s or PAUSE_S)
-                self._again.append(found)
+                self._waiting.append(attempt)
             except GatewayUnreachable:
                 self._pace.refused(self._clock(), PAUSE_S)
-                self._again.append(found)
+                self._waiting.append(attempt)
             except TokenRefused as refusal:
                 self._refresh(str(refusal))
                 self._pace.refused(self._clock(), PAUSE_S)
-                self._again.append(found)
+                self._waiting.append(attempt)
             except Failed as failure:
-                if found.failed + 1 == MAX_TRIES:
+                if attempt.failed + 1 == MAX_TRIES:
                     results.append(failure.result)
                     continue
                 self._pace.refused(self._clock(), PAUSE_S)
-                self._again.append(msgspec.structs.replace(found, failed=found.failed + 1))
+                self._waiting.append(msgspec.structs.replace(attempt, failed=attempt.failed + 1))
         return results

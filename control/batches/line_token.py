@@ -1,4 +1,4 @@
-"""The token by which the worker requests a batch's lines: made of the key's present hash, renewed in time."""
+"""The token with which the worker sends a batch's lines. It is made of the key's current hash, and renewed in time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.auth.delegation import VALID_S, delegated
 
 
 class LineToken:
-    """key_hash: reads the present hash of the key. pepper: the deployment's."""
+    """key_hash: reads the current hash of the key. pepper: the deployment's."""
 
     def __init__(self, key_hash: Callable[[], Awaitable[bytes]], pepper: bytes) -> None:
         self._key_hash = key_hash
@@ -20,7 +20,7 @@ class LineToken:
         self._until_s = 0.0
 
     async def current(self) -> str:
-        """The token for the next request; of several that need another one, one reads the hash."""
+        """The token for the next request. If several requests need a new one, only one of them reads the hash."""
         async with self._lock:
             if time.monotonic() >= self._until_s:
                 self._token = delegated(await self._key_hash(), self._pepper, time.time())
@@ -28,5 +28,5 @@ class LineToken:
             return self._token
 
     def refused(self) -> None:
-        """The gateway refused it: the next request gets another one."""
+        """Discard a token that the gateway refused. The next request gets a new one."""
         self._until_s = 0.0

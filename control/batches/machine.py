@@ -1,14 +1,14 @@
-"""The life of a batch, as OpenAI names it. Pure: what stands in the database decides the next step alone, so a worker
-that takes over after a crash does what its predecessor would have done.
+"""The states of a batch, with OpenAI's names. Pure: only the stored state decides the next step, so a worker that takes
+over after a crash does what its predecessor would have done.
 
     validating ──> in_progress ──> finalizing ──> completed | expired
         │               │
         ├──> failed     └──> cancelling ──> cancelled
         └──> cancelling
 
-A line has at most one result, and a batch ends only when each line has one: lines that are left when the window ends,
-or when the batch is cancelled, get an error. The ids of both files are given with the batch, so a repeated step writes
-the same files again.
+A line has at most one result, and a batch ends only when each line has one: lines without a result get an error when
+the window ends or the batch is cancelled. The ids of both files are chosen with the batch's own, so a repeated step
+writes the same files again.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class BatchStatus(StrEnum):
 UNFINISHED = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING)
 CANCELLABLE = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
 CANCEL_ASKED = (BatchStatus.CANCELLING, BatchStatus.CANCELLED)
-"""A further request to cancel changes nothing."""
+"""Statuses in which a further request to cancel changes nothing."""
 
 
 class Step(StrEnum):
-    """The next thing that a worker does with a batch."""
+    """A worker's next step with a batch."""
 
     VALIDATE = "validate"
     RUN = "run"
     FINALIZE = "finalize"
-    """Every line has a result, or the window is over: the status becomes `finalizing`."""
+    """Set the status to `finalizing`: every line has a result, or the window has ended."""
     GIVE_UP_REST = "give_up_rest"
     """Give each line without a result an error."""
     WRITE_FILES = "write_files"
@@ -51,8 +51,8 @@ class Step(StrEnum):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A batch as it stands in the database. results: lines that have one. expired: its window ended before it was
-    finalized; of a batch that is validated or runs: it has ended now."""
+    """A batch's stored state. results: number of lines with a result. expired: whether its window ended before it was
+    finalized; while it is validated or runs, whether the window has ended by now."""
 
     status: BatchStatus
     total: int
@@ -61,7 +61,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def next_step(standing: Standing) -> Step | None:
-    """The next step; None: the batch has ended."""
+    """The next step; None if the batch has ended."""
     match standing.status:
         case BatchStatus.VALIDATING:
             return Step.VALIDATE

@@ -9,7 +9,7 @@ from control.deferred.status_gauge import StatusGauge
 
 
 class BatchMetrics(StatusGauge):
-    """On the registry given."""
+    """Counts batches by status, and stored results."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         lines = Counter(
@@ -23,6 +23,6 @@ class BatchMetrics(StatusGauge):
         super().__init__("slipstream_batches", text, (status.value for status in UNFINISHED), registry)
 
     def stored(self, *, completed: int, failed: int) -> None:
-        """Results were stored."""
+        """Count stored results."""
         self._lines[True].inc(completed)
         self._lines[False].inc(failed)

@@ -1,4 +1,4 @@
-"""Which models a batch may request, checked before its lines run: by the fleet in force, and the key that made it."""
+"""Checks a batch's models before its lines run: the fleet must serve them, and the batch's key may use them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gateway.auth.key_record import KeyRecord
 
 
 async def model_check(connection: asyncpg.Connection[Any], owner: Caller) -> Callable[[str], str | None]:
-    """A function from a model's name to the reason for which it cannot be requested; None: it can. A key that opens
-    nothing any more is not the file's mistake: its lines get that error."""
+    """A function that returns why a model cannot be requested, or None if it can. A key that is no longer valid is no
+    error of the file; the lines get that error."""
     fleet = (await newest(connection)).state
     hashed = await key_hash(connection, owner)
     key = (await read_keys(connection, [hashed])).get(hashed)

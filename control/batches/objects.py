@@ -1,4 +1,4 @@
-"""OpenAI's file and batch objects, lists of them, and the bodies that make them."""
+"""OpenAI's file and batch objects, lists of them, and the bodies that create them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ItemT = TypeVar("ItemT")
 FILE_ID, BATCH_ID = "file-", "batch_"
 RANDOM_BYTES = 12
 ANY_FILE, ANY_BATCH = (f"{prefix}{'[0-9a-f]' * 2 * RANDOM_BYTES}" for prefix in (FILE_ID, BATCH_ID))
-"""Shapes of ids, for `fnmatch`."""
+"""Patterns of ids, for `fnmatch`."""
 
 
 def new_id(prefix: str) -> str:
@@ -133,7 +133,7 @@ class Listed(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
 
 
 def file_object(row: Mapping[str, Any]) -> FileObject:
-    """A row of `files`."""
+    """Convert a row of `files`."""
     return FileObject(
         id=row["id"],
         bytes=row["bytes"],
@@ -145,13 +145,13 @@ def file_object(row: Mapping[str, Any]) -> FileObject:
 
 
 def batch_object(row: Mapping[str, Any]) -> BatchObject:
-    """A row of `batches`."""
+    """Convert a row of `batches`."""
     status = BatchStatus(row["status"])
     ended = status not in UNFINISHED
     errors = json_of(row["errors"])
     moments = {name: _seconds(row[name]) for name in BatchObject.__struct_fields__ if name.endswith("_at")}
     if status in (BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING):
-        moments["expired_at"] = None  # that it expires is decided; it has when its files are there
+        moments["expired_at"] = None  # it will expire, but only when its files are written
     return BatchObject(
         id=row["id"],
         endpoint=row["endpoint"],

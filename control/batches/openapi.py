@@ -42,7 +42,7 @@ They run in the class `offline`, and cost what it costs. The batch's files hold 
 
 
 def with_batches(document: bytes) -> bytes:
-    """The document as JSON, with these paths and their schemas."""
+    """Add the paths of files and batches and their schemas to a document. Both are JSON."""
     _, components = msgspec.json.schema_components(
         [FileObject, BatchObject, DeletedFile, NewBatch, Listed[FileObject], Listed[BatchObject], ErrorBody],
         ref_template=TEMPLATE,
@@ -101,7 +101,7 @@ def _operation(
     query: type[msgspec.Struct] | None = None,
     body: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """answer: its type; None: a file's content."""
+    """answer: the response's type; None for a file's content."""
     first, _, described = summary.partition("\n\n")
     content = {"application/octet-stream": {}} if answer is None else {"application/json": {"schema": schema(answer)}}
     return {

@@ -42,12 +42,12 @@ class OwnedBatch(msgspec.Struct, frozen=True, kw_only=True):
 async def newest_batches(
     connection: asyncpg.Connection[Any], organization_id: UUID | None, limit: int
 ) -> list[OwnedBatch]:
-    """Batches that have not ended first, then the newest. organization_id: None: all."""
+    """The newest batches, unfinished ones first. organization_id: None for all organizations."""
     return [record_of(OwnedBatch, row) for row in await connection.fetch(_NEWEST, organization_id, limit)]
 
 
 async def whole_batch(connection: asyncpg.Connection[Any], batch_id: str) -> dict[str, object] | None:
-    """A batch as its tenant sees it, with its owner's ids; None: there is none."""
+    """A batch as its tenant sees it, with its owner's ids; None if it does not exist."""
     row = await connection.fetchrow(_ONE, batch_id)
     if row is None:
         return None

@@ -1,13 +1,13 @@
-"""How many lines of a batch are in flight: twice as many after each round until the first refusal, then one more for
-each round, and half after a refusal (TCP's slow start and AIMD). So batches take what the fleet has left, and live
-requests find room again within a round. Pure.
+"""Decides how many lines of a batch are in flight. The number doubles with each round until the first refusal, then
+grows by one with each round, and halves after a refusal (TCP's slow start and AIMD). So batches use the capacity that
+is left, and live requests find room again within a round. Pure.
 """
 
 from __future__ import annotations
 
 FIRST, MAX = 8, 128
-"""Lines in flight at the beginning, and at most, also of all batches of a worker: a gateway takes 256 connections of an
-address (`max_connections_per_address`), and others may share it."""
+"""Lines in flight at first, and their limit, also for all batches of a worker together: a gateway accepts 256
+connections from an address (`max_connections_per_address`), and others may share it."""
 ROUND_S = 1.0
 """Refusals within this time count once: all lines in flight may be refused for the same reason."""
 
@@ -27,11 +27,11 @@ class Pace:
         return int(self._limit)
 
     def served(self) -> None:
-        """A line was served."""
+        """Count a served line."""
         self._limit = min(float(MAX), self._limit + (1.0 if self._probing else 1 / self._limit))
 
     def refused(self, now_s: float, retry_after_s: float) -> None:
-        """A line was refused for lack of room. retry_after_s: the gateway's; 0: none."""
+        """Count a line that was refused for lack of room. retry_after_s: the gateway's advice; 0 without one."""
         self._probing = False
         self.resume_s = max(self.resume_s, now_s + retry_after_s)
         if now_s - self._halved_s >= ROUND_S:

@@ -11,7 +11,7 @@ Cursor = Annotated[str, Meta(max_length=100)]
 
 
 class FileQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which files, and how many."""
+    """Selects files for a list."""
 
     purpose: Annotated[str, Meta(max_length=100)] | None = None
     after: Cursor | None = None
@@ -20,7 +20,7 @@ class FileQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BatchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which batches, and how many."""
+    """Selects batches for a list."""
 
     after: Cursor | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 20

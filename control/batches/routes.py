@@ -37,7 +37,7 @@ _NEW_BATCH = msgspec.json.Decoder(NewBatch)
 
 
 def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]:
-    """All of them. limits: what a body may hold."""
+    """The routes of files and batches. limits: limits of a body's structure."""
 
     async def admitted(request: AnyRequest) -> KeyRecord:
         key = await api.key(authorization_of(dict(request.scope["headers"])))
@@ -106,7 +106,7 @@ def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]
 
 
 async def _received(request: AnyRequest) -> AsyncIterator[bytes]:
-    """The body as it arrives. `body_timeout_s` holds for each part of it, as a large file may take longer."""
+    """The body as it arrives. `body_timeout_s` applies to each part of it, as a large file may take longer."""
     connection, part_bytes = request.scope[SCOPE_KEY], 0  # type: ignore[literal-required]
     async for chunk in request.stream():
         part_bytes += len(chunk)
@@ -117,10 +117,10 @@ async def _received(request: AnyRequest) -> AsyncIterator[bytes]:
 
 
 def query_of(kind: type[Any], request: AnyRequest) -> Any:
-    """The query's parameters as a struct. Raises a RequestError that names the parameter."""
-    given: Mapping[str, str] = dict(request.query_params.items())
+    """Convert the query's parameters to a struct. Raises a RequestError that names the parameter."""
+    values: Mapping[str, str] = dict(request.query_params.items())
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise validation_error(str(error), kind) from None
 

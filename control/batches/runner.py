@@ -1,7 +1,7 @@
 """Works on batches, several at once, step by step as `machine.py` decides.
 
-A kill at any time is safe: each step is a transaction or can be repeated, and results are stored with their bill. A
-line whose answer was lost runs again; the lost run is not billed.
+The process may be killed at any time: each step is a transaction or can be repeated, and results are stored with their
+bill. A line whose answer was lost runs again; the lost run is not billed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCHES_AT_ONCE = 4
 TURN_S = 60.0
 """Time after which a batch gives way to one that waits."""
 GROUP = 500
-"""Results that are given up, or written to a file, at once."""
+"""Number of results that are given up, or written to a file, at once."""
 GIVEN_UP = {
     BatchStatus.FINALIZING: (
         "batch_expired",
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class BatchRunner(LeasedRowWorker):
-    """One per worker process. store: of files; called once. Others: see `LeasedRowWorker`."""
+    """One per worker process. store: creates the store of files; called once. See also `LeasedRowWorker`."""
 
     name, leases = "batches", claims.LEASES
     at_once, most_each, connections, requests = BATCHES_AT_ONCE, MAX, 2 * BATCHES_AT_ONCE, MAX
@@ -72,8 +72,8 @@ class BatchRunner(LeasedRowWorker):
         if self._metrics is not None:
             self._metrics.set_counts(await self._once(claims.by_status))
 
-    def _on_renewed(self, told: Any, ended: asyncio.Event) -> None:
-        if told == BatchStatus.CANCELLING:
+    def _on_renewed(self, status: Any, ended: asyncio.Event) -> None:
+        if status == BatchStatus.CANCELLING:
             ended.set()
 
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
@@ -114,14 +114,14 @@ class BatchRunner(LeasedRowWorker):
             await self._do(claims.begin, held, read.total, read.model)
 
     async def _run(self, held: Claim, found: Held, ended: asyncio.Event) -> Stopped:
-        began_s, told = time.monotonic(), False
+        began_s, warned = time.monotonic(), False
         token = LineToken(lambda: self._do(claims.key_hash, found.owner), self._pepper)
 
         async def ask(number: int, line: Line) -> Result:
             return await asking.ask(self._session, self._url, await token.current(), number, line)
 
         async def store(results: list[Result]) -> None:
-            # a line that ended before its batch's cancellation was seen is billed: its response may be stored
+            # a line that ended before the worker saw the cancellation is billed, so its response may be stored
             statuses = BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING
             if await self._do(claims.store, self._ledger, held, statuses, results) is BatchStatus.CANCELLING:
                 ended.set()
@@ -130,10 +130,10 @@ class BatchRunner(LeasedRowWorker):
                 self._metrics.stored(completed=completed, failed=len(results) - completed)
 
         def refresh(why: str) -> None:
-            nonlocal told
+            nonlocal warned
             token.refused()
-            if not told:
-                told = True
+            if not warned:
+                warned = True
                 _log.warning(TOKEN_REFUSED, self.name, self._url, held.id, why)
 
         async def turn_over() -> bool:
@@ -176,7 +176,7 @@ class BatchRunner(LeasedRowWorker):
             await self._do(claims.lose_rest, held, [_gone(found)])
 
     async def _write_files(self, held: Claim, found: Held) -> None:
-        """Write both files under the ids that the batch has for them: a repetition replaces them."""
+        """Write both files under the batch's ids for them, so that a repetition replaces them."""
         ids = {ResultFile.OUTPUT: found.output_file_id, ResultFile.ERROR: found.error_file_id}
         for file, file_id in ids.items():
             async with self._store.draft() as draft:
@@ -184,8 +184,8 @@ class BatchRunner(LeasedRowWorker):
                 if not size_bytes:
                     continue
                 name = f"{held.id}_{file}.jsonl"
-                about = "batch_output", name, size_bytes, found.output_seconds
-                await self._do(files.begin, found.owner, file_id, *about)
+                attributes = "batch_output", name, size_bytes, found.output_seconds
+                await self._do(files.begin, found.owner, file_id, *attributes)
                 await self._store.put(file_id, draft)
                 await self._do(files.finish, found.owner, file_id)
 
@@ -207,7 +207,7 @@ def _gone(found: Held) -> LineError:
 
 
 class InputDamaged(Exception):
-    """The checked input file is gone, or holds something else."""
+    """The input file is missing, or has changed since it was checked."""
 
 
 def _missing(path: Path, done: set[int]) -> Iterator[tuple[int, Line]]:

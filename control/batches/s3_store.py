@@ -14,18 +14,18 @@ from control.batches.config import S3_SCHEME, BatchesConfig
 from control.batches.store import CHUNK_BYTES, new_draft
 
 PREFIX = "slipstream-file-"
-"""Of drafts in the folder for temporary files."""
+"""Prefix of drafts in the folder for temporary files."""
 
 
 class S3Store:
-    """bucket: obstore's. Made by `of`."""
+    """bucket: obstore's store. Use `of` to create it."""
 
     def __init__(self, bucket: Any) -> None:
         self._bucket = bucket
 
     @classmethod
     def of(cls, config: BatchesConfig) -> S3Store:
-        """Raises ConfigError where the library is missing, or takes these settings for invalid."""
+        """Create the store. Raises ConfigError if the library is missing or refuses the settings."""
         try:
             from obstore.exceptions import BaseError
             from obstore.store import S3Store as Bucket
@@ -64,7 +64,7 @@ class S3Store:
             found = await obstore.get_async(self._bucket, file_id)
             async for chunk in found.stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
-        except FileNotFoundError as error:  # obstore's own error is this one
+        except FileNotFoundError as error:  # obstore raises the built-in error
             if "NoSuchBucket" in str(error):
                 raise OSError(f"the S3 bucket of {file_id} does not exist") from error
             raise
@@ -73,7 +73,7 @@ class S3Store:
 
     @asynccontextmanager
     async def local(self, file_id: str) -> AsyncIterator[Path]:
-        # a copy: a batch reads it for longer than a connection lasts
+        # a copy, because a batch reads it for longer than a connection lasts
         async with self.draft() as copy:
             with await asyncio.to_thread(copy.open, "wb") as file:
                 async for chunk in self.read(file_id):

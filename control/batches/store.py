@@ -1,4 +1,4 @@
-"""Contents of files, by their ids: in a folder, or in S3."""
+"""Stores the contents of files by their ids, in a folder or in S3."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from control.batches.config import S3_SCHEME, BatchesConfig
 
 CHUNK_BYTES = 1_000_000
 LEFT_OVER_S = 86_400
-"""A draft this old is left over from a crash: no upload takes as long, and no batch."""
+"""Age at which a draft must be left over from a crash: no upload and no batch takes as long."""
 
 
 class FileStore(Protocol):
-    """Holds contents. A content is whole or absent; storing it again replaces it."""
+    """A store of contents. A content is complete or absent, and storing it again replaces it."""
 
     def draft(self) -> AbstractAsyncContextManager[Path]:
-        """An empty local file to write a content to; it is gone afterwards unless it was stored."""
+        """Create an empty local file for a content. The file is deleted after the block."""
         ...
 
     async def put(self, file_id: str, draft: Path) -> None:
@@ -30,22 +30,22 @@ class FileStore(Protocol):
         ...
 
     def read(self, file_id: str) -> AsyncIterator[bytes]:
-        """The content in chunks. Raises OSError; FileNotFoundError: it is absent."""
+        """The content in chunks. Raises OSError: FileNotFoundError if it is absent."""
         ...
 
     def local(self, file_id: str) -> AbstractAsyncContextManager[Path]:
-        """The content as a local file, not to be changed. Raises like `read`."""
+        """The content as a local file, which must not be changed. Raises like `read`."""
         ...
 
     async def delete(self, file_id: str) -> None:
-        """Delete the content, if there is one. Raises OSError."""
+        """Delete the content, if it exists. Raises OSError."""
         ...
 
 
 def new_draft(folder: Path, prefix: str) -> Path:
-    """An empty file in the folder; drafts of this prefix that are left over from a crash are deleted first."""
+    """Create an empty file in the folder. Drafts with this prefix that are left over from a crash are deleted first."""
     for old in folder.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # another upload's, which has just ended; or another account's
+        with contextlib.suppress(OSError):  # a draft that has just been stored, or of another account
             if time.time() - old.stat().st_mtime > LEFT_OVER_S:
                 old.unlink()
     handle, name = tempfile.mkstemp(prefix=prefix, dir=folder)

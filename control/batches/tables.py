@@ -45,7 +45,7 @@ files = Table(
     Column("bytes", BigInteger, nullable=False),
     created_at(),
     Column("expires_at", DateTime(timezone=True), nullable=False),
-    # False while it is written or removed. A file that stays so is left over from a crash, and upkeep removes it.
+    # False while the file is written or removed. If it stays false after a crash, upkeep removes the file.
     Column("stored", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint("purpose IN ('batch', 'batch_output')", name="purpose"),
     CheckConstraint("bytes >= 0", name="bytes"),
@@ -73,7 +73,7 @@ batches = Table(
     _moment("cancelling_at"),
     _moment("completed_at"),
     _moment("failed_at"),
-    # Set with `finalizing_at` where the window ended first.
+    # Set with `finalizing_at` if the window ended first.
     _moment("expired_at"),
     _moment("cancelled_at"),
     Column("errors", JSONB),
@@ -85,12 +85,12 @@ batches = Table(
     _count("cached_tokens", BigInteger),
     _count("completion_tokens", BigInteger),
     _count("reasoning_tokens", BigInteger),
-    # Given with the batch: a step that is repeated after a crash writes the same files.
+    # Chosen with the batch's id, so that a step that is repeated after a crash writes the same files.
     Column("output_file_id", Text, nullable=False),
     Column("error_file_id", Text, nullable=False),
     Column("lease_id", UUID()),
     _moment("lease_until"),
-    # When a worker last took it up.
+    # When a worker last claimed the batch.
     Column("turn_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     one_of("status", BatchStatus),
     CheckConstraint("completed >= 0 AND failed >= 0 AND completed + failed <= total", name="lines"),
@@ -103,8 +103,8 @@ batch_results = Table(
     metadata,
     Column("batch_id", Text, ForeignKey(batches.c.id), primary_key=True),
     Column("line", Integer, primary_key=True, autoincrement=False),
-    # In the output file; else in the error file.
+    # Whether the line is in the output file and not in the error file.
     Column("ok", Boolean, nullable=False),
-    # A line of the file, without its end.
+    # The line in that file, without the line break.
     Column("content", LargeBinary, nullable=False),
 )

@@ -1,6 +1,6 @@
-"""The worker's tasks of batches: see whether one is to be worked on, and delete files whose time is over.
+"""The worker's tasks for batches, which look for work and delete expired files.
 
-Batches are worked on in a thread of the worker's own (`runner.py`).
+A separate thread of the worker runs batches (`runner.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from storage.engine import FAILURES, connect
 WORK = "batches.work"
 SWEEP = "batches.sweep"
 PERIODS_S = {WORK: 2.0, SWEEP: 3_600.0}
-"""How often each runs."""
+"""Interval of each task."""
 
 _log = logging.getLogger(__name__)
 
 
 def add_tasks(app: Celery, database_url: str, store: Callable[[], FileStore], wake: Callable[[], None]) -> None:
-    """Register both. wake: has the process's runner look for batches, and returns at once."""
+    """Register both tasks. wake: makes the process's runner look for batches, and returns at once."""
 
     @app.task(name=WORK, shared=False)  # type: ignore[untyped-decorator]
     def work() -> None:
@@ -40,7 +40,7 @@ def add_tasks(app: Celery, database_url: str, store: Callable[[], FileStore], wa
 
 
 async def delete_left_over(database_url: str, store: FileStore) -> None:
-    """Delete files that have expired, or are left over from a crash. Raises what asyncpg raises, and OSError."""
+    """Delete files that have expired, or are left over from a crash. Raises asyncpg's errors and OSError."""
     connection = await connect(database_url, name="slipstream-batches-sweep")
     try:
         while ids := await files.left_over(connection):

@@ -1,4 +1,4 @@
-"""Reads an upload (multipart/form-data) into a draft, chunk by chunk: no file is ever whole in memory."""
+"""Reads an upload (multipart/form-data) into a draft, chunk by chunk, so that no file is completely in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.wire.decode import decode
 FIELD_BYTES = 1_000
 MAX_FIELDS = 10
 FORM_BYTES = 100_000
-"""Room for all other parts of the form."""
+"""Limit of all other parts of the form."""
 FILENAME_CHARACTERS = 255
 FIELDS = ("purpose", "expires_after[anchor]", "expires_after[seconds]")
 _EXPIRES = msgspec.json.Decoder(ExpiresAfter)
@@ -33,8 +33,8 @@ class Upload(msgspec.Struct):
 
 
 async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path, disk: Disk) -> Upload:
-    """Read a whole form. body: of the request, as it arrives. draft: takes the file's content. Raises RequestErrors,
-    and OSError."""
+    """Read a whole form. body: the request's body, as it arrives. draft: receives the file's content. Raises
+    RequestErrors, and OSError."""
     kind, options = parse_options_header(content_type)
     if kind != "multipart/form-data" or "boundary" not in options:
         raise InvalidField(
@@ -52,8 +52,8 @@ async def read_upload(content_type: str, body: AsyncIterator[bytes], draft: Path
                 if received_bytes > FILE_BYTES + FORM_BYTES:
                     raise _too_large()
                 if not chunk:
-                    continue  # which the parser takes for the end
-                # one at a time, so that the order holds
+                    continue  # the parser would take it for the end
+                # one at a time, to keep their order
                 await disk.do(form.feed, list(parser.parse(chunk)), file)
             parser.close()
         finally:
@@ -70,7 +70,7 @@ def _too_large() -> BodyTooLarge:
 
 
 class _Form:
-    """The parts so far."""
+    """The parts that have arrived."""
 
     def __init__(self) -> None:
         self._part: MultipartSegment | None = None
@@ -128,12 +128,12 @@ class _Form:
         return Upload(name.encode(errors="replace").decode(), self._size_bytes, self._kept_s())
 
     def _kept_s(self) -> int:
-        given = {name: self._fields[name] for name in FIELDS[1:] if name in self._fields}
-        if not given:
+        present = {name: self._fields[name] for name in FIELDS[1:] if name in self._fields}
+        if not present:
             return KEPT_S
         fields: dict[str, object] = {
             name.removeprefix("expires_after[").rstrip("]"): _number(value.decode(errors="replace"))
-            for name, value in given.items()
+            for name, value in present.items()
         }
         return decode(_EXPIRES, msgspec.json.encode(fields), ExpiresAfter).seconds
 

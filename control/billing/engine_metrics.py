@@ -1,4 +1,4 @@
-"""Increases of engines' own counters, for alerts: as old as the worker's last sample of them."""
+"""Increases of engines' own counters, for alerts. They are as old as the worker's last sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engines.drivers.counters import EngineCounts
 
 
 class EngineCounterMetrics:
-    """Counters of one worker, on the registry given. A sample is taken by one worker: add theirs up."""
+    """One worker's counters. Only one worker counts each sample, so add up those of all workers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._retractions = Counter(
@@ -20,9 +20,9 @@ class EngineCounterMetrics:
         )
 
     def sampled(self, pool: str, replica_id: str, before: EngineCounts | None, now: EngineCounts) -> None:
-        """A sample was kept. before: the one before it of the same process; None: there is none."""
+        """Count a stored sample. before: the previous sample of the same process, if any."""
         if now.stages is None:
             return
-        counted = self._retractions.labels(pool, replica_id)  # at 0, so that increases can be computed from the start
+        counter = self._retractions.labels(pool, replica_id)  # at 0, so that increases can be computed from the start
         if before is not None and before.stages is not None:
-            counted.inc(now.stages.retractions - before.stages.retractions)
+            counter.inc(now.stages.retractions - before.stages.retractions)

@@ -1,4 +1,4 @@
-"""The parts that statements about the ledger's events share, in SQLAlchemy Core: partitions, hours and days."""
+"""SQL expressions that statements about the ledger's events share: partitions, hours and days."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from contracts.dated_request_id import FIRST_DATED, PAST_DATED
 from storage.tables.metering import usage_events
 
 _EVENT = usage_events.c
-# Constants stand in the text: of a parameter, PostgreSQL does not know that it is the same in SELECT and in GROUP BY.
+# Constants are literals: PostgreSQL does not know that a parameter has the same value in SELECT and in GROUP BY.
 _UTC: ColumnElement[str] = literal_column("'UTC'")
 HOUR = func.date_trunc(literal_column("'hour'"), _EVENT.requested_at, _UTC)
 """The hour of the request's arrival."""
 
 
 def in_partitions(first: ColumnElement[str], last: ColumnElement[str]) -> ColumnElement[bool]:
-    """Condition: days whose ids lie from `first` up to `last`, and the two partitions of ids without a time."""
+    """Condition for ids from `first` up to, not including, `last`, and for the two partitions of ids without a time."""
     event_id = _EVENT.request_id
     undated = (event_id < literal_column(f"'{FIRST_DATED}'"), event_id >= literal_column(f"'{PAST_DATED}'"))
     return or_(and_(event_id >= first, event_id < last), *undated)
 
 
 IN_PARTITIONS = in_partitions(bindparam("first", type_=Text), bindparam("last", type_=Text))
-"""The same, for parameters of these names."""
+"""`in_partitions` of the parameters `first` and `last`."""
 
 
 def utc_day(moment: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The day of a moment."""
+    """The day of a time, in UTC."""
     return func.timezone(_UTC, moment).cast(Date)
 
 

@@ -1,8 +1,8 @@
-"""Usage and its cost as a FOCUS 1.2 file, the FinOps Foundation's specification, for the tools of finance.
+"""Exports usage and its cost to finance tools as a FOCUS 1.2 file, after the FinOps Foundation's specification.
 
-A row is one price of one key on one day (UTC): uncached input, cached input, cache writes and output are rows of their
-own. The ledger rounds each request's amount to a millionth of the currency; a row of the category `Adjustment` has what
-rounding added, so that the sum of `BilledCost` is the invoice to the micro-unit.
+A row has one price of one key on one day (UTC). Uncached input, cached input, cache writes and output have separate
+rows. The ledger rounds each request's amount to a millionth of the currency. A row of the category `Adjustment` has the
+sum of the differences, so that the sum of `BilledCost` equals the invoice to the micro-unit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COLUMNS = (
 
 
 class _Part(NamedTuple):
-    """A kind of token with a price of its own."""
+    """A kind of token with its own price."""
 
     meter: str
     tokens: str
@@ -60,7 +60,7 @@ PARTS = (
 async def focus_csv(
     connection: asyncpg.Connection[Any], organization_id: UUID | None, begin: datetime, end: datetime, currency: str
 ) -> str:
-    """The file of the requests that arrived in a period, with a header (RFC 4180). organization_id: None: all."""
+    """The file of the requests that arrived in a period, with a header (RFC 4180). organization_id: None for all."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS)
     writer.writeheader()
@@ -175,12 +175,12 @@ def _common(line: Any, currency: str) -> dict[str, object]:
 
 
 def _money(cost: Decimal) -> dict[str, object]:
-    """There are no discounts: all four costs are equal."""
+    """The four costs, which are equal, as discounts do not exist."""
     return dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), _plain(cost))
 
 
 def _plain(value: Decimal | None) -> str | None:
-    """Without an exponent, and without zeros at the end."""
+    """Format a number without an exponent and without trailing zeros."""
     return None if value is None else f"{value.normalize():f}"
 
 

@@ -1,10 +1,10 @@
-"""What tenants paid for tokens that kept their promise: billed amounts by the tokens of good requests, input and output
-apart, by tenant, tier and length class.
+"""Computes what tenants paid for good tokens: billed amounts divided by the tokens of good requests, separately for
+input and output, by tenant, tier and length class.
 
-A request is good when it kept its objective, by the objectives in force (`control.slo.judgement`). Amounts are those of
-all billed requests, so a missed objective makes good tokens more expensive. Each request's amount is the ledger's: its
-output is its output tokens at the price of its class, rounded to a micro-unit, and its input the rest, so that both
-together are the invoice's amount.
+A request is good if it met its objective, by the objectives in force (`control.slo.judgement`). Amounts include all
+billed requests, so a missed objective makes good tokens more expensive. Each request's amount is the ledger's. The part
+of the output is its tokens at the price of the request's class, rounded to a micro-unit. The part of the input is the
+rest, so that both add up to the invoice's amount.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LENGTH: ColumnElement[str] = case(
     (literal_column(str(LONG_TOKENS)) > _E.prompt_tokens, literal_column(f"'{LengthClass.MEDIUM}'", Text)),
     else_=literal_column(f"'{LengthClass.LONG}'", Text),
 )
-"""By the ledger's own count, which the trace of a request has too."""
+"""A request's length class by the ledger's count of prompt tokens, which its trace has too."""
 _WHOLE: ColumnElement[Any] = literal_column(str(PER_TOKENS * WHOLE))
 _HALF: ColumnElement[Any] = literal_column(str(PER_TOKENS * WHOLE // 2))
 _EXACT = _E.completion_tokens.cast(Numeric) * prices.c.output_micro * _E.price_percent
@@ -78,7 +78,7 @@ class TokenCosts(Struct, frozen=True, kw_only=True):
     good_input_tokens: int
     good_output_tokens: int
     amount_micro: int
-    """Both parts together: the invoice's amount."""
+    """The sum of both parts, which is the invoice's amount."""
     input_amount_micro: int
     output_amount_micro: int
     per_million_good_input_micro: int | None
@@ -97,8 +97,8 @@ class TokenCostReport(Struct, frozen=True, kw_only=True):
 
 
 class TokenCostQuery(Query, frozen=True, kw_only=True):
-    """Which requests, by their arrival: of the last 24 hours, unless given, and of 31 days at most. group_by may be
-    given several times; by tier and length, unless given."""
+    """Selects requests by their arrival: by default, those of the last 24 hours; at most 31 days. group_by may be
+    repeated; by default, it has tier and length, and for all tenants also the organization."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -150,7 +150,7 @@ def _statement(
     if query.tier is not None:
         billed.append(_E.tier == query.tier.value)
     if query.length is not None:
-        billed.append(LENGTH == query.length.value)  # noqa: SIM300  a column comes first, or this is no SQL
+        billed.append(LENGTH == query.length.value)  # noqa: SIM300  the column must come first to yield SQL
     each = judged(newest_version().scalar_subquery(), *traced, extra=(_T.request_id,))
     is_good = func.coalesce(each.c.is_good, literal_column("false"))
     joined = usage_events.outerjoin(
@@ -180,5 +180,5 @@ def _statement(
 
 
 def _for_a_million(amount_micro: int, tokens: int) -> int | None:
-    """To the nearest micro-unit, halves up."""
+    """The amount of a million tokens, to the nearest micro-unit, halves up."""
     return (2 * amount_micro * PER_TOKENS + tokens) // (2 * tokens) if tokens else None

@@ -1,5 +1,5 @@
-"""What an organization owes for a month: added up from the ledger's events, or, to the same micro-unit, from the totals
-of the hours that are over (`invoice_rollup.py`) and the events behind them.
+"""Computes what an organization owes for a month: from the ledger's events, or, to the same micro-unit, from the totals
+of closed hours (`invoice_rollup.py`) and later events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from storage.rows import columns_of, fetch, fetchval
 from storage.tables.core import api_keys, projects
 from storage.tables.metering import invoice_months, prices, usage_events
 
-# At a semicolon spreadsheets begin a cell where the comma is the decimal mark; full-width signs begin formulas too.
+# Where the comma is the decimal mark, spreadsheets begin a cell at a semicolon; full-width signs begin formulas too.
 _FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])")
 
 
@@ -38,7 +38,7 @@ class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
 
     project_id: UUID
     project: str | None
-    """Null: there is none of that id any more."""
+    """Null if the project no longer exists."""
     key_id: UUID
     key: str | None
     model: str
@@ -81,9 +81,9 @@ def _of_closed_hours(organization_id: UUID, month: datetime) -> Select[Any]:
 def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
     """A row for each price of each key, in the form of `InvoiceLine`. Names are joined after the sums."""
     part = union_all(*parts).subquery("part")
-    of_whom = [part.c[name] for name in LINE]
+    grouping = [part.c[name] for name in LINE]
     sums = (func.sum(part.c[name]).cast(BigInteger).label(name) for name in SUMS)
-    line = select(*of_whom, *sums).group_by(*of_whom).subquery("line")
+    line = select(*grouping, *sums).group_by(*grouping).subquery("line")
     exact = (
         line.c.uncached_tokens * prices.c.input_micro
         + line.c.charged_cached_tokens * prices.c.cached_input_micro
@@ -126,20 +126,20 @@ class Invoice(msgspec.Struct, frozen=True, kw_only=True):
 async def invoice_of(
     connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
 ) -> Invoice:
-    """The invoice of a whole month, from single events. begin, end: of the requests' arrival, in UTC. currency: of the
-    deployment's prices."""
+    """The invoice of a whole month, from single events. begin, end: of the requests' arrival, in UTC. currency: that of
+    the deployment's prices."""
     return await _invoice(connection, organization_id, begin, end, currency, [_of_events(organization_id, begin, end)])
 
 
 async def quick_invoice_of(
     connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
 ) -> Invoice:
-    """The same, and with few rows read. Rows that reached the ledger late are in it from the next roll-up on."""
+    """Like `invoice_of`, but it reads few rows. Rows that reach the ledger late are included after the next roll-up."""
     parts = [_of_closed_hours(organization_id, begin)]
     open_since = await fetchval(connection, CLOSED) or begin
     if open_since < end:
         of_events = _of_events(organization_id, max(begin, open_since), end)
-        # Read again for the statement that adds up: an hour may be closed in this moment.
+        # The statement reads `CLOSED` again, as an hour may have been closed since.
         parts.append(of_events.where(usage_events.c.requested_at >= func.coalesce(CLOSED.scalar_subquery(), begin)))
     return await _invoice(connection, organization_id, begin, end, currency, parts)
 
@@ -185,5 +185,5 @@ def as_csv(invoice: Invoice) -> str:
 
 
 def spreadsheet_cell(value: object) -> object:
-    """A name that a spreadsheet would take for a formula becomes text."""
+    """Mark a name as text if a spreadsheet would take it for a formula."""
     return _FORMULA.sub(r"\1'\2", value) if isinstance(value, str) else value

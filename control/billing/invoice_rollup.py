@@ -1,7 +1,7 @@
-"""Totals for invoices over past hours: by day and price, and by month. Part of the usage's roll-up, in its transaction.
+"""Totals of past hours for invoices, by day and price, and by month. The usage roll-up's transaction computes them.
 
-Whole days and months are replaced, never added to: when an hour is over, and whenever a row reaches one that is. An
-invoice takes what is behind the last closed hour from the events themselves (`control/billing/invoice.py`).
+Whole days and months are replaced, and never added to, whenever an hour is closed or a row reaches a closed hour. An
+invoice reads the events after the last closed hour directly (`control/billing/invoice.py`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from storage.tables.metering import (
 from storage.worker_connection import Connection, run
 
 LINE = ("organization_id", "project_id", "key_id", "model", "tier", "price_percent", "price_version")
-"""Columns that identify one line of an invoice. A price_version of 0: no price."""
+"""Columns that identify one line of an invoice. A price_version of 0 means no price."""
 SUMS = ("requests", *COUNTED, *CHARGED)
 _E, _D, _M = usage_events.c, invoice_days.c, invoice_months.c
 _DAY, _MONTH, _NEXT = (bindparam(name, type_=Date) for name in ("day", "month", "next"))
 
 
 def lines_of_events(*leading: ColumnElement[Any]) -> Select[Any]:
-    """Lines and sums of billed attempts, open for conditions. leading: additional group columns."""
+    """Lines and sums of billed attempts, without further conditions. leading: additional group columns."""
     cached, written = cached_tokens(usage_events), written_tokens(usage_events)
     line = (*(_E[name] for name in LINE[:-1]), func.coalesce(_E.price_version, 0).label("price_version"))
     counted = (func.sum(_E[name]) for name in COUNTED)
@@ -45,7 +45,7 @@ def lines_of_events(*leading: ColumnElement[Any]) -> Select[Any]:
 
 
 def lines_of_days(*leading: ColumnElement[Any]) -> Select[Any]:
-    """The same from closed days."""
+    """Lines and sums of closed days."""
     line = [_D[name] for name in LINE]
     sums = (func.sum(_D[name]).cast(BigInteger).label(name) for name in SUMS)
     return select(*leading, *line, *sums).group_by(*line)

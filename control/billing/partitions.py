@@ -1,8 +1,8 @@
-"""Days of the ledger: created ahead of time, dropped whole after their retention. Called by the worker's scheduled
-task.
+"""Creates partitions for the ledger's days ahead of time, and drops them after their retention. A task of the worker
+calls it.
 
-A row's day never waits for this task: a gateway that finds no partition creates it (`ledger.py`). Tables are created
-and dropped by functions of the database that run with their owner's rights: the application's own role cannot.
+A row's day never waits for this task: a gateway that finds no partition creates it (`ledger.py`). Functions of the
+database create and drop tables with their owner's rights, which the application's role lacks.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ SELECT to_date(right(relname, 8), 'YYYYMMDD') FROM pg_class
 
 
 def ensure_days(database_url: str, ahead_days: int) -> list[date]:
-    """Create the partitions of today and of `ahead_days` more; returns the new ones. Raises psycopg.Error."""
+    """Create the partitions of today and of `ahead_days` more, and return the new ones. Raises psycopg.Error."""
     today = datetime.now(UTC).date()
     with connect(database_url, autocommit=True) as connection:
-        made = []
+        created = []
         for day in (today + timedelta(days=ahead) for ahead in range(ahead_days + 1)):
             row = connection.execute("SELECT gateway.ensure_usage_day(%s)", (day,)).fetchone()
             if row is not None and row[0]:
-                made.append(day)
-    return made
+                created.append(day)
+    return created
 
 
 def retire_days(database_url: str, retention_days: int) -> list[date]:
-    """Drop the days that ended more than `retention_days` ago; returns them. Their roll-ups stay.
+    """Drop the days that ended more than `retention_days` ago, and return them. Their roll-ups stay.
 
-    A day that got rows within that time stays as well: they came late, or a clock was wrong. Dropped days are recorded
-    in `usage_retired_days` and in the audit log. Raises psycopg.Error; a day that is being read for longer than the
-    database waits stays, with those after it, until the next run.
+    A day that got rows within that time stays as well: the rows were late, or a clock was wrong. Dropped days are
+    recorded in `usage_retired_days` and in the audit log. Raises psycopg.Error. A day that is read for longer than the
+    database waits stays until the next run, and so do later days.
     """
     retired = []
     with connect(database_url, autocommit=True) as connection:

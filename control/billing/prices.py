@@ -1,4 +1,4 @@
-"""Prices of models, each for a period. A price that has begun is never changed: a new price ends the one before."""
+"""Prices of models, each for a period. A price that has begun never changes: a new price ends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.rows import columns_of, equal, fetchrow, record_of
 from storage.tables.metering import prices
 
 NOTICE = timedelta(seconds=60)
-"""Shortest time until a changed price or an end takes effect: by then every gateway knows it, and all bill alike."""
+"""Shortest time until a changed price or an end takes effect, so that all gateways know it by then and bill alike."""
 ON_ITS_WAY = timedelta(seconds=5)
 """Tolerated delay of a request for the earliest time."""
 Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
@@ -188,22 +188,22 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
         .where(later.model == before.model, later.valid_from > before.valid_from)
         .scalar_subquery()
     )
-    goes_on = await fetchrow(
+    continued = await fetchrow(
         call.connection,
         update(prices)
         .where(prices.c.model == before.model, prices.c.valid_until == before.valid_from, prices.c.ended_by_next)
         .values(valid_until=following, ended_by_next=following.is_not(None))
         .returning(*_columns(call)),
     )
-    if goes_on is not None:
-        after = record_of(ModelPrice, goes_on)
+    if continued is not None:
+        after = record_of(ModelPrice, continued)
         until = msgspec.structs.replace(after, valid_until=before.valid_from)
         call.audit("price.update", after.version, organization_id=None, before=until, after=after)
     return before
 
 
 async def _one_at_a_time(call: AdminCall, model: str) -> None:
-    """Serialize changes: a new or deleted price depends on others that it reads first."""
+    """Serialize changes: creating or deleting a price depends on other prices, which it reads first."""
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", model)
 
 
@@ -227,7 +227,7 @@ def _not_served(model: str, served: list[str]) -> str:
 
 
 def _too_soon(at: datetime) -> bool:
-    """Gateways bill by the prices that they know, and may not know the change in time."""
+    """Whether a gateway may not know a change in time: gateways bill by the prices that they know."""
     return at < datetime.now(UTC) + NOTICE - ON_ITS_WAY
 
 
@@ -241,7 +241,7 @@ def _require_notice(at: datetime, field: str) -> None:
 
 
 async def find_price(call: AdminCall, version: str, *, for_update: bool = True) -> ModelPrice:
-    """for_update: locked until the transaction ends. Raises NotFound."""
+    """Find a price. for_update: lock it until the transaction ends. Raises NotFound."""
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
     statement = select(*_columns(call)).where(prices.c.version == number)
     if for_update:

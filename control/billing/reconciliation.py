@@ -1,9 +1,9 @@
-"""Compares engines' own counters with the ledger and stores the differences. Called by the worker's scheduled task.
+"""Compares engines' own counters with the ledger and stores the differences. A task of the worker calls it.
 
 Every run takes a sample of each engine's counters. The window between two samples is compared once its rows have had
-time to reach the ledger (`settle_s`), and again for a day while it does not agree: a gateway may have been away.
+time to reach the ledger (`settle_s`), and for a day again while they differ: a gateway may have been unreachable.
 
-The same sample has the engine's figures of its queue, its prefills and its retractions, for diagnosis.
+A sample also has the engine's figures of its queue, its prefills and its retractions, for diagnosis.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOCK_ID = 0x7265636F
 ASK_TIMEOUT_S = 5.0
 METRICS_BYTES = 16_777_216
 LONGEST_ATTEMPT_S = 86_400.0
-"""A request that arrived earlier than this before a window is not looked for in it."""
+"""A comparison ignores requests that arrived longer than this before its window."""
 CLOCKS_S = 2.0
 
 NEWEST_STATE = "SELECT version, document::text FROM gateway.desired_states ORDER BY version DESC LIMIT 1"
@@ -60,7 +60,7 @@ SELECT extract(epoch FROM sampled_at)::float8, prompt_tokens, cached_tokens, com
  WHERE replica_id = %s AND sampled_at >= to_timestamp(%s) AND sampled_at <= now() - make_interval(secs => %s)
  ORDER BY sampled_at
 """
-# A prompt certainly counts only after its first token. An attempt in progress at an edge counts up to its whole.
+# A prompt is certain to count only after the first token. An attempt that crosses an edge may count partly or whole.
 _E = usage_events.c
 _BEGIN, _END, _CLOCKS = (bindparam(name, type_=Double) for name in ("begin", "end", "clocks"))
 _INSIDE = and_(_E.opened_at >= func.to_timestamp(_BEGIN + _CLOCKS), _E.closed_at <= func.to_timestamp(_END - _CLOCKS))
@@ -112,32 +112,32 @@ FORGET = (
 )
 
 AskEngine = Callable[[list[tuple[Pool, Replica]]], Awaitable[dict[str, EngineCounts]]]
-"""Asks these engines; what does not answer is left out of the result, by replica id."""
+"""Reads these engines' counters, by replica id. An engine that does not answer is left out."""
 Sampled = Callable[[str, str, EngineCounts | None, EngineCounts], None]
-"""Told of each sample that was kept: pool, replica id, the sample before it of the same process (if any), and it."""
+"""Called for each stored sample with its pool, replica id, the process's previous sample (if any), and the sample."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One window in which engine and ledger do not agree."""
+    """A window in which engine and ledger differ."""
 
     replica_id: str
     window: Window
     bounds: Bounds
     uncertain_attempts: int
-    """Attempts whose length the ledger knows to be uncertain: they may explain tokens it lacks."""
+    """Attempts of uncertain length, which may explain tokens that the ledger lacks."""
     prompt_drift: int
     completion_drift: int
 
 
 class EngineCounters:
-    """Asks every engine whose dialect has counters, all at once."""
+    """Reads the counters of all engines whose dialect has them, concurrently."""
 
     def __init__(self, keys: Callable[[], EngineKeys]) -> None:
-        """keys: gives what engines expect; called when there is an engine to ask."""
+        """keys: returns the keys of engines; called only if an engine is to be read."""
         self._keys = keys
 
     async def __call__(self, replicas: list[tuple[Pool, Replica]]) -> dict[str, EngineCounts]:
-        """By replica id; an engine that does not answer is logged and left out."""
+        """Read counters by replica id. An engine that does not answer is logged and left out."""
         if not replicas:
             return {}
         keys = self._keys()
@@ -179,11 +179,11 @@ def reconcile(
     clocks_s: float = CLOCKS_S,
     sampled: Sampled | None = None,
 ) -> list[Finding]:
-    """Sample every engine and compare settled windows; returns those that do not agree. window_s: minimum length of a
-    window. settle_s: how long after a sample its attempts may still be closing and shipping. clocks_s: largest
-    difference between the clocks of gateways and worker. sampled: called with the stored samples.
+    """Sample every engine, compare settled windows, and return those that differ. window_s: minimum length of a window.
+    settle_s: how long after a sample its attempts may still be closing and shipping. clocks_s: largest difference
+    between the clocks of gateways and worker. sampled: called with the stored samples.
 
-    Raises psycopg.Error when the database is away.
+    Raises psycopg.Error while the database is unreachable.
     """
     with connect(database_url, autocommit=True) as connection:
         with connection.transaction():
@@ -205,7 +205,7 @@ def reconcile(
     disagreeing = [finding for finding in findings if finding.prompt_drift or finding.completion_drift]
     for finding in disagreeing:
         if known.get((finding.replica_id, finding.window)) != (finding.prompt_drift, finding.completion_drift):
-            logger.error("reconciliation: %s", _told(finding))  # once, not at every look for a day
+            logger.error("reconciliation: %s", _told(finding))  # once, not in every run for a day
     return disagreeing
 
 
@@ -224,7 +224,7 @@ def _replicas(connection: Connection) -> list[tuple[Pool, Replica]]:
 def _keep_samples(
     connection: Connection, replicas: list[tuple[Pool, Replica]], counts: dict[str, EngineCounts]
 ) -> list[tuple[str, str, EngineCounts | None, EngineCounts]]:
-    """The stored samples, in the form for `Sampled`."""
+    """Store the samples, and return the arguments of `Sampled`."""
     kept: list[tuple[str, str, EngineCounts | None, EngineCounts]] = []
     for pool, replica in replicas:
         now = counts.get(replica.id)
@@ -242,12 +242,12 @@ def _keep_samples(
 
 
 def _counts(prompt: int, cached: int, completion: int, queue_s: float | None, *rest: Any) -> EngineCounts:
-    """Of a row; its stages are null together."""
+    """A row's counts. Its columns of stages are null together."""
     return EngineCounts(prompt, cached, completion, None if queue_s is None else EngineStages(queue_s, *rest))
 
 
 def _doubtful(connection: Connection) -> dict[tuple[str, Window], tuple[int, int]]:
-    """Windows that did not agree at the last look, and by how much."""
+    """Windows that differed at the last comparison, and their differences."""
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(DOUBTFUL).fetchall()
     return {
@@ -275,8 +275,8 @@ def _settled_windows(connection: Connection, replica_id: str, window_s: float, s
 
 def _compared(connection: Connection, replica_id: str, window: Window, clocks_s: float) -> Finding:
     ids = {"first": first_at(max(0.0, window.begin - LONGEST_ATTEMPT_S)), "last": first_at(window.end + clocks_s)}
-    place = {"replica": replica_id, "begin": window.begin, "end": window.end, "clocks": clocks_s}
-    found = run(connection, BOUNDS, {**ids, **place}).fetchone()
+    parameters = {"replica": replica_id, "begin": window.begin, "end": window.end, "clocks": clocks_s}
+    found = run(connection, BOUNDS, {**ids, **parameters}).fetchone()
     assert found is not None
     *edges, uncertain = found
     bounds = Bounds(*edges)
@@ -285,7 +285,7 @@ def _compared(connection: Connection, replica_id: str, window: Window, clocks_s:
     connection.execute(
         KEEP,
         {
-            **place,
+            **parameters,
             "prompt": window.prompt_tokens,
             "completion": window.completion_tokens,
             "prompt_min": bounds.prompt_tokens_min,

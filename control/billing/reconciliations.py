@@ -1,4 +1,4 @@
-"""The worker's comparisons of engines, ledger and totals, for the deployment's operators."""
+"""Lists the worker's comparisons of engines, ledger and totals for the deployment's operators."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class UsageVerification(Struct, frozen=True, kw_only=True):
 
 
 class WindowQuery(PageQuery, frozen=True, kw_only=True):
-    """Filters. drift: only windows that agree, or only those that do not."""
+    """Filters. drift: true for only windows that differ, false for only windows that agree."""
 
     replica_id: Name | None = None
     drift: bool | None = None

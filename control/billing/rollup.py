@@ -1,9 +1,9 @@
-"""Billed totals by hour and by day, recomputed from the ledger. Called by the worker's scheduled task.
+"""Recomputes billed totals by hour, day and week from the ledger. A task of the worker calls it.
 
-Whole hours and days are replaced, never added to, so running it twice, late, or from two workers at once changes
-nothing. Rows may reach the ledger long after their hour (a gateway was away): every hour with new rows since the last
-run is recomputed. The hour is that of the request's arrival. Hours are added up from the events, days from their hours,
-weeks that are over from their days, and the totals without keys, and without projects, from those that have them.
+Whole hours and days are replaced, and never added to, so it may run twice, late, or in two workers at once. Rows may
+reach the ledger long after their hour, for example from a gateway that was unreachable. Every hour with new rows since
+the last run is recomputed. The hour is that of the request's arrival. Hours are added up from events, days from hours,
+past weeks from days, and totals without keys or projects from totals that have them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from storage.worker_connection import Connection, connect, run
 LOCK_ID = 0x726F6C6C
 """Key of the advisory lock, the bytes of `roll`."""
 OVERLAP: ColumnElement[Any] = literal_column("interval '10 minutes'")
-"""A row's recorded_at is when its transaction began, so it may appear this much after a later one was already seen."""
+"""A row's recorded_at is the beginning of its transaction, so the row may appear this long after later ones."""
 
 TOTALS = ("requests", *ROLLED_UP)
 _E, _H, _D, _RUN, _RETIRED = (
@@ -70,9 +70,9 @@ LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-inf
 AHEAD_RUNS = delete(usage_roll_up_runs).where(
     _RUN.started_at > func.clock_timestamp() + literal_column("interval '10 seconds'")
 )
-"""Runs that began when the database's clock was ahead: until that time is reached again, they would hide new rows."""
+"""Deletes runs that began while the database's clock was ahead: until that time comes, they would hide new rows."""
 SINCE_SET_BACK: ColumnElement[Any] = literal_column("interval '1 day'")
-"""Rows of this age are read again when such a run is found: since the clock was set back, runs may have been missed."""
+"""Rows up to this age are read again after such a run: rows may have been missed since the clock was set back."""
 TOUCHED = (
     select(HOUR)
     .distinct()
@@ -91,12 +91,12 @@ OLD_RUNS = delete(usage_roll_up_runs).where(_RUN.started_at < func.now() - liter
 
 
 def time_of(table: Table) -> ColumnElement[Any]:
-    """A roll-up's hour or day."""
+    """The time column of a roll-up."""
     return next(iter(table.primary_key))
 
 
 def group_of(source: Table, table: Table) -> list[ColumnElement[Any]]:
-    """Group columns of `table`'s totals in `source`, without their time: the rest of its primary key."""
+    """The columns of `source` that form the groups of `table`: those of its primary key, without the time."""
     own = [source.c[column.name] for column in table.primary_key if column is not time_of(table)]
     return [
         func.coalesce(column, literal_column("''")).label(column.name) if column.nullable else column for column in own
@@ -131,7 +131,7 @@ OF_DAY = _replacing(
 
 
 def added_up(source: Table, table: Table, *conditions: ColumnElement[bool]) -> Select[Any]:
-    """Sums of `source`, which has a finer group, for `table`: its time, group and sums."""
+    """The rows of `table` (time, group and sums), added up from `source`, which has finer groups."""
     time, group = time_of(source), group_of(source, table)
     sums = (func.sum(source.c[name]).cast(BigInteger).label(name) for name in TOTALS)
     return select(time, *group, *sums).where(*conditions).group_by(time, *group)
@@ -163,22 +163,22 @@ DAY_OF_ORGANIZATIONS = _coarser(organization_usage_daily, project_usage_daily, p
 
 
 def roll_up(database_url: str, *, rest: float = 0.0) -> int:
-    """Bring all totals up to date; returns the number of rows of `gateway.usage_hourly` written.
+    """Bring all totals up to date, and return the number of rows of `gateway.usage_hourly` that were written.
 
-    rest: nothing is done before that many times as long as the last run took have passed since it began.
-    Raises psycopg.Error when the database is away; nothing is written then, and the next run makes up for it.
+    rest: do nothing until this multiple of the last run's duration has passed since it began. Raises psycopg.Error
+    while the database is unreachable; nothing is written then, and the next run catches up.
     """
     began_s = time.monotonic()
     with connect(database_url) as connection:
-        # Taken in a statement of its own: the next one then sees what the previous holder committed.
+        # A separate statement takes the lock, so that the next one sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
         set_back = run(connection, AHEAD_RUNS).rowcount > 0
         if rest and not set_back and run(connection, RESTED, {"rest": rest}).fetchone() == (False,):
             return 0
         touched = [hour.astimezone(UTC) for (hour,) in run(connection, TOUCHED, {"set_back": set_back})]
         written = 0
-        for day, found in groupby(touched, key=lambda hour: hour.replace(hour=0)):
-            written += _redo(connection, day, list(found))
+        for day, hours in groupby(touched, key=lambda hour: hour.replace(hour=0)):
+            written += _redo(connection, day, list(hours))
         _close_weeks(connection, touched)
         close_hours(connection, touched)
         connection.execute(

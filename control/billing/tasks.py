@@ -27,9 +27,9 @@ DAYS = "usage.days"
 VERIFY = "usage.verify"
 RECONCILE = "usage.reconcile"
 REST = 10.0
-"""A roll-up takes a tenth of the time at most, however large the hours have become."""
+"""Limits roll-ups to a tenth of the time, however large the hours have become (see `roll_up`)."""
 AT_START = (DAYS, ROLL_UP, RECONCILE)
-"""Run as soon as a worker starts."""
+"""Tasks that run when a worker starts."""
 _RETRIED = {
     "shared": False,
     "autoretry_for": (OSError, psycopg.OperationalError),
@@ -39,7 +39,7 @@ _RETRIED = {
 
 
 def periods_s(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, float]:
-    """Interval of each."""
+    """Interval of each task."""
     return {
         ROLL_UP: roll_up_every_s,
         DAYS: config.days_every_s,
@@ -51,7 +51,7 @@ def periods_s(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, float]:
 def add_tasks(
     app: Celery, database_url: str, keys: Callable[[], EngineKeys], config: UpkeepConfig, metrics: EngineCounterMetrics
 ) -> None:
-    """Make the tasks known to the worker's application. keys: what engines expect."""
+    """Register the tasks. keys: returns the keys of engines."""
 
     @app.task(name=ROLL_UP, **_RETRIED)  # type: ignore[untyped-decorator]
     def roll_up_usage() -> int:
@@ -61,12 +61,12 @@ def add_tasks(
 
     @app.task(name=DAYS, **_RETRIED)  # type: ignore[untyped-decorator]
     def keep_days() -> None:
-        made = ensure_days(database_url, config.days_ahead)
+        created = ensure_days(database_url, config.days_ahead)
         retired = retire_days(database_url, config.retention_days)
         forgotten = forget_traces(database_url, config.trace_retention_days)
         logger.info(
             "ledger: %d future days created, %d past their retention dropped; %d traces and completion events deleted",
-            len(made),
+            len(created),
             len(retired),
             forgotten,
         )

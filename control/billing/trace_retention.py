@@ -1,4 +1,4 @@
-"""Deletes the records of single requests, of their completions, of stored texts and responses after their retention."""
+"""Deletes traces of requests, events of completions, and stored texts and responses after their retention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from storage.worker_connection import connect
 
 AT_ONCE = 10_000
-"""Rows deleted in one transaction: no other statement waits for long, and an interrupted run keeps its progress."""
+"""Rows per transaction: no other statement waits for long, and an interrupted run keeps its progress."""
 
 FORGET_TRACES = """
 DELETE FROM gateway.request_traces WHERE ctid = ANY(ARRAY(

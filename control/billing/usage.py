@@ -1,6 +1,6 @@
 """Usage and its cost: totals from the roll-ups, single attempts from the ledger, and invoices.
 
-Totals are a few seconds old (`worker.roll_up_every_s`). For the current hour an invoice adds up the events themselves.
+Totals are a few seconds old (`worker.roll_up_every_s`). For the current hour, an invoice adds up events.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from storage.tables.metering import (
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
 MAX_HOURS = timedelta(days=32)
 MAX_TOTALS = 5_000
-"""Rows of a page."""
+"""Limit of a page's rows."""
 MAX_OWNERS = 20
-"""Ids in one filter."""
+"""Limit of the ids in one filter."""
 _IDS: ARRAY[UUID] = ARRAY(Uuid())
 HOURLY, DAILY = (
     (organization_usage_hourly, usage_hourly),
     (organization_usage_daily, project_usage_daily, usage_daily),
 )
-"""Fewest rows first."""
+"""Roll-ups, the smallest first."""
 SUMMED = ("requests", *ROLLED_UP)
 
 
@@ -72,7 +72,7 @@ class Bucket(StrEnum):
     HOUR = "hour"
     DAY = "day"
     ALL = "all"
-    """None: one total for all hours that begin in the period."""
+    """One total for all hours that begin in the period."""
 
 
 class Group(StrEnum):
@@ -87,7 +87,7 @@ class Group(StrEnum):
 
 
 OWNERS = (Group.ORGANIZATION, Group.PROJECT, Group.KEY)
-"""Grouped by the id."""
+"""Groups whose column is an id."""
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     model: str | None
     tier: str | None
     adapter: str | None
-    """The owner's name for it; empty: none."""
+    """The owner's name for the adapter; empty without one."""
     requests: int
     prompt_tokens: int
     cached_tokens: int
@@ -117,7 +117,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     accepted_draft_tokens: int
     amount_micro: int
     project_name: str | None = None
-    """Its present name; null unless grouped by project, or by key: a key belongs to one project."""
+    """The current name; null unless totals are grouped by project, or by key, which belongs to one project."""
     key_name: str | None = None
 
 
@@ -148,21 +148,21 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
     billed: bool
     price_version: int | None
     price_percent: int
-    """The part of the price that it cost: less than 100 in the class `offline`."""
+    """The percentage of the price that the attempt cost: less than 100 in the class `offline`."""
     amount_micro: int
     status: int | None
     error_code: str | None
     purpose: str | None
-    """The deployment's own purpose, such as `evals`: not billed. Null: a customer's."""
+    """The deployment's own purpose, such as `evals`, which is not billed; null for a customer's attempt."""
     adapter: str | None
-    """The LoRA adapter that changed the model; null: none. It costs what the model costs."""
+    """The LoRA adapter; null without one. It costs what its model costs."""
     requested_at: datetime
     closed_at: datetime
 
 
 class Filters(PageQuery, frozen=True, kw_only=True):
-    """Filters of usage. start, end: of the requests' arrival; from the beginning of this month until now, unless
-    given."""
+    """Filters of usage. start, end: of the requests' arrival; by default, from the beginning of this month until
+    now."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -171,7 +171,7 @@ class Filters(PageQuery, frozen=True, kw_only=True):
     adapter: AdapterName | None = None
 
     def period(self) -> tuple[datetime, datetime]:
-        """In UTC. Raises InvalidField."""
+        """The period in UTC. Raises InvalidField."""
         now = datetime.now(UTC)
         end = now if self.end is None else moment(self.end, "end")
         begin = (
@@ -184,16 +184,16 @@ class Filters(PageQuery, frozen=True, kw_only=True):
         return begin, end
 
     def named(self) -> dict[str, str | None]:
-        """By the column that each filters."""
+        """Values by the column that they filter."""
         return {"model": self.model, "tier": self.tier, "adapter": self.adapter}
 
 
 class TotalsQuery(Filters, frozen=True, kw_only=True):
     """Totals of hours (for 32 days at most), of whole days (UTC), or of everything. group_by, project_id and key_id may
-    be given several times."""
+    be repeated."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_TOTALS)] = 20
-    """Items at most."""
+    """Maximum number of items."""
     bucket: Bucket = Bucket.DAY
     group_by: list[Group] = field(default_factory=list)
     project_id: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
@@ -201,7 +201,7 @@ class TotalsQuery(Filters, frozen=True, kw_only=True):
     key_id: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
 
     def require_utc_days(self) -> None:
-        """Raise InvalidField for a midnight of another zone: the days there are would hold hours outside the period."""
+        """Raise InvalidField for a time of another zone within a UTC day, which has hours outside the period."""
         for name, value in (("start", self.start), ("end", self.end)):
             if value is not None and value.utcoffset() and value.astimezone(UTC) != midnight(value.astimezone(UTC)):
                 raise InvalidField(
@@ -212,7 +212,7 @@ class TotalsQuery(Filters, frozen=True, kw_only=True):
 
 
 class EventsQuery(Filters, frozen=True, kw_only=True):
-    """Single attempts."""
+    """Filters of single attempts."""
 
     project_id: UUID | None = None
     key_id: UUID | None = None
@@ -235,12 +235,12 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
     await call.require_organization(organization_id)
     begin, end = query.period()
     table = usage_events.c
-    # Written out: PostgreSQL's plan for any period does not know which partitions it can leave out.
+    # Literals, because PostgreSQL's plan for parameters does not know which partitions it can skip.
     first, past = (literal(first_at(moment.timestamp()), literal_execute=True) for moment in (begin, end))
     where = {"engine": table.replica_id, "pool": table.pool, "driver": table.driver}
-    told = {name: call.placed(column) for name, column in where.items()}
-    statement = select(*columns_of(UsageEvent, usage_events, **told)).where(
-        # of several indexes the one over the narrowest filter leads to a page without a row too many
+    placement = {name: call.placed(column) for name, column in where.items()}
+    statement = select(*columns_of(UsageEvent, usage_events, **placement)).where(
+        # the index of the narrowest filter leads to the page without reading other rows
         table.organization_id == organization_id,
         equal(table.project_id, query.project_id),
         equal(table.key_id, query.key_id),
@@ -290,7 +290,7 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
     )
     if not chosen:
         return await single_row_page(call.connection, UsageTotals, statement)
-    # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
+    # Groups and order match an index, newest first, so that a page ends before the rest is added up.
     page = await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
     return structs.replace(page, data=await _named(call, page.data))
 
@@ -323,7 +323,7 @@ async def _named(call: AdminCall, totals: list[UsageTotals]) -> list[UsageTotals
 
 
 async def _closed_weeks(call: AdminCall, query: TotalsQuery) -> date:
-    """All weeks that began before this Monday have their own totals."""
+    """The Monday before which all weeks have their own totals."""
     if query.bucket is not Bucket.ALL:
         return date.min
     until: date | None = await fetchval(call.connection, select(func.max(usage_week_closings.c.until)))
@@ -333,8 +333,8 @@ async def _closed_weeks(call: AdminCall, query: TotalsQuery) -> date:
 def totals_of_period(
     bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str], closed_weeks: date = date.min
 ) -> FromClause:
-    """The totals of a period, from the smallest roll-ups with these columns. Without a bucket, from the longest spans
-    within it."""
+    """The totals of a period, from the smallest roll-ups that have the columns `told_apart`. With `Bucket.ALL`, they
+    come from the longest spans within the period."""
     hourly, daily = (next(table for table in tables if told_apart <= set(table.c.keys())) for tables in (HOURLY, DAILY))
     columns = [*sorted(told_apart), *SUMMED]
 
@@ -354,8 +354,8 @@ def totals_of_period(
 def whole_spans(
     begin: datetime, end: datetime, closed_weeks: date
 ) -> tuple[list[tuple[datetime, datetime]], list[tuple[date, date]], list[tuple[date, date]]]:
-    """A period as hours, as whole days between them, and as whole weeks between those: each from a first moment up to,
-    not including, a last. closed_weeks: a Monday; later times come in days."""
+    """Split a period into hours, whole days between them, and whole weeks between those. Each span goes up to, not
+    including, its second time. closed_weeks: the Monday from which on days replace weeks."""
     first, past = midnight(begin + DAY - timedelta(microseconds=1)), midnight(end)
     if first >= past:
         return [(begin, end)], [], []

@@ -1,4 +1,4 @@
-"""Holds roll-ups and amounts against the events they were computed from. For a task, and for people in doubt."""
+"""Compares roll-ups and amounts with the events that they were computed from, for a task and a command."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _E, _I, _D, _W = usage_events.c, invoice_days.c, usage_daily.c, usage_weekly.c
 _IN_TIME = and_(IN_PARTITIONS, _E.requested_at >= bindparam("begin"), _E.requested_at < bindparam("end"))
 _RETIRED = select(usage_retired_days.c.day)
 _LAST_RUN = select(func.max(usage_roll_up_runs.c.started_at)).scalar_subquery()
-# A row that came after the last run is not wrong: its hour is redone by the next.
+# A row that came after the last run is no error: the next run recomputes its hour.
 _NEWS = select(HOUR.label("time")).distinct().where(_IN_TIME, _E.recorded_at >= _LAST_RUN)
 _NEWS_BY_DAY = select(DAY.label("time")).distinct().where(_IN_TIME, _E.recorded_at >= _LAST_RUN)
 
@@ -79,7 +79,7 @@ def _different(sums: Select[Any], table: Table) -> Select[Any]:
 
 
 def _only_in_one(one: CTE, other: CTE) -> Select[Any]:
-    """The times, which come first, of rows that are not in both."""
+    """The times, in the first column, of rows that only one of both has."""
     different = union_all(
         except_(select(one), select(other)).subquery().select(),
         except_(select(other), select(one)).subquery().select(),
@@ -98,7 +98,7 @@ def _of_finer(source: Table, table: Table) -> Select[Any]:
 
 
 def _wrong_invoice_days() -> Select[Any]:
-    """Days whose closed hours are not what their events add up to."""
+    """Days whose closed hours differ from the sum of their events."""
     names = (*LINE, *SUMS)
     closed = and_(_IN_TIME, _E.requested_at < CLOSED.scalar_subquery())
     events = lines_of_events(DAY.label("day")).where(closed, DAY.not_in(_RETIRED)).cte()
@@ -127,7 +127,7 @@ def _week_of(day: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _wrong_invoice_months() -> Select[Any]:
-    """The first of these days, for each month that differs from the sum of its days."""
+    """The first day of each month that differs from the sum of its days."""
     month = func.date_trunc(literal_column("'month'"), _I.day).cast(Date)
     days = lines_of_days(month.label("month")).group_by(month).cte()
     stored = select(invoice_months.c.month, *(invoice_months.c[name] for name in (*LINE, *SUMS))).cte()
@@ -162,28 +162,28 @@ VALUES (clock_timestamp(), %s, %s, %s, %s, %s, %s)
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """How many differ, of days `from_day` up to, not including, `until_day`."""
+    """Numbers of differences on the days from `from_day` up to, not including, `until_day`."""
 
     from_day: date
     until_day: date
     rows: int
-    """Attempts looked at."""
+    """Attempts that were checked."""
     wrong_hours: int
     """Hours in which some total is not the sum of its events."""
     wrong_days: int
     wrong_amounts: int
-    """Rows whose amount is not what their tokens cost at the price they name."""
+    """Attempts whose amount differs from the cost of their tokens at their price."""
 
     @property
     def right(self) -> bool:
-        """No total differs from its rows."""
+        """Whether nothing differs."""
         return self.wrong_hours == self.wrong_days == self.wrong_amounts == 0
 
 
 def verify(database_url: str, from_day: date, until_day: date) -> Verification:
     """Bring the roll-ups up to date, then compare them with the events. Reads every event of those days.
 
-    Raises psycopg.Error when the database is away.
+    Raises psycopg.Error while the database is unreachable.
     """
     roll_up(database_url)
     begin, end = (datetime.combine(day, time(), UTC) for day in (from_day, until_day))
@@ -205,7 +205,7 @@ def verify(database_url: str, from_day: date, until_day: date) -> Verification:
 
 
 def last_days(count: int) -> tuple[date, date]:
-    """Today and the `count` days before it, as `verify` takes them."""
+    """Today and the `count` days before it, as arguments of `verify`."""
     today = datetime.now(UTC).date()
     return today - timedelta(days=count), today + timedelta(days=1)
 

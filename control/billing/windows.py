@@ -15,12 +15,12 @@ from engines.drivers.counters import EngineCounts
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """An engine's counters at a moment (epoch seconds)."""
+    """An engine's counters at a time (epoch seconds)."""
 
     sampled_at: float
     counts: EngineCounts
     continues: bool
-    """The engine has counted on since the sample before; False for the first, and after a restart."""
+    """Whether the counters continue those of the previous sample; False for the first one and after a restart."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Bounds of the count, by the ledger."""
+    """The ledger's bounds of an engine's count."""
 
     prompt_tokens_min: int
     prompt_tokens_max: int
@@ -42,8 +42,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 def continues(before: EngineCounts | None, now: EngineCounts) -> bool:
-    """Whether these can be counters of the same process: they only ever grow. Stages count too if both samples have
-    them."""
+    """Whether both can be counters of the same process, whose counters never fall. Stages count if both have them."""
     if before is None:
         return False
     pairs = [
@@ -59,7 +58,7 @@ def continues(before: EngineCounts | None, now: EngineCounts) -> bool:
 def windows(samples: Sequence[Sample], at_least_s: float, compared_until: float) -> Iterator[Window]:
     """Windows between restarts, each of at least `at_least_s`; a restart ends the last one early.
 
-    samples: in order of time. compared_until: the end of the last window compared before; those begin there.
+    samples: in order of time. compared_until: end of the last compared window, where these begin.
     """
     begin: Sample | None = None
     last: Sample | None = None

@@ -82,8 +82,8 @@ def _require_about(state: DesiredState, model_name: str, cascade: Cascade, found
 
 def _require_passed(cascade: Cascade, found: Comparison) -> None:
     if found.decision is not Decision.PASS:
-        told = found.status.value if found.decision is None else found.decision.value
-        raise Conflict(f"The comparison {found.id} has not passed: it is {told}. `slipstream evals show {found.id}`.")
+        status = found.status.value if found.decision is None else found.decision.value
+        raise Conflict(f"The comparison {found.id} has not passed: it is {status}. `slipstream evals show {found.id}`.")
     widest = max(found.rule.margin, *found.rule.margins.values(), 0.0)
     if widest > cascade.quality_margin:
         raise Conflict(
@@ -93,6 +93,6 @@ def _require_passed(cascade: Cascade, found: Comparison) -> None:
 
 
 def _measured(state: DesiredState, model_name: str) -> str:
-    """The digest of a version; empty: the model had no cascade."""
+    """The digest of the model's cascade in a version; empty if it had none."""
     model = state.model(model_name)
     return "" if model is None or model.cascade is None else measured(state, model)

@@ -1,5 +1,5 @@
-"""The bill of a request that the worker ran for a key: the row is inserted in the transaction that stores its result,
-so each result has exactly one. The run itself has a row of its own, which is not billed, unless its tenant ended it.
+"""Bills requests that the worker runs for a key. The transaction that stores a result inserts its bill, so each result
+has exactly one. The run itself has another row, which is not billed unless its tenant ended the run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gateway.metering.ledger.ledger import Ledger
 
 ResultT = TypeVar("ResultT")
 BILLED_ATTEMPT = 1_000
-"""The attempt's number in the ledger row by which a stored result is billed."""
+"""The attempt's number in a ledger row that bills a stored result."""
 
 
 def billing_record(closed: Closed) -> Closed:
-    """The row by which the tenant pays for this run. Without an engine: reconciliation counts the run's own row."""
+    """The row that bills this run. It names no engine, because reconciliation counts the run's own row."""
     opened = msgspec.structs.replace(closed.opened, attempt=BILLED_ATTEMPT, purpose=None)
     return msgspec.structs.replace(closed, opened=opened, billed=True, replica_id=None, pool=None, driver=None)
 
@@ -27,7 +27,8 @@ def billing_record(closed: Closed) -> Closed:
 async def ensure_partitions_and_store(
     ledger: Ledger, runs: Sequence[Closed], store: Callable[[], Awaitable[ResultT]]
 ) -> ResultT:
-    """Call `store`, a transaction that bills these runs; again if the ledger had no partition for their day yet."""
+    """Call `store`, a transaction that bills these runs; if the ledger has no partition for their day yet, create it
+    and call `store` again."""
     try:
         return await store()
     except asyncpg.CheckViolationError as error:

@@ -1,4 +1,4 @@
-"""Requests a gateway for a key, once, and tells an answer from a refusal for now."""
+"""Sends one request for a key to a gateway, and distinguishes an answer from a temporary refusal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from contracts.errors import InvalidKey
 from gateway.metering.journal.records import LINE_CLOSED, Closed
 
 NO_ROOM = frozenset({408, 429, 503})
-"""Statuses after which the request is sent again, as long as its time is not over."""
+"""Statuses after which the request is retried until its time ends."""
 FAILED = frozenset({500, 502, 504})
-"""Statuses after which the request is sent again, a few times: the request may be the cause."""
+"""Statuses after which the request is retried a few times: the request may be the cause."""
 MAX_TRIES = 5
-"""Most requests that fail by the platform's fault; the last failure is the result."""
+"""Limit of tries that fail through the platform's fault. The last failure is the result."""
 LOST = (
     f"The request failed {MAX_TRIES} times because its gateway, worker or engine stopped. Send it again; if it fails "
     "again, change the request."
@@ -30,7 +30,7 @@ TOKEN_REFUSED = (
     "%s: %s refuses the worker's token for %s (%s); retrying. The key was rotated, the two have different peppers (the "
     "file `pepper` of the data folder), or their clocks differ"
 )
-"""Log line about TokenRefused: the kind of work, the gateway's URL, the work's id, the gateway's message."""
+"""Log line for TokenRefused, with the kind of work, the gateway's URL, the work's id, the gateway's message."""
 _CLOSED = msgspec.json.Decoder(Closed)
 
 
@@ -50,7 +50,7 @@ _REFUSAL = msgspec.json.Decoder(_Refusal)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A gateway's answer. body: JSON. closed: the record of the run; None: it was refused, or failed."""
+    """A gateway's answer. body: JSON. closed: the record of the run; None if it was refused or failed."""
 
     status: int
     request_id: str
@@ -59,15 +59,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class GatewayUnreachable(Exception):
-    """The gateway could not be reached, or another server is there."""
+    """The gateway could not be reached, or another server answered."""
 
 
 class NoAnswer(GatewayUnreachable):
-    """It broke off, or took too long, after it had the request: the request may be the cause."""
+    """The gateway broke off or took too long after it had the request, which may be the cause."""
 
 
 class StreamEnd(NamedTuple):
-    """The end of a streamed answer. status: as if it had not been streamed. record: of its run, in base64."""
+    """The end of a streamed answer. status: as without streaming. record: the run's record, in base64."""
 
     status: int
     body: bytes
@@ -75,7 +75,7 @@ class StreamEnd(NamedTuple):
 
 
 class RetryLater(Exception):
-    """The request was refused for now. retry_after_s: 0: the gateway named none."""
+    """The request was refused temporarily. retry_after_s: 0 if the gateway named none."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__()
@@ -83,8 +83,8 @@ class RetryLater(Exception):
 
 
 class TokenRefused(Exception):
-    """The gateway does not know the token's key: it was rotated meanwhile, or the worker has another pepper. A revoked
-    key's requests are refused as requests."""
+    """The gateway does not know the token's key: the key was rotated, or the worker has another pepper. With a revoked
+    key, the gateway's refusal is the answer."""
 
 
 async def ask(
@@ -95,7 +95,7 @@ async def ask(
     headers: Mapping[str, str] = MappingProxyType({}),
     read_stream: Callable[[aiohttp.StreamReader], Awaitable[StreamEnd]] | None = None,
 ) -> Answer:
-    """The answer to this POST. read_stream: reads a good answer, if it is streamed.
+    """Send this POST. read_stream: reads a successful answer that is streamed.
 
     Raises GatewayUnreachable, NoAnswer, RetryLater and TokenRefused.
     """
@@ -121,7 +121,7 @@ async def ask(
 
 
 def refusal(body: bytes) -> ErrorBody:
-    """The error in the body of a refusal. Raises GatewayUnreachable for any other server's."""
+    """The error in the body of a refusal. Raises GatewayUnreachable if another server sent it."""
     try:
         return _REFUSAL.decode(body).error
     except msgspec.ValidationError:

@@ -1,5 +1,5 @@
-"""A worker's leases of rows: one worker has a row at a time, and every change names the lease, so that a worker that
-lost it changes nothing more. The database's clock decides alone.
+"""Leases of rows. One worker holds a row at a time, and every change checks the lease, so that a worker that has lost
+it changes nothing more. Only the database's clock decides.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Leases:
-    """Of the rows of one table with the columns id, organization_id, lease_id, lease_until and turn_at.
+    """Leases of rows of one table, which has the columns id, organization_id, lease_id, lease_until and turn_at.
 
-    unfinished: SQL; true of rows that need work. told: SQL of a row; the value that `renew` returns. suspect: SQL; true
-    of rows of which a worker has one at a time.
+    unfinished: SQL condition for rows that need work. told: SQL expression that `renew` returns for a row. suspect: SQL
+    condition for rows of which a worker holds only one at a time.
     """
 
     def __init__(self, table: str, unfinished: str, told: str, suspect: str = "false") -> None:
@@ -65,20 +65,20 @@ UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => 
         self._has_waiting = f"SELECT EXISTS (SELECT FROM {table} WHERE {waits})"  # noqa: S608
 
     async def claim(self, connection: Connection, most_each: int, suspects: bool = True) -> Claim | None:
-        """Take a row that no worker has; None: there is none. most_each: rows in hand of one organization. suspects:
-        whether it may be one."""
+        """Take a row that no worker holds; None without one. most_each: limit of one organization's held rows.
+        suspects: whether it may be a suspect."""
         row = await connection.fetchrow(self._claim, LEASE_S, most_each, suspects)
         return None if row is None else Claim(row["id"], row["lease_id"], row["suspect"])
 
     async def renew(self, connection: Connection, held: Claim) -> Any:
-        """Extend its lease. Raises LeaseLost."""
-        told = await connection.fetchval(self._renew, *held.key, LEASE_S)
-        if told is None:
+        """Extend the lease, and return `told` of the row. Raises LeaseLost."""
+        value = await connection.fetchval(self._renew, *held.key, LEASE_S)
+        if value is None:
             raise LeaseLost
-        return told
+        return value
 
     async def release(self, connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
-        """Release it, so that another worker may continue it after the pause."""
+        """Release the row, so that another worker may continue it after the pause."""
         await connection.execute(self._release, *held.key, pause_s)
 
     async def has_waiting(self, connection: Connection) -> bool:
@@ -91,7 +91,7 @@ async def while_leased(
 ) -> tuple[bool, BaseException | None]:
     """Run the work until it ends, its lease cannot be renewed, or the process stops.
 
-    Returns whether the work ended without an error, and the first error of the work and of the renewing.
+    Returns whether the work ended without an error, and the first error of the work or the renewal.
     """
     working, keeping = asyncio.create_task(work), asyncio.create_task(renewing)
     tasks: tuple[asyncio.Task[Any], ...] = (working, keeping, asyncio.create_task(stop.wait()))

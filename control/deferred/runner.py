@@ -1,6 +1,6 @@
-"""Works on leased rows, several at once, until each needs no more work. What the work is, a subclass says.
+"""Works on leased rows, several at once, until each needs no more work. A subclass defines the work.
 
-A kill at any time is safe if each step is a transaction that names the lease, or can be repeated.
+The process may be killed at any time if each step is a transaction that checks the lease, or can be repeated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gateway.metering.ledger.ledger import Ledger
 from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
 
 KEEP_S = 2.0
-"""Between two renewals of a lease, which notice that the work is to end."""
+"""Interval between renewals of a lease, which also notice that the work must end."""
 IDLE_S = 30.0
 PAUSE_S = 5.0
-"""After work that could not go on."""
+"""Pause after work that failed."""
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 60.0
 
@@ -37,21 +37,21 @@ _log = logging.getLogger(__name__)
 class LeasedRowWorker(abc.ABC):
     """One per worker process and table.
 
-    url: of the gateway. pepper: the deployment's, which tokens are made with; called once. trusted: for the gateway's
-    certificate; None: the default.
+    url: the gateway's URL. pepper: returns the deployment's pepper, from which tokens are derived; called once.
+    trusted: verifies the gateway's certificate; None for the default.
     """
 
     name: str
-    """In log lines, and of its connections."""
+    """Name in log lines and of connections."""
     leases: Leases
     at_once: int
-    """Rows that a worker has at once."""
+    """Limit of the rows that a worker holds."""
     most_each: int
-    """Rows in hand of one organization, of all workers together: the rest is for others."""
+    """Limit of one organization's rows that all workers hold together."""
     connections: int
-    """To the database."""
+    """Number of database connections."""
     requests: int
-    """Most to the gateway at once."""
+    """Limit of concurrent requests to the gateway."""
 
     def __init__(
         self, database_url: str, url: str, pepper: Callable[[], bytes], trusted: ssl.SSLContext | None = None
@@ -67,17 +67,17 @@ class LeasedRowWorker(abc.ABC):
 
     @abc.abstractmethod
     async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
-        """Work on a row until it needs no more, or gives way. ended: see `_on_renewed`. Raises LeaseLost."""
+        """Work on a row until it needs no more work or gives way. ended: see `_on_renewed`. Raises LeaseLost."""
 
-    def _on_renewed(self, told: Any, ended: asyncio.Event) -> None:  # noqa: B027  not all work can be asked to end
-        """The lease was renewed. told: see `Leases`. May set `ended`."""
+    def _on_renewed(self, status: Any, ended: asyncio.Event) -> None:  # noqa: B027  not all work can end early
+        """Called when the lease was renewed. status: what `Leases.renew` returned. May set `ended`."""
 
     @abc.abstractmethod
     async def _on_idle(self) -> None:
-        """No row waits, or no more can be taken. Raises what asyncpg raises."""
+        """Called when no row waits, or no more can be taken. Raises asyncpg's errors."""
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
-        """Work whenever a row may need it, until `stop`; rows in hand are then given back."""
+        """Work whenever a row may need it, until `stop`; the held rows are then released."""
         self._pepper = self._new_pepper()
         self._pool = await lazy_pool(
             self._database_url,
@@ -126,7 +126,7 @@ class LeasedRowWorker(abc.ABC):
                 await asyncio.wait_for(due.wait(), IDLE_S)
 
     async def _work(self, held: Claim, stop: asyncio.Event) -> None:
-        """Work on it until it ends, is lost, gives way, or the process stops."""
+        """Work on a row until it ends, is lost, or gives way, or the process stops."""
         ended = asyncio.Event()
         _, failure = await while_leased(self._steps(held, ended), self._renew(held, ended), stop)
         match failure:
@@ -136,7 +136,7 @@ class LeasedRowWorker(abc.ABC):
                 _log.info("%s: %s was taken over by another worker, or has ended", self.name, held.id)
             case _:
                 _log.error("%s: %s failed and is retried", self.name, held.id, exc_info=failure)
-                with contextlib.suppress(TimeoutError):  # which ends the wait: a task would stay until the worker's end
+                with contextlib.suppress(TimeoutError):  # `wait_for` cancels the wait; a separate task would remain
                     await asyncio.wait_for(stop.wait(), PAUSE_S)
                 await self._release(held)
 
@@ -147,7 +147,7 @@ class LeasedRowWorker(abc.ABC):
     async def _renew(self, held: Claim, ended: asyncio.Event) -> None:
         """Renew the lease, forever. Raises LeaseLost."""
         while True:
-            # a database that is away does not end the work: another worker may take the expired lease, and it is lost
+            # an unreachable database does not end the work: the lease is lost only when another worker takes it
             with contextlib.suppress(*FAILURES):
                 self._on_renewed(await self._once(self.leases.renew, held), ended)
             await asyncio.sleep(KEEP_S)
@@ -155,12 +155,12 @@ class LeasedRowWorker(abc.ABC):
     # the database
 
     async def _once(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
-        """Raises what asyncpg raises, and TimeoutError."""
+        """Call `work` with a connection. Raises asyncpg's errors and TimeoutError."""
         async with asyncio.timeout(STATEMENT_TIMEOUT_S), borrow(self._pool) as connection:
             return await work(connection, *values)
 
     async def _do(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
-        """Again and again while the database is away; everything done here may be done twice."""
+        """Call `work`, and repeat it while the database is unreachable. It must be safe to repeat."""
         backoff = Backoff(0.1, 2.0)
         while True:
             try:

@@ -14,14 +14,14 @@ Named = Mapping[str, Any]
 
 
 class Difference(NamedTuple):
-    """One difference. place: the path to the field: `("model", "chat", "pool")`. line: with both values, for people."""
+    """One difference. place: path to the field, such as `("model", "chat", "pool")`. line: text with both values."""
 
     place: tuple[str, ...]
     line: str
 
 
 def differences(before: DesiredState, after: DesiredState) -> list[str]:
-    """A line for each model, field, pool and replica that differs; none when the two say the same."""
+    """A line for each model, field, pool and replica that differs; none if both fleets are equal."""
     return [each.line for each in _differences(before, after)]
 
 
@@ -30,7 +30,7 @@ def undone(before: DesiredState, edited: DesiredState, after: DesiredState) -> l
     changed = [each.place for each in _differences(edited, after)]
 
     def is_kept(place: tuple[str, ...]) -> bool:
-        """Whether it is reported: an added or removed object covers its fields."""
+        """Whether `after` has the difference; a change of an object covers its fields."""
         return not any(place[: len(other)] == other or other[: len(place)] == place for other in changed)
 
     return [each.line for each in _differences(before, edited) if not is_kept(each.place)]
@@ -67,6 +67,6 @@ def _replicas(state: DesiredState) -> dict[str, Any]:
 
 
 def _told(value: object) -> str:
-    """As JSON, without quotes around a single word."""
+    """The value as JSON, without quotes around a single word."""
     text = printable(msgspec.json.encode(value).decode())
     return text[1:-1] if text.startswith('"') and len(text) > 2 and " " not in text else text

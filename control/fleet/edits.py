@@ -1,7 +1,7 @@
-"""Every edit of the fleet as a function from one desired state to the next; nothing here reads or writes anything.
+"""Edits of the fleet, as functions from one desired state to the next. They do no I/O.
 
 Each refuses an edit that would break the fleet: an unknown name, a removal of an object in use, a model without an
-engine. `Edit` is what `control/fleet/revision.py` writes; the version is the store's to count.
+engine. `control/fleet/revision.py` writes the result and counts its version.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contracts.desired_state import NO_PATH_SEGMENT, DesiredState, Model, Pool, 
 from contracts.errors import ConfigError, Conflict, InvalidField, NotFound
 
 Edit = Callable[[DesiredState], DesiredState]
-"""Raises a RequestError when it cannot be; the state it was given is then the one that stays."""
+"""Raises a RequestError for an impossible edit; the given state then stays in force."""
 LONGEST_NAME = 256
 
 
 def put_model(state: DesiredState, model: Model, *, force: bool = False) -> DesiredState:
-    """Add a model, or replace the one of its name where it stands. force: also onto a pool that cannot serve it.
+    """Add a model, or replace the one of its name in place. force: accept a pool that cannot serve it.
 
     Raises Conflict and InvalidField.
     """
@@ -40,7 +40,7 @@ def put_model(state: DesiredState, model: Model, *, force: bool = False) -> Desi
 
 
 def add_model(state: DesiredState, model: Model, pool: Pool, *, force: bool = False) -> DesiredState:
-    """Add a model together with its pool. Raises Conflict if there is one of either name, and InvalidField."""
+    """Add a model together with its pool. Raises Conflict if either name is taken, and InvalidField."""
     for what, name, known in (
         ("model", model.name, state.model(model.name)),
         ("pool", pool.name, state.pool(pool.name)),
@@ -51,10 +51,10 @@ def add_model(state: DesiredState, model: Model, pool: Pool, *, force: bool = Fa
 
 
 def remove_model(state: DesiredState, name: str, *, force: bool = False) -> DesiredState:
-    """Take a model away, with its aliases. force: also the last one there is. Raises Conflict and NotFound."""
-    gone = find_model(state, name)
-    _require_no_release(gone)
-    models = tuple(each for each in state.models if each is not gone)
+    """Remove a model and its aliases. force: also the last model. Raises Conflict and NotFound."""
+    removed = find_model(state, name)
+    _require_no_release(removed)
+    models = tuple(each for each in state.models if each is not removed)
     if not models and not force:
         raise Conflict(
             f"{name!r} is the only model, and without one no gateway is ready; put another first, or force it "
@@ -64,7 +64,7 @@ def remove_model(state: DesiredState, name: str, *, force: bool = False) -> Desi
 
 
 def put_alias(state: DesiredState, alias: str, name: str) -> DesiredState:
-    """Let an alias mean the model `name`, whichever it meant before: in one version, so that it never means none.
+    """Point an alias to the model `name`. It moves from another model in one version, so that it always has a model.
 
     Raises Conflict and NotFound.
     """
@@ -84,7 +84,7 @@ def put_alias(state: DesiredState, alias: str, name: str) -> DesiredState:
 
 
 def remove_alias(state: DesiredState, alias: str) -> DesiredState:
-    """Take an alias away: requests that name it are then refused. Raises NotFound."""
+    """Remove an alias: requests that name it are then refused. Raises NotFound."""
     owner = state.model(alias)
     if owner is None or owner.name == alias:
         aliases = [each for model in state.models for each in model.aliases]
@@ -113,14 +113,14 @@ def put_pool(state: DesiredState, pool: Pool, *, force: bool = False) -> Desired
 
 def remove_pool(state: DesiredState, name: str) -> DesiredState:
     """Remove a pool with its replicas; running requests finish. Raises Conflict while a model names it."""
-    gone = find_pool(state, name)
+    removed = find_pool(state, name)
     users = [model.name for model in state.models if name in pools_of(model)]
     if users:
         raise Conflict(
             f"The pool {name!r} serves {', '.join(users)}; point them to another pool with "
             "`slipstream fleet models set`, or remove them, first."
         )
-    return _checked(replace(state, pools=tuple(each for each in state.pools if each is not gone)))
+    return _checked(replace(state, pools=tuple(each for each in state.pools if each is not removed)))
 
 
 def put_replica(state: DesiredState, pool_name: str, replica: Replica, *, force: bool = False) -> DesiredState:
@@ -134,8 +134,8 @@ def put_replica(state: DesiredState, pool_name: str, replica: Replica, *, force:
 def remove_replica(state: DesiredState, pool_name: str, replica_id: str, *, force: bool = False) -> DesiredState:
     """Remove a replica; running requests finish. Raises Conflict for the last that serves, NotFound."""
     pool = find_pool(state, pool_name)
-    gone = find_replica(pool, replica_id)
-    rest = tuple(each for each in pool.replicas if each is not gone)
+    removed = find_replica(pool, replica_id)
+    rest = tuple(each for each in pool.replicas if each is not removed)
     return _edited(state, _with_pool(state, replace(pool, replicas=rest)), force)
 
 
@@ -152,8 +152,8 @@ def set_weight(
 
 
 def restore(state: DesiredState, earlier: DesiredState, *, force: bool = False) -> DesiredState:
-    """Become what an earlier version was, but for splits of releases that have ended since. Raises Conflict for a model
-    whose release runs and was not so then, or that nothing would serve."""
+    """Restore an earlier version, except for splits of releases that have ended since. Raises Conflict for a model
+    whose running release would change, or that no engine would serve."""
     running = {model.canary.release for model in state.models if model.canary is not None}
 
     def without_old_split(model: Model) -> Model:
@@ -165,7 +165,7 @@ def restore(state: DesiredState, earlier: DesiredState, *, force: bool = False) 
 
 
 def find_model(state: DesiredState, name: str) -> Model:
-    """The model of this name. Raises NotFound, for an alias too, and names its model."""
+    """The model of this name. Raises NotFound, also for an alias, and then names its model."""
     found = state.model(name)
     if found is None:
         raise _unknown("model", name, [model.name for model in state.models])
@@ -197,13 +197,13 @@ def pools_of(model: Model) -> set[str]:
 
 
 def released(model: Model | None) -> str:
-    """The release that divides a model's sessions now; empty: none."""
+    """The release that divides a model's sessions now; empty without one."""
     return model.canary.release if model is not None and model.canary is not None else ""
 
 
 def _edited(before: DesiredState, after: DesiredState, force: bool) -> DesiredState:
-    """`after`, if it contradicts nothing, leaves releases alone and, unless forced, leaves no model without an engine
-    that had one."""
+    """Return `after` if it is consistent, does not change running releases and, unless forced, does not take away a
+    model's last engine."""
     _checked(after)
     for model in before.models:
         if released(model) and not _same_release(model, after.model(model.name)):
@@ -229,7 +229,7 @@ def _checked(state: DesiredState) -> DesiredState:
 
 
 def _idle_pools(state: DesiredState, model: Model) -> list[str]:
-    """Pools that the model's sessions go to and where nothing would serve them."""
+    """Pools that the model's sessions go to and where no engine would serve them."""
     serving = {pool.name for pool in state.pools if any(replica.weight > 0 for replica in pool.replicas)}
     return sorted(pools_of(model) - serving)
 
@@ -244,7 +244,7 @@ def _same_release(before: Model, after: Model | None) -> bool:
 
 
 def _require_own_approval(known: Model | None, model: Model) -> None:
-    """An approval is given for a comparison, and is not written by hand."""
+    """Refuse an approval that was written by hand, and not given for a comparison."""
     approval = model.cascade.approval if model.cascade is not None else None
     if approval is not None and (known is None or known.cascade is None or known.cascade.approval != approval):
         raise InvalidField(

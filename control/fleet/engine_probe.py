@@ -1,5 +1,5 @@
-"""Checks engines over HTTP: whether they are ready, and serve the fleet's models under their names. Asks an engine of
-no fleet for its models and their context."""
+"""Checks over HTTP whether engines are ready and serve the fleet's models under their names. It also lists the models
+of an engine outside the fleet, with their context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.http.engine_connections import EngineConnections
 
 NAMES, NAME_CHARACTERS = 10, 100
-"""Of an engine's models in an error: a hostile one can list millions."""
+"""Limits of the models in an error: a hostile engine can list millions."""
 REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -42,7 +42,7 @@ async def engine_faults(
     *,
     with_keys: bool = True,
 ) -> list[str]:
-    """One sentence for each fault of the pools' engines, in their order. models: those that the engines must serve.
+    """One sentence for each fault of the pools' engines, in their order. models: those that engines must serve.
 
     with_keys: whether `connections` sends the engines' keys.
     Raises ConfigError for a key that cannot be read.
@@ -71,13 +71,13 @@ async def _faults(
     except EngineKeyRefused as error:
         if with_keys:
             return [f"{where} refuses the key (status {error.status}); see the pool's api_key_file and api_key_env"]
-        # a key would go to whichever address an administrator names
+        # a key would go to any address that an administrator names
         return [f"{where}: {error.message}"] if wanted else []
     except ConfigError:
         raise
     except SlipstreamError as error:
         return [f"{where}: {error.message}"]
-    if pool.driver == TensorRTLLMDriver.name:  # it lists its folder's and takes any; a front lists none
+    if pool.driver == TensorRTLLMDriver.name:  # it lists its folder's name and accepts any; a front lists none
         return []
     return [f"{where} {fault}" for one in wanted for fault in _lacks(replica, served, one)]
 
@@ -87,7 +87,7 @@ async def served_models(
 ) -> list[ServedModel]:
     """The models that a ready engine lists.
 
-    Raises EngineKeyRefused, EngineFailed for an engine that is not ready, and what `connections.fetch` raises.
+    Raises EngineKeyRefused, EngineFailed for an engine that is not ready, and the errors of `connections.fetch`.
     """
     for request in (registry.of_pool(pool).health(), MODELS):
         status, body = await connections.fetch(replica.url, request, timeout_s, pool_name=pool.name)
@@ -119,9 +119,10 @@ def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) 
 async def reported_models(
     connections: EngineConnections, driver: str, url: str, timeout_s: float
 ) -> dict[str, int | None]:
-    """Names of the models that an engine outside of the fleet serves, with their context; None: it reports none.
+    """The models that an engine outside the fleet serves, with their context; None if the engine does not report it.
 
-    No key is sent. Raises ConfigError for a driver or a URL that a pool could not have, and as `served_models`.
+    No key is sent. Raises ConfigError for a driver or a URL that a pool could not have, and the errors of
+    `served_models`.
     """
     replica = Replica(id="asked", url=url)
     pool = Pool(name="asked", driver=driver, replicas=(replica,), api_key_required=False)

@@ -58,7 +58,7 @@ class SinceQuery(Query, frozen=True, kw_only=True):
     """The version to compare with."""
 
     since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
-    """A version; the one before unless given, and 0 is the fleet before there was any."""
+    """A version; by default, the previous one. 0 is the fleet before the first version."""
 
 
 class Rollback(Body, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ async def roll_back_fleet(call: AdminCall, body: Rollback, query: EditQuery) -> 
 
 
 async def find_version(call: AdminCall, number: str) -> Revision:
-    """A version by its number. Raises NotFound, Conflict for one of a newer release."""
+    """A version by its number. Raises NotFound, and Conflict for a version of a newer release."""
     version = int(number) if number.isascii() and number.isdigit() and len(number) < 19 else 0
     revision = await _at(call, version)
     if revision is None:

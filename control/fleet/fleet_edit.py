@@ -1,5 +1,5 @@
-"""One edit of the fleet as an operation of the admin API: for the version that was read, checked here before gateways
-get it, written with its audit row, or only tried."""
+"""Runs an edit of the fleet for the admin API: checks the version that it was made for and its result, and writes it
+with its audit row unless it is a dry run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys, OneKey
 
 PROBE_TIMEOUT_S = 3.0
-"""The edit's transaction waits as long."""
+"""The edit's transaction waits this long."""
 KEYS_FOLDER, KEY_VARIABLE = "engine-keys", "_API_KEY"
-"""Places of engines' keys that an edit over HTTP may name."""
+"""Locations of engines' keys that an edit over HTTP may name."""
 
 
 class EditQuery(Query, frozen=True, kw_only=True):
     """Options of an edit."""
 
     dry_run: bool = False
-    """Answer what would become different, and change nothing."""
+    """Return the differences, and change nothing."""
     force: bool = False
-    """Also if a model is left without an engine, or files that it names cannot be read on the gateway's machine."""
+    """Accept a model without an engine, and files that cannot be read on the gateway's machine."""
     probe: bool = False
-    """Ask the engines of new and different pools and models first, and refuse the edit where one is not ready or serves
-    another name. No key is sent: an engine that wants one counts as ready."""
+    """First check the engines of new and changed pools and models, and refuse the edit if one is not ready or serves
+    another name. No key is sent; an engine that requires one counts as ready."""
 
 
 class FleetEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class FleetEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> FleetEdit:
-    """Make the edit. Raises its errors, InvalidField if no gateway could serve the result, VersionMismatch."""
+    """Make the edit. Raises its errors, InvalidField if no gateway could serve the result, and VersionMismatch."""
     expected = _expected_version(call.if_match)
     before = await in_force(call)
     require_version(before, expected)
@@ -83,14 +83,14 @@ async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> 
 
 
 async def in_force(call: AdminCall) -> Revision:
-    """The newest version, which the answer's ETag names. Raises Conflict for one of a newer release."""
+    """The newest version, which the response's ETag names. Raises Conflict for a version of a newer release."""
     revision = await newest_fleet(call)
     call.fleet_version = revision.state.version
     return revision
 
 
 async def newest_fleet(call: AdminCall) -> Revision:
-    """The same for answers about something else."""
+    """Like `in_force`, for responses about something else."""
     try:
         return await newest(call.connection)
     except ConfigError as error:
@@ -120,7 +120,7 @@ async def _require_servable(call: AdminCall, before: DesiredState, after: Desire
             check_pool(pool)
         if force:
             return
-        if over_http:  # in a gateway: its environment is where keys are
+        if over_http:  # in a gateway, whose environment has the keys
             EngineKeys(lambda: "the-deployments", os.environ).require(pools)
         for model in after.models:
             if _fits(before, before.model(model.name)):
@@ -134,8 +134,8 @@ async def _require_servable(call: AdminCall, before: DesiredState, after: Desire
 
 
 def _require_engine_keys(before: DesiredState, pools: Sequence[Pool]) -> None:
-    """Raise InvalidField for a file or variable that is not meant for engines: a stolen admin key could send any secret
-    of this machine to an address of its thief."""
+    """Raise InvalidField for a file or variable that is not meant for engines. Otherwise, a stolen admin key could send
+    any secret of this machine to its thief."""
     files, variables = {pool.api_key_file for pool in before.pools}, {pool.api_key_env for pool in before.pools}
     for pool in pools:
         if pool.api_key_file not in {"", *files} and Path(pool.api_key_file).resolve().parent.name != KEYS_FOLDER:
@@ -153,8 +153,8 @@ def _require_engine_keys(before: DesiredState, pools: Sequence[Pool]) -> None:
 
 
 async def _require_engines(before: DesiredState, after: DesiredState) -> None:
-    """Raise InvalidField where an engine of a new or different pool or model is not ready, or does not serve it."""
-    from control.fleet.engine_probe import engine_faults  # which few edits need
+    """Raise InvalidField if an engine of a new or changed pool or model is not ready, or does not serve it."""
+    from control.fleet.engine_probe import engine_faults  # few edits need it
 
     models = changed_models(before, after)
     concerned = {model.pool for model in models} | {pool.name for pool in changed_pools(before, after)}
@@ -170,12 +170,12 @@ async def _require_engines(before: DesiredState, after: DesiredState) -> None:
     finally:
         await connections.close()
     if faults:
-        told = "; ".join(fault.rstrip(".") for fault in faults)
-        raise InvalidField(f"{told}. To make the edit without this check, leave out `probe`.", param="probe")
+        text = "; ".join(fault.rstrip(".") for fault in faults)
+        raise InvalidField(f"{text}. To make the edit without this check, leave out `probe`.", param="probe")
 
 
 def _fits(state: DesiredState, model: Model | None) -> bool:
-    """Whether a model's longest request can be served; for a new model it must be."""
+    """Whether a model's longest request can be served. A new model counts as if it could, so that it is checked."""
     if model is None:
         return True
     try:

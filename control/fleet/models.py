@@ -1,4 +1,4 @@
-"""Models that the deployment serves, and the names they have: changed while everything runs."""
+"""Changes the models that the deployment serves, and their names, while it runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NewModel(Body, frozen=True, kw_only=True):
 
 
 class EngineQuery(Query, frozen=True, kw_only=True):
-    """An engine that may be in no pool yet. url: as gateways reach it. driver: `openai`, unless given."""
+    """An engine that may be in no pool yet. url: as gateways reach it. driver: by default, `openai`."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2_000)]
     driver: Name | None = None
@@ -85,27 +85,27 @@ async def list_engine_models(_: None, query: EngineQuery) -> ReportedModels:
 
     It is asked without a key. 400 with the reason if it cannot be reached, is not ready or wants a key.
     """
-    from control.fleet.engine_probe import EngineKeyRefused, reported_models  # which few need
+    from control.fleet.engine_probe import EngineKeyRefused, reported_models  # few requests need it
 
     connections = EngineConnections(OneKey(""))
     try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):  # of all its requests together
+        async with asyncio.timeout(PROBE_TIMEOUT_S):  # for all of its requests together
             driver = query.driver or OpenAIDriver.name
             found = await reported_models(connections, driver, query.url, PROBE_TIMEOUT_S)
     except ConfigError as error:
         field = "driver" if (error.param or "").endswith("driver") else "url"
         raise InvalidField(f"Invalid value for '{field}': {error.message}.", param=field) from None
     except TimeoutError:
-        said = f"The engine at {query.url[:200]} did not answer within {PROBE_TIMEOUT_S:g} s."
-        raise InvalidField(said, param="url") from None
+        message = f"The engine at {query.url[:200]} did not answer within {PROBE_TIMEOUT_S:g} s."
+        raise InvalidField(message, param="url") from None
     except SlipstreamError as error:
-        said = f"The engine at {query.url[:200]}: {error.message.rstrip('.')}."
+        message = f"The engine at {query.url[:200]}: {error.message.rstrip('.')}."
         if isinstance(error, EngineKeyRefused):
-            said += (
+            message += (
                 " Enter the model's name and context yourself: `slipstream engine` logs both once the model is loaded "
                 '("serving NAME with a context of N tokens"), and other engines list them at /v1/models.'
             )
-        raise InvalidField(said, param="url") from None
+        raise InvalidField(message, param="url") from None
     finally:
         await connections.close()
     return ReportedModels(data=[ReportedModel(name=name, context_tokens=context) for name, context in found.items()])

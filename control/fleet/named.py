@@ -1,4 +1,4 @@
-"""A model or a pool of the fleet that a request names, or the error that says which there are. Pure."""
+"""Finds a model or a pool that a request names. The error lists the known names. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def model_named(state: DesiredState, name: str, param: str = "model") -> Model:
 
 
 def pool_named(state: DesiredState, name: str, param: str = "pool") -> Pool:
-    """param: the field that names it. Raises InvalidField."""
+    """The pool of this name. param: the field that names it. Raises InvalidField."""
     if (pool := state.pool(name)) is None:
         raise InvalidField(f"There is no pool {name!r}; pools: {_names(state.pools)}.", param=param)
     return pool
 
 
-def _names(those: tuple[Model, ...] | tuple[Pool, ...]) -> str:
-    return ", ".join(each.name for each in those) or "none"
+def _names(objects: tuple[Model, ...] | tuple[Pool, ...]) -> str:
+    return ", ".join(each.name for each in objects) or "none"

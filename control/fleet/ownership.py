@@ -1,9 +1,8 @@
-"""Decides who defines the fleet: the settings at first, and again whenever they change; in between, administrators'
-edits.
+"""Decides what defines the fleet: the settings at first and whenever they change, and administrators' edits in between.
 
-Every version records the settings it descends from, and every gateway those of its last start. So a start with the same
-settings changes nothing and edits outlive it; and gateways whose settings differ do not take turns: only settings that
-are new to the gateway which has them replace what is in force.
+Every version records the settings that it descends from, and every gateway records those of its last start. A start
+with the same settings changes nothing, so edits survive it. Gateways with different settings do not replace the fleet
+in turn: only settings that are new to their gateway replace it.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from control.fleet.revision import Revision, Written, at, digest_of, lock, newes
 from storage.audit_log import Actor, Change
 
 SEED = "seed"
-"""The action of a version that settings made."""
+"""The action of a version that settings created."""
 NOTED = "SELECT settings_digest FROM gateway.fleet_gateways WHERE instance = $1"
 NOTE = """
 INSERT INTO gateway.fleet_gateways (instance, settings_digest) VALUES ($1, $2)
 ON CONFLICT (instance) DO UPDATE SET settings_digest = excluded.settings_digest
 """
 KNOWN = "SELECT EXISTS (SELECT FROM gateway.desired_states WHERE settings_digest = $1)"
-# Rows of releases before edits have no action: settings made them all.
+# Rows of releases without edits have no action: settings created them all.
 UNEDITED = """
 SELECT version FROM gateway.desired_states WHERE settings_digest = $1 AND action = 'seed' OR action IS NULL
  ORDER BY version DESC LIMIT 1
@@ -39,17 +38,17 @@ class Claim(StrEnum):
     """Effect of a start with settings on the fleet in force."""
 
     KEEP = "keep"
-    """It descends from these very settings."""
+    """The fleet descends from these settings, and stays."""
     REPLACE = "replace"
-    """The settings are new."""
+    """The settings are new, and replace the fleet."""
     STALE = "stale"
-    """Other settings came after these: their fleet stays."""
+    """Other settings are newer than these: their fleet stays."""
     RELEASE = "release"
-    """The settings are new, but would break off a running release: the fleet in force stays."""
+    """The settings are new, but would interrupt a running release: the fleet in force stays."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """Outcome of the settings. lost: edits that they replaced, a line each. releases: those that refused them."""
+    """Outcome of the settings. lost: edits that they replace, a line each. releases: models whose release runs."""
 
     claim: Claim
     revision: Revision
@@ -59,8 +58,8 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 def claim(force: Revision, settings: DesiredState, noted: str | None, known: bool) -> Claim:
-    """The rule. force: what is in force; noted: the digest of this gateway's settings at its last start, None for its
-    first; known: whether any version descends from these settings."""
+    """Apply the rule. force: the version in force; noted: the digest of this gateway's settings at its last start, None
+    for its first; known: whether any version descends from these settings."""
     digest = digest_of(settings)
     if force.state.version == 0:
         return Claim.REPLACE
@@ -72,7 +71,7 @@ def claim(force: Revision, settings: DesiredState, noted: str | None, known: boo
 
 
 def broken_off(state: DesiredState, settings: DesiredState) -> list[str]:
-    """The models whose release runs and that the settings know otherwise, or whose pools they do."""
+    """The models whose running release the settings would interrupt."""
     return [
         model.name
         for model in state.models
@@ -81,7 +80,7 @@ def broken_off(state: DesiredState, settings: DesiredState) -> list[str]:
 
 
 async def foreseen(connection: asyncpg.Connection[Any], settings: DesiredState, instance: str) -> Settled:
-    """What a start of this gateway with these settings makes of the fleet; writes nothing.
+    """The effect of a start of this gateway with these settings. Writes nothing.
 
     Raises ConfigError for a version of a newer release.
     """
@@ -114,7 +113,7 @@ async def settle(connection: asyncpg.Connection[Any], settings: DesiredState, in
 
 
 def warning_of(settled: Settled) -> str | None:
-    """Warning for the person who changed the settings; None: none."""
+    """The warning for the person who changed the settings, if any."""
     version = settled.revision.state.version
     match settled.claim:
         case Claim.REPLACE if settled.lost:

@@ -1,4 +1,4 @@
-"""Pools of engines and their replicas: which there are, and what share of the load each has."""
+"""Lists and changes pools of engines, their replicas, and each replica's share of the load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what gateways reported of the desired state (gateway/desired/reports.py)."""
+"""Reads the gateways' reports on the desired state (gateway/desired/reports.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import asyncpg
 import msgspec
 
 SILENT_AFTER_S = 35.0
-"""A gateway without a report for three intervals counts as away."""
+"""A gateway without a report for three intervals counts as silent."""
 FORGOTTEN_AFTER_S = 86_400.0
 LIST = """
 SELECT instance, version, refused_version, refusal, seen_at, seen_at < now() - make_interval(secs => $1) AS silent

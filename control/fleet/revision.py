@@ -1,5 +1,5 @@
-"""Reads and writes versions of the desired state inside a caller's transaction: every change of the fleet happens here,
-together with all other changes of the same transaction.
+"""Reads and writes versions of the desired state in a caller's transaction. Every change of the fleet happens here,
+together with all other changes of its transaction.
 
     async with connection.transaction():
         written = await write(connection, edit, actor=actor.name, action="model.put")
@@ -26,7 +26,7 @@ from storage.audit_log import Change
 LOCK_ID = 0x64657369
 """Key of the writers' advisory lock, an arbitrary unused constant: the bytes of `desi`."""
 LOCK = "SELECT pg_advisory_xact_lock($1)"
-# The document as text: connections decode jsonb differently.
+# The document is read as text, because connections decode jsonb differently.
 NEWEST = """
 SELECT version, document::text AS document, settings_digest, action, actor, created_at
   FROM gateway.desired_states ORDER BY version DESC LIMIT 1
@@ -48,50 +48,50 @@ SELECT coalesce(max(version), 0) + 1, $1::jsonb, $2, $3, $4 FROM gateway.desired
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """One row. Version 0 is the fleet before the first."""
+    """One version. Version 0 is the fleet before the first."""
 
     state: DesiredState
     settings_digest: str = ""
     """Digest of the settings' fleet that it descends from, before any edit."""
     action: str = ""
-    """The operation that made it: `model.put`. Empty in rows of earlier releases, where only settings made them."""
+    """The operation that created it, such as `model.put`. Empty in rows of earlier releases, which settings created."""
     actor: str = ""
     created_at: datetime | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
-    """Result of a write. after is before if the edit changed nothing: no version is written then."""
+    """Result of a write. after is before if the edit changed nothing; no version is written then."""
 
     before: Revision
     after: Revision
     change: Change
-    """For the audit log, which the caller writes last."""
+    """The audit log's row, which the caller writes last."""
 
     @property
     def differences(self) -> list[str]:
-        """Differences, a line each."""
+        """The differences, a line each."""
         return differences(self.before.state, self.after.state)
 
 
 async def newest(connection: asyncpg.Connection[Any]) -> Revision:
-    """The version in force. Raises ConfigError for one of a newer release."""
+    """The version in force. Raises ConfigError for a version of a newer release."""
     row = await connection.fetchrow(NEWEST)
     return Revision(DesiredState(version=0)) if row is None else _revision(row)
 
 
 async def at(connection: asyncpg.Connection[Any], version: int) -> Revision | None:
-    """An earlier version, or the newest; None: there is none of that number. Raises ConfigError like `newest`."""
+    """The version of this number; None if it does not exist. Raises ConfigError like `newest`."""
     row = await connection.fetchrow(AT, version) if 0 < version < 2**63 else None
     return None if row is None else _revision(row)
 
 
 async def since(connection: asyncpg.Connection[Any], moment: datetime) -> list[Revision]:
-    """The version in force at that moment and all later ones, oldest first. Raises ConfigError like `newest`."""
+    """The version in force at that time and all later ones, oldest first. Raises ConfigError like `newest`."""
     return [_revision(row) for row in await connection.fetch(SINCE, moment)]
 
 
 async def lock(connection: asyncpg.Connection[Any]) -> None:
-    """One writer at a time until the transaction ends: what was newest stays newest."""
+    """Exclude other writers until the transaction ends, so that the newest version stays the newest."""
     await connection.execute(LOCK, LOCK_ID)
 
 
@@ -105,12 +105,12 @@ async def write(
     dry_run: bool = False,
     settings_digest: str | None = None,
 ) -> Written:
-    """Make `edit` of the newest version the newest. Call in a transaction, which holds off other writers until it ends.
+    """Apply `edit` to the newest version, and write the result. Call it in a transaction, which excludes other writers.
 
-    actor: as the audit log names who asked. expected_version: refuse unless this is the newest. dry_run: decides and
-    writes nothing. settings_digest: of the settings that say so; None: an edit, which stays a descendant of the
-    settings it found. Raises what the edit raises, VersionMismatch, and ConfigError for a version of a newer release or
-    a state that contradicts itself.
+    actor: the author's name in the audit log. expected_version: refuse unless this is the newest. dry_run: write
+    nothing. settings_digest: of the settings that are applied; None for an edit, which keeps the digest of the version
+    before. Raises the errors of `edit`, VersionMismatch, and ConfigError for a version of a newer release or a state
+    that contradicts itself.
     """
     await lock(connection)
     before = await newest(connection)
@@ -136,7 +136,7 @@ async def write(
 
 
 def require_version(newest: Revision, expected_version: int | None) -> None:
-    """Raise VersionMismatch unless the newest is the one that an edit was made for; None: any."""
+    """Raise VersionMismatch unless the newest version is the expected one; None accepts any."""
     if expected_version not in (None, newest.state.version):
         who = f": {newest.actor} changed it ({newest.action}). " if newest.actor else ". "
         raise VersionMismatch(
@@ -146,14 +146,14 @@ def require_version(newest: Revision, expected_version: int | None) -> None:
 
 
 def digest_of(state: DesiredState) -> str:
-    """Digest of models and pools, without the version; the same in every release that reads them the same."""
-    state = document.decode(0, document.encode(state.models, state.pools))  # a weight of 1 is one of 1.0
+    """Digest of models and pools, without the version. All releases that decode them alike have the same digest."""
+    state = document.decode(0, document.encode(state.models, state.pools))  # a weight of 1 becomes 1.0
     content = msgspec.json.encode({"models": state.models, "pools": state.pools}, order="sorted")
     return hashlib.sha256(content).hexdigest()
 
 
 def _revision(row: asyncpg.Record) -> Revision:
     state = document.decode(row["version"], row["document"])
-    # A row of earlier releases is what some settings said, so its own digest is theirs.
+    # A row of an earlier release came from settings, so its own digest is theirs.
     digest = row["settings_digest"] or digest_of(state)
     return Revision(state, digest, row["action"] or "", row["actor"] or "", row["created_at"])

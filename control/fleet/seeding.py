@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 async def seed(store: DesiredStateStore, instance: str, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> int:
-    """Make the settings' fleet the newest version, if `ownership` decides so; returns the version in force. instance:
-    owner of the settings.
+    """Make the settings' fleet the newest version if `ownership` decides so, and return the version in force. instance:
+    the gateway that has the settings.
 
-    Gateways that start together write one row, not several. Raises ConfigError when the state contradicts itself, or
-    the newest row was written by a release this one cannot read; DatabaseAway when the database cannot be reached.
+    Gateways that start together write one row, not several. Raises ConfigError if the state contradicts itself or this
+    release cannot read the newest row, and DatabaseAway while the database is unreachable.
     """
     settings = DesiredState(version=0, models=models, pools=pools)
     settings.check()
@@ -54,17 +54,17 @@ class Seeding:
     def __init__(
         self, store: DesiredStateStore, instance: str, models: tuple[Model, ...], pools: tuple[Pool, ...]
     ) -> None:
-        """instance: the gateway's name, stable over restarts. models: empty: the database's state stays in force."""
+        """instance: the gateway's name, stable over restarts. models: if empty, the database's state stays in force."""
         self._store = store
         self._instance = instance
         self._models = models
         self._pools = pools
         self._task = BackgroundTask("seeding", self._retry)
         self.done = not models
-        """The settings have been compared with the state in force, and written if they are new."""
+        """Whether the settings have been compared with the state in force, and written if they are new."""
 
     async def start(self) -> None:
-        """Try once, and go on in the background if the database cannot be reached.
+        """Try once, and continue in the background if the database is unreachable.
 
         Raises ConfigError if the database refuses the settings and no fleet is in force.
         """
@@ -90,15 +90,15 @@ class Seeding:
         self.done = True
 
     async def _retry(self) -> None:
-        said, backoff = "", Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        logged, backoff = "", Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while not self.done:
             await asyncio.sleep(backoff.next_s())
             try:
                 await self._seed()
             except DatabaseAway as error:
                 _log.debug("the database is still unreachable: %s", error.message)
-            except ConfigError as error:  # an operator may mend what the database refuses
-                if error.message != said:
+            except ConfigError as error:  # an operator may correct what the database refuses
+                if error.message != logged:
                     _log.error("the settings' models are not in force, trying again: %s", error.message)
-                said = error.message
+                logged = error.message
         _log.info("the database can be reached, the settings' models are in force")

@@ -1,7 +1,7 @@
 """Checks a fleet before it is in force: dialects, URLs, keys, tokenizers, engines that are too small.
 
-Settings are checked by this at a start, and edits before they are written: an edit that a gateway would refuse is
-refused to its author, as far as the checking machine is like the gateway's.
+It checks settings at a start and edits before they are written, so that the author of an edit gets the refusal that a
+gateway would log, if the checking machine is like the gateway's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engines.http.origin import Origin
 from gateway.desired.pool_options import check_options
 
 ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
-"""Ends of URLs as people copy them: what drivers add to a replica's URL, the longest first."""
+"""Paths that drivers add to a replica's URL, and that copied URLs may already have, the longest first."""
 
 
 def changed_pools(before: DesiredState, after: DesiredState) -> list[Pool]:
@@ -34,7 +34,7 @@ def changed_models(before: DesiredState, after: DesiredState) -> list[Model]:
 
 def check_pool(pool: Pool) -> None:
     """Raise ConfigError for an unknown dialect, for a key that would protect nothing, and for the usual mistakes in a
-    URL: without its scheme, or with the path that clients add."""
+    URL: no scheme, or the path that clients add."""
     registry.of_pool(pool)
     if pool.driver == TensorRTLLMDriver.name and pool.api_key_required and not (pool.api_key_file or pool.api_key_env):
         raise ConfigError(
@@ -67,8 +67,8 @@ def check_pool(pool: Pool) -> None:
 
 
 def check_served(model: Model, pool: Pool) -> None:
-    """Raise ConfigError unless the pool's dialect serves the model's tier and lays gaps out as it says, and a replica
-    of it can take the longest request that the model promises."""
+    """Raise ConfigError unless the pool's dialect serves the model's tier and task and its fill-in-the-middle layout,
+    and one of its replicas takes the longest request that the model promises."""
     if model.fim.typed_line == "after_middle" and not registry.of_pool(pool).capabilities.token_prompts:
         raise _misplaced(
             model,
@@ -111,8 +111,8 @@ def check_served(model: Model, pool: Pool) -> None:
 
 
 def check_tokenizer(model: Model) -> None:
-    """Raise ConfigError when its folder cannot be read here, or has not the marks to lay gaps out as the model says.
-    Takes a second for a large vocabulary, and blocks."""
+    """Raise ConfigError if the tokenizer's folder cannot be read here, or lacks the tokens for the model's
+    fill-in-the-middle layout. Blocks, for a second with a large vocabulary."""
     after_middle = model.fim.typed_line == "after_middle"
     if model.tokenizer is None:
         if after_middle:
@@ -133,6 +133,6 @@ def check_tokenizer(model: Model) -> None:
 
 
 def _misplaced(model: Model, reason: str) -> ConfigError:
-    """The half-typed line cannot stand where the model says."""
+    """The error for a model whose half-typed line cannot be where its settings put it."""
     field = f"models.{model.name}.fim.typed_line"
     return ConfigError(f"{field}: 'after_middle', but {reason}; write auto or before_middle", param=field)

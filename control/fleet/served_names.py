@@ -1,4 +1,4 @@
-"""Under which names the engines of a pool are asked for models."""
+"""The names by which requests to a pool's engines name models."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contracts.desired_state import Model
 
 
 class ServedName(msgspec.Struct, frozen=True):
-    """What a model asks a pool's engines for."""
+    """A model's name in requests to a pool's engines."""
 
     setting: str
-    """Which setting says so."""
+    """The setting that defines the name."""
     name: str
     model: Model
 
 
 def served_names(models: Sequence[Model], pool_name: str) -> Iterator[ServedName]:
-    """Of every model that has the pool, or a canary or its control there."""
+    """The names of all models that use the pool, for a canary or its control too."""
     for model in models:
         name = model.engine_model or model.name
         canary = model.canary

@@ -1,4 +1,4 @@
-"""OpenAI's pages of buckets: a period cut into equal parts, of which a page has some, the empty ones too."""
+"""OpenAI's pages of buckets. A period is cut into equal buckets, and a page has some of them, including empty ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from control.api.schemas import ModelName, Query
 Seconds = Annotated[int, Meta(ge=int(FIRST.timestamp()), lt=int(LAST.timestamp()))]
 """Unix time."""
 MAX_OWNERS = 20
-"""Ids in one filter."""
+"""Limit of the ids in one filter."""
 MAX_RESULTS = 20_000
-"""In one page."""
+"""Limit of the results in one page."""
 
 
 class Width(StrEnum):
@@ -31,30 +31,30 @@ class Width(StrEnum):
 
     @property
     def duration(self) -> timedelta:
-        """Its length."""
+        """The length of a bucket."""
         return {Width.MINUTE: timedelta(minutes=1), Width.HOUR: timedelta(hours=1), Width.DAY: timedelta(days=1)}[self]
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Buckets of a page: by default, and at most."""
+        """The default and the largest number of buckets in a page."""
         return {Width.MINUTE: (60, 1_440), Width.HOUR: (24, 168), Width.DAY: (7, 31)}[self]
 
 
 class BucketQuery(Query, frozen=True, kw_only=True):
-    """A period and filters. Times are Unix seconds; buckets begin at whole minutes, hours or days in UTC.
-    project_ids, api_key_ids and models may be given several times."""
+    """A period and filters. Times are Unix seconds; buckets begin at whole minutes, hours or days in UTC. project_ids,
+    api_key_ids and models may be repeated."""
 
     start_time: Seconds
-    """The first bucket holds this moment."""
+    """The first bucket contains this time."""
     end_time: Seconds | None = None
-    """The last bucket begins before this moment; now, unless given."""
+    """The last bucket begins before this time; by default, now."""
     project_ids: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
     api_key_ids: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
     models: Annotated[list[ModelName], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
     limit: Annotated[int, Meta(ge=1, le=1_440)] | None = None
-    """Buckets of a page: 7 days and at most 31, 24 hours and at most 168, 60 minutes and at most 1440."""
+    """Buckets in a page: by default 7 days, 24 hours or 60 minutes, and at most 31, 168 or 1440."""
     page: Annotated[str, Meta(max_length=100, pattern=r"^page_[0-9]{10}$")] | None = None
-    """`next_page` of the page before."""
+    """`next_page` of the previous page."""
     organization_id: UUID | None = None
     """An extension: another organization, for members of the operating organization."""
 
@@ -73,7 +73,7 @@ class Span(NamedTuple):
 
 
 def span_of(query: BucketQuery, width: Width, most: tuple[int, int] | None = None) -> Span:
-    """The page's buckets, at least one. most: default and largest number of buckets; None: the width's. Raises
+    """The page's buckets, at least one. most: default and largest number of buckets; None for the width's. Raises
     InvalidField."""
     default, largest = most or width.limits
     if query.limit is not None and query.limit > largest:

@@ -1,6 +1,6 @@
-"""OpenAI's organization API: which URL does what, and which permission it needs. Admin keys open it.
+"""OpenAI's organization API: its operations with their URLs and permissions. It requires admin keys.
 
-Reads only: changes are made by the admin API, whose objects are the same.
+It only reads. The admin API changes the same objects.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OPENAI_OPERATIONS: tuple[Operation, ...] = tuple(
 
 
 def openai_operations(limits: RequestConfig) -> Router:
-    """All of them, below /v1/organization. limits: of bodies."""
+    """All operations, below /v1/organization. limits: limits of bodies."""
     return Router(
         path=OPENAI_PREFIX,
         route_handlers=list(CONTROLLERS),
@@ -59,5 +59,5 @@ def openai_operations(limits: RequestConfig) -> Router:
 
 
 def plain_names(query: bytes) -> bytes:
-    """A query with its names as this API has them: OpenAI's SDKs write `group_by[]` for a list."""
+    """A query with this API's names: OpenAI's SDKs write `group_by[]` for a list."""
     return query.replace(b"%5B%5D=", b"=").replace(b"[]=", b"=")

@@ -1,4 +1,4 @@
-"""OpenAI's lists of an organization's projects, users and admin keys: what this deployment has, in OpenAI's words."""
+"""OpenAI's lists of an organization's projects, users and admin keys, converted from this deployment's objects."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ ItemT = TypeVar("ItemT")
 
 
 class ListQuery(Query, frozen=True, kw_only=True):
-    """A part of a list, newest first."""
+    """Selects a page of a list, newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
-    """Items at most."""
+    """Maximum number of items."""
     after: UUID | None = None
-    """`last_id` of the page before."""
+    """`last_id` of the previous page."""
     organization_id: UUID | None = None
     """An extension: another organization, for members of the operating organization."""
 
 
 class ProjectListQuery(ListQuery, frozen=True, kw_only=True):
-    """Projects."""
+    """Selects a page of projects."""
 
     include_archived: bool = False
-    """Disabled projects too."""
+    """Include disabled projects."""
 
 
 class OpenAiProject(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,12 +100,12 @@ class OpenAiList(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
 
 async def list_organization_projects(call: AdminCall, query: ProjectListQuery) -> OpenAiList[OpenAiProject]:
     """An organization's projects, newest first."""
-    asked = projects.ProjectQuery(
+    selection = projects.ProjectQuery(
         limit=query.limit,
         cursor=await _cursor(call, query, projects.PROJECTS),
         disabled=None if query.include_archived else False,
     )
-    page = await projects.list_projects(call, _organization(call, query), asked)
+    page = await projects.list_projects(call, _organization(call, query), selection)
     return _listed([_project(each) for each in page.data], has_more=page.has_more)
 
 
@@ -116,8 +116,8 @@ async def get_organization_project(call: AdminCall, project_id: UUID) -> OpenAiP
 
 async def list_organization_users(call: AdminCall, query: ListQuery) -> OpenAiList[OpenAiUser]:
     """An organization's members, newest first."""
-    asked = members.MemberQuery(limit=query.limit, cursor=await _cursor(call, query, members.MEMBERS))
-    page = await members.list_members(call, _organization(call, query), asked)
+    selection = members.MemberQuery(limit=query.limit, cursor=await _cursor(call, query, members.MEMBERS))
+    page = await members.list_members(call, _organization(call, query), selection)
     return _listed([_user(each) for each in page.data], has_more=page.has_more)
 
 
@@ -128,10 +128,10 @@ async def get_organization_user(call: AdminCall, member_id: UUID) -> OpenAiUser:
 
 async def list_organization_admin_keys(call: AdminCall, query: ListQuery) -> OpenAiList[OpenAiAdminKey]:
     """An organization's admin keys that open, newest first."""
-    asked = admin_keys.AdminKeyQuery(
+    selection = admin_keys.AdminKeyQuery(
         limit=query.limit, cursor=await _cursor(call, query, admin_keys.ADMIN_KEYS), state=KeyState.ACTIVE
     )
-    page = await admin_keys.list_admin_keys(call, _organization(call, query), asked)
+    page = await admin_keys.list_admin_keys(call, _organization(call, query), selection)
     return _listed(await _admin_keys(call, page.data), has_more=page.has_more)
 
 
@@ -146,7 +146,7 @@ def _organization(call: AdminCall, query: ListQuery) -> UUID:
 
 
 async def _cursor(call: AdminCall, query: ListQuery, resource: Resource[Any]) -> str | None:
-    """Our cursor behind the item that the client has seen last. Raises NotFound for one that is not there."""
+    """The admin API's cursor after the last item that the client has seen. Raises NotFound if it does not exist."""
     if query.after is None:
         return None
     last = await resource.find(call, query.after)
@@ -191,7 +191,7 @@ def _user(member: members.Member) -> OpenAiUser:
 
 
 async def _admin_keys(call: AdminCall, keys: list[admin_keys.AdminKey]) -> list[OpenAiAdminKey]:
-    """The keys with their owners."""
+    """Convert keys, and add their owners."""
     table = principals.c
     wanted = select(table.id, table.name, table.created_at).where(table.id.in_({key.principal_id for key in keys}))
     owners = {row["id"]: row for row in await fetch(call.connection, wanted)} if keys else {}

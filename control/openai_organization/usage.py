@@ -1,7 +1,7 @@
-"""OpenAI's organization usage and costs, from the same totals as every other report of usage and so as the invoices.
+"""OpenAI's usage and costs of an organization, from the totals of all other usage reports and of invoices.
 
-Days and hours come from roll-ups, minutes from the ledger's events. Usage of models for vectors and scores is that of
-`embeddings`, all other usage that of `completions`: together they are everything that is billed.
+Days and hours come from roll-ups, minutes from the ledger's events. `embeddings` has the usage of models for vectors
+and scores, and `completions` all other usage. Together they have everything that is billed.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _COLUMNS = {"project_id": "project_id", "api_key_id": "key_id", "model": "model"
 
 
 class UsageQuery(BucketQuery, frozen=True, kw_only=True):
-    """Usage by bucket. group_by may be given several times."""
+    """Usage by bucket. group_by may be repeated."""
 
     bucket_width: Width = Width.DAY
     group_by: Annotated[list[UsageGroup], Meta(max_length=3)] = field(default_factory=list)
 
 
 class CostQuery(BucketQuery, frozen=True, kw_only=True):
-    """Costs by day; at most 180 days in a page. group_by may be given several times."""
+    """Costs by day; at most 180 days in a page. group_by may be repeated."""
 
     bucket_width: Literal["1d"] = "1d"
     group_by: Annotated[list[CostGroup], Meta(max_length=3)] = field(default_factory=list)
@@ -78,7 +78,7 @@ class CompletionsResult(msgspec.Struct, frozen=True, kw_only=True):
     api_key_id: UUID | None = None
     model: str | None = None
     user_id: str | None = None
-    """Always null, like the next two: none of them is kept."""
+    """Always null, like the next two fields: none of them is stored."""
     batch: bool | None = None
     service_tier: str | None = None
     object: Literal["organization.usage.completions.result"] = "organization.usage.completions.result"
@@ -93,7 +93,7 @@ class EmbeddingsResult(msgspec.Struct, frozen=True, kw_only=True):
     api_key_id: UUID | None = None
     model: str | None = None
     user_id: str | None = None
-    """Always null: it is not kept."""
+    """Always null: it is not stored."""
     object: Literal["organization.usage.embeddings.result"] = "organization.usage.embeddings.result"
 
 
@@ -207,7 +207,7 @@ async def _page(
     *,
     pooling: bool | None,
 ) -> dict[str, Any]:
-    """The fields of the page of the span's buckets. result, pooling: see `_sums`, of whose rows the results are."""
+    """The fields of a page with the span's buckets. result: converts a row of `_sums`. pooling: see `_sums`."""
     found = await _sums(call, query, Width(query.bucket_width), span, pooling=pooling)
     data = [
         bucket(
@@ -227,8 +227,8 @@ def _group(row: Any, query: UsageQuery | CostQuery) -> dict[str, Any]:
 async def _sums(
     call: AdminCall, query: UsageQuery | CostQuery, width: Width, span: Span, *, pooling: bool | None
 ) -> dict[datetime, list[Any]]:
-    """Sums by bucket and group. pooling: only of models that make vectors or scores, or only of the others; None: of
-    all. Raises InvalidField for more results than a page may have."""
+    """Sums by bucket and group. pooling: True for only models that make vectors or scores, False for only others, None
+    for all. Raises InvalidField for more results than a page may have."""
     organization_id = query.organization_id or call.principal.organization_id
     await call.require_organization(organization_id)
     pooled = [model.name for model in call.fleet.models if model.task is not Task.TEXT]
@@ -262,14 +262,14 @@ async def _sums(
     return found
 
 
-def _rows(width: Width, span: Span, told_apart: frozenset[str]) -> tuple[FromClause, ColumnElement[Any]]:
-    """The totals of the page's buckets, and the column of their beginnings."""
+def _rows(width: Width, span: Span, columns: frozenset[str]) -> tuple[FromClause, ColumnElement[Any]]:
+    """The totals of the page's buckets, and the column with their starts."""
     begin, end = span.starts[0], span.end
     if width is Width.DAY:
-        rows = totals_of_period(Bucket.DAY, begin, end, told_apart)
+        rows = totals_of_period(Bucket.DAY, begin, end, columns)
         return rows, rows.c.day
     if width is Width.HOUR:
-        rows = totals_of_period(Bucket.HOUR, begin, end, told_apart)
+        rows = totals_of_period(Bucket.HOUR, begin, end, columns)
         return rows, rows.c.hour
     event = usage_events.c
     minute = func.date_trunc(literal_column("'minute'"), event.requested_at, literal_column("'UTC'"))
@@ -277,7 +277,7 @@ def _rows(width: Width, span: Span, told_apart: frozenset[str]) -> tuple[FromCla
     events = (
         select(
             minute.label("minute"),
-            *(event[name] for name in sorted(told_apart)),
+            *(event[name] for name in sorted(columns)),
             *((requests if name == "requests" else event[name]).label(name) for name in SUMMED),
         )
         .where(

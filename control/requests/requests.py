@@ -1,7 +1,7 @@
-"""Single requests: decision, rule, phases, engine and cost.
+"""Reports single requests with their decision, rule, phases, engine and cost.
 
-Two sources: the trace, written for every request whose key is known, refused ones included; and the ledger's attempts.
-Either may be there without the other: traces are best effort, the ledger holds only what was admitted.
+It has two sources: the trace, written for every request with a known key, refused ones included, and the ledger's
+attempts. Either may exist without the other: traces are best effort, the ledger has only admitted requests.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Decision(StrEnum):
 
     SERVED = "served"
     REFUSED = "refused"
-    """A 4xx: a limit, the key, access, or the request itself; `rule` and `reason` say which."""
+    """A 4xx: a limit, the key, access, or the request itself; `rule` and `reason` name it."""
     FAILED = "failed"
-    """A 5xx, or a stream that ended in an error of ours."""
+    """A 5xx, or a stream that ended in an error of this deployment."""
     ABANDONED = "abandoned"
     """The client left before it had any text."""
 
@@ -241,9 +241,9 @@ class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
 async def list_requests_of_all(call: AdminCall, query: DeploymentRequestQuery) -> Page[RequestSummary]:
     """List the requests of all organizations, refused ones included, newest first. Without any content."""
     since = datetime.now(UTC) - LAST_DAY if query.start is None else moment(query.start, "start")
-    whose = equal(request_traces.c.organization_id, query.organization_id)
+    owner = equal(request_traces.c.organization_id, query.organization_id)
     pool = equal(request_traces.c.pool, query.pool)
-    return await _page(call, query, whose, pool, since=since, organization_id=query.organization_id)
+    return await _page(call, query, owner, pool, since=since, organization_id=query.organization_id)
 
 
 async def _page(
@@ -274,7 +274,7 @@ async def _page(
 
 
 def session_names(call: AdminCall, given: str, organization_id: UUID | None) -> tuple[str, ...]:
-    """How a session may be recorded. organization_id: None: of any, so that only names in headers are found."""
+    """The names under which a session may be recorded. organization_id: None for any, if named in a header."""
     if organization_id is None:
         return (session_name(given),)
     return recorded_names(given, Salts(call.pepper).of(str(organization_id)))
@@ -293,14 +293,14 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
             traces.request_id == request_id, call.sees(traces.organization_id)
         ),
     )
-    whose = (
+    identity = (
         events[name] for name in ("request_id", "organization_id", "project_id", "key_id", "endpoint", "model", "tier")
     )
     rows = await fetch(
         call.connection,
         select(
             *columns_of(Attempt, usage_events, engine=call.placed(events.replica_id), pool=call.placed(events.pool)),
-            *whose,
+            *identity,
         )
         .where(events.request_id == request_id, call.sees(events.organization_id))
         .order_by(events.attempt),
@@ -309,7 +309,7 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
         raise not_found("request", request_id[:100])
     attempts = [record_of(Attempt, row) for row in rows]
     cost = sum(attempt.amount_micro for attempt in attempts if attempt.billed)
-    source = trace or rows[-1]  # without a trace, which may be lost, what the ledger says of the last attempt
+    source = trace or rows[-1]  # a trace may be lost; then use the ledger's last attempt
     found = {name: source.get(name) for name in RequestDetail.__struct_fields__}
     latency = None if trace is None else latency_of(trace, placed=call.principal.operator)
     return msgspec.convert({**found, "latency": latency, "amount_micro": cost, "attempts": attempts}, RequestDetail)
@@ -330,8 +330,8 @@ async def get_placements(call: AdminCall, request_id: str) -> Placements:
 
 
 def latency_of(trace: Mapping[str, Any], *, placed: bool) -> Latency | None:
-    """From a row of `gateway.request_traces`; None if that release measured nothing. placed: include the engine, which
-    tenants do not see."""
+    """The latency in a row of `gateway.request_traces`; None if the row's release measured nothing. placed: include the
+    engine, which tenants do not see."""
     if trace["attempts"] is None:
         return None
     prompt_tokens = trace["prompt_tokens"]

@@ -1,5 +1,5 @@
-"""One session of an organization's client: its turns in order, the gaps between them, and the prompt tokens that an
-engine computed once more although the turn before had them, with the cause."""
+"""Reports one session of an organization's client: its turns in order, the gaps between them, and the prompt tokens
+that an engine computed again although the previous turn had them, with the cause."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from storage.tables.core import request_traces
 
 MAX_TURNS = 1_000
 MIN_LOST_TOKENS = BLOCK_TOKENS
-"""Engines keep whole blocks of a prompt: fewer tokens are not called lost."""
+"""Engines cache whole blocks of a prompt, so fewer tokens do not count as lost."""
 
 
 class EngineLoss(StrEnum):
-    """Causes on the engines' side: the prompt itself still began like the one before. All other causes are those of
+    """Causes on the engines' side: the prompt itself still began like the previous one. All other causes are those of
     the prefix contract (`gateway/prefixes/difference.py`)."""
 
     NOT_CACHED = "not_cached"
     """The engine no longer had the earlier prompt."""
     MOVED = "moved"
-    """It ran on another engine than the turn before."""
+    """The turn ran on another engine than the previous one."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionQuery(Query, frozen=True, kw_only=True):
-    """limit: the newest turns at most."""
+    """limit: maximum number of turns, the newest ones."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_TURNS)] = MAX_TURNS
 
@@ -126,7 +126,7 @@ async def get_session(call: AdminCall, organization_id: UUID, name: str, query: 
 
 
 def turns_of(rows: Iterable[Mapping[str, Any]], *, placed: bool) -> list[Turn]:
-    """Turns from rows of traces with their prefix samples, the earliest first. placed: name a change of the engine,
+    """Turns from rows of traces with their prefix samples, the earliest first. placed: report a change of the engine,
     which tenants do not see."""
     turns: list[Turn] = []
     ended_s: dict[str | None, float] = {}
@@ -134,7 +134,7 @@ def turns_of(rows: Iterable[Mapping[str, Any]], *, placed: bool) -> list[Turn]:
     for row in rows:
         agent, key = row["session_agent"], (row["session_agent"], row["model"])
         at_s = arrived_at_s(row["request_id"])
-        if at_s is None:  # of a client's making; no id of ours
+        if at_s is None:  # the client chose the id
             at_s = row["recorded_at"].timestamp() - row["total_ms"] / 1e3
         before_s = ended_s.get(agent)
         lost, cause = _loss(computed.get(key), row, placed=placed)
@@ -155,7 +155,7 @@ def turns_of(rows: Iterable[Mapping[str, Any]], *, placed: bool) -> list[Turn]:
 
 
 def _loss(before: Mapping[str, Any] | None, row: Mapping[str, Any], *, placed: bool) -> tuple[int | None, str | None]:
-    """Tokens that the turn before had computed and this one's engine computed again, and the cause."""
+    """Tokens that the previous turn had computed and this turn's engine computed again, and the cause."""
     if row["prompt_tokens"] is None or row["cached_tokens"] is None:
         return None, None
     if before is None:
@@ -166,7 +166,7 @@ def _loss(before: Mapping[str, Any] | None, row: Mapping[str, Any], *, placed: b
         return 0, None
     if row["reusable_tokens"] is None:
         return lost, None
-    if both - row["reusable_tokens"] >= max(MIN_LOST_TOKENS, lost // 2):  # most of it: the prompt has changed
+    if both - row["reusable_tokens"] >= max(MIN_LOST_TOKENS, lost // 2):  # the prompt's change explains most
         return lost, row["cause"]
     moved = placed and row["replica_id"] != before["replica_id"]
     return lost, (EngineLoss.MOVED if moved else EngineLoss.NOT_CACHED).value

@@ -1,4 +1,4 @@
-"""The worker's metric of responses in the background."""
+"""The worker's metric of background responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.responses.bounds import UNFINISHED
 
 
 class ResponseMetrics(StatusGauge):
-    """On the registry given."""
+    """Counts background responses by status."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         text = "Responses in the background that have not finished, of the deployment, by status."

@@ -1,6 +1,6 @@
 """Reads the stream of a response that the worker runs, and stores its events for clients that stream it.
 
-The stream's end is not stored here: a run that failed may be repeated, and a response ends together with its bill.
+It does not store the stream's end: a run that failed may be repeated, and a response ends together with its bill.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gateway.wire.responses.stored import with_fields
 
 STORED_EVERY_S = 0.25
 MAX_BYTES = 16 * 1024 * 1024
-"""Events of one run. Those beyond are not stored: clients that stream it are sent to the response."""
+"""Limit of one run's stored events. Clients that stream more are referred to the response."""
 RECORD = b": %b " % LINE_CLOSED
 
 Store = Callable[[int, int, bytes], Awaitable[None]]
 
 
 class _Error(msgspec.Struct):
-    """`type` is this deployment's code."""
+    """An error, whose `type` is this deployment's code."""
 
     message: str
     type: str
@@ -42,13 +42,13 @@ _decode_failed = msgspec.json.Decoder(_Failed).decode
 
 
 class Recorder:
-    """One per run. store: stores events, with the number of the first and the number after the last. first: the run's
-    first number. created_at: the response's."""
+    """Records one run. store: stores events, with the number of the first and the number after the last. first: number
+    of the run's first event. created_at: the response's."""
 
     def __init__(self, store: Store, first: int, created_at: int) -> None:
         self._store = store
         self._begun = first == len(FIRST_EVENTS)
-        """Clients have been sent that it was created."""
+        """Whether clients have received `response.created`."""
         self._first = self._next = first
         self._created_at = created_at
         self._events: list[bytes] = []
@@ -58,11 +58,11 @@ class Recorder:
 
     @property
     def full(self) -> bool:
-        """Events are missing."""
+        """Whether events are missing."""
         return self._size_bytes > MAX_BYTES
 
     async def read(self, content: StreamReader) -> StreamEnd:
-        """Store all events before the last one, a few times a second. Raises NoAnswer, and what `store` does."""
+        """Store all events before the last one, a few times a second. Raises NoAnswer and the errors of `store`."""
         clock = asyncio.get_running_loop().time
         unread, due_s = b"", clock()
         while True:
@@ -96,22 +96,22 @@ class Recorder:
         except msgspec.DecodeError as error:
             raise NoAnswer(f"an event of the stream cannot be read: {error}") from None
 
-    def _read(self, event: bytes, told: Event) -> None:
-        match told.type:
+    def _read(self, event: bytes, parsed: Event) -> None:
+        match parsed.type:
             case "response.failed":
-                error = _decode_failed(told.response).error
+                error = _decode_failed(parsed.response).error
                 body = {"error": {"code": error.type, "message": error.message, "param": error.param}}
                 self._end = 502, msgspec.json.encode(body)
             case "response.completed" | "response.incomplete":
-                self._end = 200, bytes(told.response)
+                self._end = 200, bytes(parsed.response)
             case "response.created" if self._begun:
                 pass
-            case kind if bytes(told.response):
-                whole = msgspec.Raw(with_fields(told.response, {"created_at": self._created_at}))
+            case kind if bytes(parsed.response):
+                whole = msgspec.Raw(with_fields(parsed.response, {"created_at": self._created_at}))
                 self._add(event_of(kind, self._next, {"response": whole}))
             case _:
                 number = b'"sequence_number":%d'  # the second member of an event
-                self._add(event.replace(number % told.sequence_number, number % self._next, 1) + BLANK)
+                self._add(event.replace(number % parsed.sequence_number, number % self._next, 1) + BLANK)
 
     def _add(self, event: bytes) -> None:
         self._size_bytes += len(event)
@@ -126,5 +126,5 @@ class Recorder:
             except LeaseLost:
                 if not self._record:
                     raise
-                # the run is whole: `transitions.end` decides who pays for it
+                # the run is complete: `transitions.end` decides who pays for it
             self._first, self._events = self._next, []

@@ -1,7 +1,7 @@
-"""Runs responses in the background: the worker sends each one's request to a gateway, with a token for its key.
+"""Runs background responses: the worker sends each response's request to a gateway, with a token for its key.
 
-A kill at any time is safe: the response is stored with its bill in one transaction. A response whose answer was lost
-runs again, a few times; the lost run is not billed.
+The process may be killed at any time: the response is stored with its bill in one transaction. A response whose answer
+was lost runs again, a few times; the lost run is not billed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from storage.engine import FAILURES
 MAX = 64
 """Responses that a worker runs at once."""
 SWEEP_S = 60.0
-"""Between two deletions of old events."""
+"""Interval between deletions of old events."""
 PAUSE_S = 1.0
 """Pause after a refusal without a `Retry-After`, and after a failure."""
 NO_ANSWER = "%s: %s does not answer for %s (%s), which runs again"
@@ -64,7 +64,7 @@ _decode_made = msgspec.json.Decoder(_Made).decode
 
 
 class ResponseRunner(LeasedRowWorker):
-    """One per worker process. metrics: None: none are shown. Others: see `LeasedRowWorker`."""
+    """One per worker process. metrics: None to show none. The other parameters are those of `LeasedRowWorker`."""
 
     name, leases = "responses", transitions.LEASES
     at_once, most_each, connections, requests = MAX, MAX // 2, 8, MAX
@@ -80,8 +80,8 @@ class ResponseRunner(LeasedRowWorker):
         super().__init__(database_url, url, pepper, trusted)
         self._metrics = metrics
         self._sweep_s = float("-inf")
-        self._told = False
-        """The trouble with the gateway is in the log: all responses have the same."""
+        self._warned = False
+        """Whether the gateway's failure, which all responses share, is in the log."""
 
     async def _on_idle(self) -> None:
         if self._metrics is not None:
@@ -104,21 +104,21 @@ class ResponseRunner(LeasedRowWorker):
         found = await self._do(transitions.start, held, found)
         try:
             await self._run(held, found)
-        except asyncio.CancelledError:  # the worker stops, or the lease is lost, which changes no row then
+        except asyncio.CancelledError:  # the worker stops, or has lost the lease and changes no row
             with contextlib.suppress(*FAILURES):
                 await self._once(transitions.put_back, held)
             raise
 
     async def _run(self, held: Claim, found: ClaimedResponse) -> None:
         token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)
-        named = {"x-client-request-id": held.id}
+        headers = {"x-client-request-id": held.id}
         created_at = _decode_made(found.response).created_at
         recorder = None
         if found.next_event is not None:
             recorder = Recorder(functools.partial(self._do, transitions.record, held), found.next_event, created_at)
         read_stream = None if recorder is None else recorder.read
         try:
-            answer = await ask(self._session, self._url + RESPONSES_PATH, token, found.request, named, read_stream)
+            answer = await ask(self._session, self._url + RESPONSES_PATH, token, found.request, headers, read_stream)
             if answer.status != 200:
                 await self._refused(held, found, answer)
                 return
@@ -126,32 +126,32 @@ class ResponseRunner(LeasedRowWorker):
             await self._do(transitions.put_back, held, full.retry_after_s or PAUSE_S)
             return
         except (GatewayUnreachable, TokenRefused) as trouble:
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 text = TOKEN_REFUSED if isinstance(trouble, TokenRefused) else NO_ANSWER
                 _log.warning(text, self.name, self._url, held.id, trouble)
             await self._do(
                 self.leases.release if isinstance(trouble, NoAnswer) else transitions.put_back, held, PAUSE_S
             )
             return
-        self._told = False
+        self._warned = False
         response = with_fields(answer.body, {"created_at": created_at})
         complete = recorder is None or not recorder.full
         ended = FinishedResponse(response, answer.closed, complete)
         try:
             await self._do(transitions.end, self._ledger, held, found, ended)
-        except RequestError as error:  # its conversation was deleted, or is full; a stream's client has the output
-            told = _error("invalid_prompt", error.message, error.code, error.param)
-            await self._fail(held, found, told, None if recorder is None else answer.closed, complete)
+        except RequestError as error:  # the conversation was deleted, or is full; a stream's client has the output
+            failure = _error("invalid_prompt", error.message, error.code, error.param)
+            await self._fail(held, found, failure, None if recorder is None else answer.closed, complete)
 
     async def _refused(self, held: Claim, found: ClaimedResponse, answer: Answer) -> None:
-        """End it, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
-        told = refusal(answer.body)
+        """End the response, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
+        error = refusal(answer.body)
         if answer.status in FAILED and found.failures < MAX_TRIES:
             await self._do(self.leases.release, held, PAUSE_S)
             return
         code = CODES.get(answer.status, "server_error")
-        await self._fail(held, found, _error(code, told.message, told.code, told.param))
+        await self._fail(held, found, _error(code, error.message, error.code, error.param))
 
     async def _fail(
         self,

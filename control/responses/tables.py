@@ -1,6 +1,6 @@
-"""Responses and conversations that clients of the Responses API had stored, to continue them and to read them again.
+"""Tables of the responses and conversations that clients of the Responses API store, to continue and reread them.
 
-Clients ask for it with each request (`store`), whatever their organization's `store_prompts` says. The gateway writes,
+Clients request it with each request (`store`), whatever their organization's `store_prompts` is. The gateway writes,
 reads, bounds and deletes rows (gateway/responses/); the worker deletes them after the retention of requests.
 """
 
@@ -32,40 +32,40 @@ responses = Table(
     Column("organization_id", UUID(), ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
     # Only keys of this project find the row.
     Column("project_id", UUID(), nullable=False),
-    # No foreign key: a response may outlive the one before it, and is then found, but not continued.
+    # No foreign key: a response may outlive the previous one, and is then found, but not continued.
     Column("previous_id", Text(collation="C")),
     # JSON: the request's own items, each with an id, and the response object. Not jsonb, which lacks U+0000.
     Column("input", LargeBinary, nullable=False),
     Column("response", LargeBinary, nullable=False),
     Column("size_bytes", Integer, nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    # queued, in_progress, failed or cancelled: a response in the background without output. Null: it has its output.
+    # queued, in_progress, failed or cancelled for a background response without output; null once it has its output.
     Column("status", Text),
     Index(None, "recorded_at", postgresql_using="brin"),
     Index(None, "organization_id", "recorded_at", "id", postgresql_include=["size_bytes"]),
 )
 
-# One row for each response in the background that has not finished: the worker leases it.
+# One row for each unfinished background response, which the worker leases.
 background_responses = Table(
     "background_responses",
     metadata,
     Column("id", Text(collation="C"), ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
     Column("organization_id", UUID(), nullable=False, index=True),
     Column("key_id", UUID(), nullable=False),
-    # It grows by the response: no other response may continue it meanwhile.
+    # The conversation that the response extends; no other response may continue it meanwhile.
     Column("conversation_id", Text(collation="C"), unique=True),
-    # JSON, as the gateway takes it.
+    # JSON, as the gateway accepts it.
     Column("request", LargeBinary, nullable=False),
-    # Runs that failed by the platform's fault: each counts from its beginning until it ends otherwise.
+    # Runs that failed through the platform's fault. Each counts from its beginning until it ends in another way.
     Column("failures", SmallInteger, nullable=False, server_default=text("0")),
     Column("lease_id", UUID()),
     Column("lease_until", DateTime(timezone=True)),
     Column("turn_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    # Number of its run's first event. Null: it is not streamed.
+    # Number of the run's first event; null if the response is not streamed.
     Column("next_event", Integer),
 )
 
-# Events of a streamed response in the background, several to a row: of its newest run, and of its end.
+# Events of a streamed background response, several to a row, from its newest run and its end.
 response_events = Table(
     "response_events",
     metadata,
@@ -73,7 +73,7 @@ response_events = Table(
     # The number of the first event, and the number after the last.
     Column("first", Integer, primary_key=True, autoincrement=False),
     Column("next", Integer, nullable=False),
-    # As clients read them.
+    # As clients receive them.
     Column("events", LargeBinary, nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
 )
@@ -86,7 +86,7 @@ conversations = Table(
     Column("project_id", UUID(), nullable=False),
     # JSON, as above.
     Column("metadata", LargeBinary, nullable=False),
-    # Sums of its items.
+    # Sums over its items.
     Column("items", Integer, nullable=False, server_default=text("0")),
     Column("size_bytes", Integer, nullable=False, server_default=text("0")),
     created_at(),

@@ -1,10 +1,10 @@
-"""The steps of the worker with a response in the background: each names the worker's lease.
+"""The worker's steps with a background response. Each step checks the worker's lease.
 
     queued ──> in_progress ──> completed | incomplete | failed
        └───────────┴──> cancelled, by the gateway
 
-The row of `background_responses` is deleted with the transaction that ends the response and bills it. Like the gateway,
-each step locks the response before that row.
+The transaction that ends and bills the response deletes its row of `background_responses`. Like the gateway, each step
+locks the response before that row.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WINDOW_S = 86_400
 EVENTS_S = 600
 """Time for which events are kept after the last one."""
 GATEWAY_ID = "responses"
-"""Names the worker in the ledger rows by which responses are billed."""
+"""The worker's name in the ledger rows that bill responses."""
 ALONE_AFTER = 2
-"""Failed runs after which a response may be their cause: a worker has one such response at a time."""
+"""Failed runs after which the response may be the cause: a worker has one such response at a time."""
 LEASES = Leases("gateway.background_responses", "true", "true", f"failures >= {ALONE_AFTER}")
 
 _READ = """
@@ -44,8 +44,8 @@ SELECT status, count(*)::integer AS responses
   FROM gateway.background_responses JOIN gateway.responses USING (id) GROUP BY status
 """
 _BEGIN = "UPDATE gateway.responses SET status = 'in_progress', response = $2 WHERE id = $1 AND status = 'queued'"
-# The worker or the gateway may be killed at any time: a run counts as failed until it ends otherwise. Its events leave
-# a gap after those of an earlier run, by which clients of that know.
+# The worker or the gateway may be killed at any time: a run counts as failed until it ends in another way. Its events
+# leave a gap after those of an earlier run, which shows that run's clients that it was repeated.
 _START = f"""
 UPDATE gateway.background_responses SET failures = failures + 1, next_event = greatest(next_event, (
        SELECT max(next) + 1 FROM gateway.response_events WHERE response_id = $1 AND next > {len(FIRST_EVENTS)}))
@@ -88,9 +88,9 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 class ClaimedResponse(msgspec.Struct, frozen=True):
-    """A claimed response. response: its JSON, as it is now. failures: runs that failed by the platform's fault, with
-    the present one. left_s: seconds until its window ends. next_event: the number of its run's first event; None: it is
-    not streamed."""
+    """A claimed response. response: its current JSON. failures: runs that failed through the platform's fault,
+    including the current one. left_s: seconds until its window ends. next_event: number of the run's first event; None
+    if it is not streamed."""
 
     owner: Caller
     key_hash: bytes
@@ -103,8 +103,8 @@ class ClaimedResponse(msgspec.Struct, frozen=True):
 
 
 class FinishedResponse(msgspec.Struct, frozen=True):
-    """The response as it ended. closed: the record of a whole run, which is billed; None: there is none. complete: all
-    events of its run are stored. failed: without output, although its run may have been whole."""
+    """A response that has ended. closed: the record of a complete run, which is billed; None without one. complete:
+    whether all events of its run are stored. failed: whether it has no output, even after a complete run."""
 
     response: bytes
     closed: Closed | None = None
@@ -113,12 +113,12 @@ class FinishedResponse(msgspec.Struct, frozen=True):
 
 
 async def by_status(connection: Connection) -> dict[str, int]:
-    """Numbers of responses that have not finished."""
+    """Numbers of unfinished responses by status."""
     return {row["status"]: row["responses"] for row in await connection.fetch(_BY_STATUS)}
 
 
 async def begin(connection: Connection, held: Claim) -> ClaimedResponse:
-    """It is in progress from now on. Raises LeaseLost."""
+    """Mark the response as in progress. Raises LeaseLost."""
     row = await connection.fetchrow(_READ, *held.key, WINDOW_S)
     if row is None:
         raise LeaseLost
@@ -139,7 +139,7 @@ async def begin(connection: Connection, held: Claim) -> ClaimedResponse:
 
 
 async def start(connection: Connection, held: Claim, found: ClaimedResponse) -> ClaimedResponse:
-    """A run begins, and no client waits for the events of an earlier one any more. Raises LeaseLost."""
+    """Begin a run, and delete the events of an earlier one. Raises LeaseLost."""
     async with connection.transaction():
         await connection.fetchrow(_HOLD, held.id)
         row = await connection.fetchrow(_START, *held.key)
@@ -151,12 +151,12 @@ async def start(connection: Connection, held: Claim, found: ClaimedResponse) -> 
 
 
 async def put_back(connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
-    """Release it after a run that did not begin, or that its worker stopped: it does not count."""
+    """Release the response after a run that did not begin, or that its worker stopped, and do not count that run."""
     await connection.execute(_PUT_BACK, *held.key, pause_s)
 
 
 async def record(connection: Connection, held: Claim, first: int, following: int, events: bytes) -> None:
-    """Store events of its run. first, following: the number of the first, and the number after the last. Raises
+    """Store events of a run. first, following: the number of the first, and the number after the last. Raises
     LeaseLost."""
     if await connection.fetchval(_RECORD, *held.key, first, following, events) is None:
         raise LeaseLost
@@ -170,8 +170,8 @@ async def forget_events(connection: Connection) -> None:
 async def end(
     connection: Connection, ledger: Ledger, held: Claim, found: ClaimedResponse, ended: FinishedResponse
 ) -> None:
-    """Store the response, bill it, and let its conversation grow, together. A streamed one that a client has ended is
-    only billed. Raises LeaseLost, and a RequestError for a conversation that cannot grow."""
+    """Store and bill the response and extend its conversation, in one transaction. A streamed response that a client
+    has ended is only billed. Raises LeaseLost, and a RequestError if the conversation cannot grow."""
     runs = [] if ended.closed is None else [ended.closed]
     await ensure_partitions_and_store(ledger, runs, lambda: _end(connection, ledger, held, found, ended))
 
@@ -186,20 +186,20 @@ async def _end(
                 raise LeaseLost
             if not await ended_by_client(connection, found.owner, held.id):
                 raise LeaseLost
-            # the client that cancelled or deleted it has had its events
+            # the client that cancelled or deleted it has received its events
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
             return
         await connection.execute(_END, held.id, "failed" if ended.failed else None, ended.response)
         if found.next_event is not None:
             number = await connection.fetchval(_NEXT, held.id) or found.next_event
-            number += not ended.complete  # a gap, by which clients know
+            number += not ended.complete  # a gap shows clients that events are missing
             kind = f"response.{_decode_status(ended.response).status}"
             event = event_of(kind, number, {"response": msgspec.Raw(ended.response)})
             await connection.execute(_LAST, held.id, number, number + 1, event)
         if ended.closed is not None:
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
             if found.conversation_id is not None and not ended.failed:
-                # read now: a long input of each running response would fill the worker's memory
-                given: bytes = await connection.fetchval(_INPUT, held.id)
-                items = [StoredItem(*item) for item in identified(given, ended.response)]
+                # read only now: long inputs of all running responses would fill the worker's memory
+                own_input: bytes = await connection.fetchval(_INPUT, held.id)
+                items = [StoredItem(*item) for item in identified(own_input, ended.response)]
                 await grow(connection, found.owner, Grown(found.conversation_id, items))

@@ -1,4 +1,4 @@
-"""Asks the router's control service, on the event loop."""
+"""Calls the router's control service, on the event loop."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
 TIMEOUT_S = 2.0
 SILENT = "does not answer; is it running, and is gateway.router.control_address its control service?"
 AWAY_S = 5.0
-"""So long after a router did not answer it is not asked again: who asks holds a connection to the database."""
+"""Pause of all calls after the router did not answer: callers hold a connection to the database."""
 
 
 class RouterControl:
-    """A gateway's. Connects when first asked: most gateways never are."""
+    """One per gateway. It connects on the first call, as most gateways never make one."""
 
     def __init__(self, address: str, token: str) -> None:
-        """address: `host:port` of the control service. token: a reader's."""
+        """address: `host:port` of the control service. token: a reader's token."""
         self._address = address
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._channel: grpc.aio.Channel | None = None
         self._away_until_s = 0.0
 
     async def stop(self) -> None:
-        """Idempotent."""
+        """Close the connection. Idempotent."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
     async def live_fleet(self) -> LiveFleet:
-        """The fleet now. Raises RouterUnavailable, which says where it was looked for."""
-        from contracts.proto import control_pb2 as pb  # a fifth of a second and 20 MB with grpc
+        """The current fleet. Raises RouterUnavailable, which names the router's address."""
+        from contracts.proto import control_pb2 as pb  # costs a fifth of a second and 20 MB with grpc
 
-        told = await self._asked("DescribeFleet", pb.DescribeFleetRequest())
-        assert told is not None  # there always is a fleet
-        # protobuf's JSON has 64-bit numbers as strings, and leaves out what is absent
-        for pool in told["pools"]:
+        reply = await self._asked("DescribeFleet", pb.DescribeFleetRequest())
+        assert reply is not None  # a fleet always exists
+        # protobuf's JSON has 64-bit numbers as strings, and omits absent fields
+        for pool in reply["pools"]:
             for replica in pool["replicas"]:
                 replica.setdefault("headroom_tokens", None)
-        return msgspec.convert({**told, "version": told["desired_state_version"]}, LiveFleet, strict=False)
+        return msgspec.convert({**reply, "version": reply["desired_state_version"]}, LiveFleet, strict=False)
 
     async def placements(self, request_id: str) -> list[Placement]:
-        """What the router remembers of a request, oldest attempt first. Raises like `live_fleet`."""
+        """The router's records of a request, oldest attempt first. Raises like `live_fleet`."""
         from contracts.proto import control_pb2 as pb
 
-        told = await self._asked("ExplainRequest", pb.ExplainRequestRequest(request_id=request_id))
-        return [] if told is None else [placement_of(each) for each in told["decisions"]]
+        reply = await self._asked("ExplainRequest", pb.ExplainRequestRequest(request_id=request_id))
+        return [] if reply is None else [placement_of(each) for each in reply["decisions"]]
 
     async def _asked(self, method: str, request: Any) -> dict[str, Any] | None:
-        """The answer as JSON has it; None: there is no such thing."""
+        """The response in its JSON form; None if the router does not know the object."""
         import grpc.aio
         from google.protobuf.json_format import MessageToDict
 
@@ -77,10 +77,10 @@ class RouterControl:
                 self._away_until_s = clock() + AWAY_S
                 raise self._unavailable(SILENT, AWAY_S) from None
             raise self._unavailable(f"refused: {error.details()}", 1.0) from None
-        told: dict[str, Any] = MessageToDict(
+        reply: dict[str, Any] = MessageToDict(
             answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
-        return told
+        return reply
 
     def _unavailable(self, why: str, retry_after_s: float) -> RouterUnavailable:
         return RouterUnavailable(f"The router at {self._address} {why}", retry_after_s=retry_after_s)

@@ -1,4 +1,4 @@
-"""The fleet as the router sees it: running and waiting requests, and replicas without requests, with the reason."""
+"""The fleet as the router sees it: running and waiting requests, and why replicas have none."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class LiveReplica(msgspec.Struct, frozen=True, kw_only=True):
     breaker: str
     breaker_reason: str
     draining: bool
-    """By `slipstream fleet drain`, until it is resumed or the router restarts."""
+    """Drained by `slipstream fleet drain`, until it is resumed or the router restarts."""
     usable: bool
     weight: float
-    """Share of load relative to its pool's others; 0: drained."""
+    """Share of load relative to its pool's others; 0 if drained."""
     leases: int
-    """Requests it has been given and that run."""
+    """Running requests that the router gave it."""
     max_concurrency: int
-    """Of those at most so many, for the reason of `limited_by`."""
+    """Limit of `leases`, for the reason in `limited_by`."""
     limited_by: str
     running: int
-    """As the engine reported last."""
+    """Running requests in the engine's last report."""
     waiting: int
     prefill_tokens: int
-    """Prompt tokens given that are still to be computed."""
+    """Prompt tokens that it must still compute."""
     prefix_blocks: int
-    """Blocks of prefixes it is thought to hold."""
+    """Estimated number of prefix blocks that it holds."""
     headroom_tokens: int | None
-    """KV tokens that may still be given; null where it reports no capacity."""
+    """KV tokens that are still free; null if it reports no capacity."""
     prefill_tokens_per_s: float
-    """Learnt; 0 while nothing is known."""
+    """Learned rate; 0 while unknown."""
     hardware: str
 
 
@@ -68,16 +68,16 @@ class FleetReader(Protocol):
     """A client of the router."""
 
     async def live_fleet(self) -> LiveFleet:
-        """The fleet now. Raises RouterUnavailable."""
+        """The current fleet. Raises RouterUnavailable."""
         ...
 
     async def placements(self, request_id: str) -> list[Placement]:
-        """What is remembered of a request, oldest attempt first. Raises RouterUnavailable."""
+        """The records of a request, oldest attempt first. Raises RouterUnavailable."""
         ...
 
 
 class NoFleetReader:
-    """For an admin API that knows no router."""
+    """The reader of an admin API without a router."""
 
     async def live_fleet(self) -> LiveFleet:
         raise RouterUnavailable("No router is known here: use a gateway.")

@@ -1,4 +1,4 @@
-"""Why the router gave a request the engine it gave it, attempt by attempt."""
+"""The reasons for the router's choice of an engine, attempt by attempt."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class PlacementCandidate(msgspec.Struct, frozen=True, kw_only=True):
     replica_id: str
     chosen: bool
     held_tokens: int
-    """Of the prompt, what it was thought to hold."""
+    """Prompt tokens that it was estimated to hold."""
     uncached_tokens: int
-    """The rest, which it would have had to compute."""
+    """The other prompt tokens, which it would have had to compute."""
     ahead_tokens: int
-    """Prompt tokens of others that it still had to compute."""
+    """Prompt tokens of other requests that it still had to compute."""
     leases: int
-    """Requests it had of at most `max_concurrency`, for the reason of `limited_by`."""
+    """Its requests; at most `max_concurrency`, for the reason in `limited_by`."""
     max_concurrency: int
     limited_by: str
     predicted_ms: float
-    """To the first token."""
+    """Predicted time to the first token."""
     cost: float
-    """Of what the policy took the least; 0 where it has none."""
+    """The policy chose the lowest cost; 0 if it has no costs."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,31 +36,31 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     policy: str
     queued_ms: float
-    """It waited so long for a place; waited_for: why, the last time it was tried."""
+    """Time in the queue. waited_for: the reason at the last try."""
     waited_for: str
     chosen: str
-    """Replica; empty: refused, for the reason of `refused`."""
+    """The replica; empty if refused, for the reason in `refused`."""
     refused: str
     prefill: str
-    """The replica that computed its prompt; empty: the chosen one."""
+    """The replica that computed its prompt; empty for the chosen one."""
     split: str
-    """Why it was served whole, or by a pair; empty: its pool has no choice."""
+    """Why one engine or a pair served it; empty if its pool has no choice."""
     speculation: str
-    """Whether its engine might draft, and why."""
+    """Whether its engine could draft, and why."""
     adapter: str
-    """The LoRA adapter that it needed; empty: none."""
+    """The LoRA adapter that it needed; empty without one."""
     predicted_ms: float
-    """To the first token; actual_ms: what it was."""
+    """Predicted time to the first token. actual_ms: the actual time."""
     actual_ms: float | None
     predicted_cached_tokens: int
     actual_cached_tokens: int | None
     regret_ms: float | None
-    """By how much the first token came later than the best other replica was predicted to bring it."""
+    """Delay of the first token, compared with the prediction for the best other replica."""
     candidates: list[PlacementCandidate]
 
 
 def placement_of(told: Mapping[str, Any]) -> Placement:
-    """told: a `Decision` in protobuf's JSON form, in which infinite values are words."""
+    """Convert a `Decision` in protobuf's JSON form, in which infinite values are words."""
     candidates = [
         PlacementCandidate(
             replica_id=each["replica_id"],

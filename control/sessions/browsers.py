@@ -1,5 +1,5 @@
-"""Browsers, as the gateway meets them: the session that a request carries, whether our own page sent it, and the cookie
-that goes back.
+"""Handles browsers: the session that a request carries, whether the console's own page sent it, and the cookie of the
+response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CSRF_HEADER = "x-csrf-token"
 
 
 class Browsers:
-    """One per gateway; knows the settings and the pepper, and no session."""
+    """One per gateway. It has the settings and the pepper, and no sessions."""
 
     def __init__(
         self, config: ConsoleConfig, pepper: bytes, *, tls: bool, trusted_proxies: tuple[str, ...] = ()
@@ -32,19 +32,19 @@ class Browsers:
         self._site = Site(config, tls=tls, trusted_proxies=trusted_proxies)
 
     def visit(self, scope: Mapping[str, Any]) -> Visit:
-        """What the ASGI scope of a request says of the browser."""
+        """Read the browser's request from its ASGI scope."""
         return self._site.visit(scope)
 
     def mint(self) -> SessionToken:
-        """For a new session."""
+        """Create a token for a new session."""
         return mint(self._pepper)
 
     def carries_session(self, visit: Visit) -> bool:
-        """Whether the request has a session's cookie, whatever it is worth."""
+        """Whether the request has a session's cookie, valid or not."""
         return self._config.enabled and self.aside(visit, cookie.NAME) is not None
 
     def token_of(self, visit: Visit) -> SessionToken | None:
-        """The session's that the request carries; None: none, or none that was made here."""
+        """The token of the request's session; None without a cookie, or if it was not made here."""
         secret = self.aside(visit, cookie.NAME) if self._config.enabled else None
         return None if secret is None else opened(self._pepper, secret)
 
@@ -53,28 +53,28 @@ class Browsers:
         visit.require_own_page()
         if visit.method in SAFE:
             return
-        given = visit.headers.get(CSRF_HEADER, "")
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), token.csrf.encode()):
-            said = "does not belong to this session" if given else "is missing"
+        value = visit.headers.get(CSRF_HEADER, "")
+        if not hmac.compare_digest(value.encode("utf-8", "replace"), token.csrf.encode()):
+            fault = "does not belong to this session" if value else "is missing"
             raise CsrfRefused(
-                f"X-CSRF-Token {said}; send the csrf_token that GET /console/api/session gives for this session."
+                f"X-CSRF-Token {fault}; send the csrf_token that GET /console/api/session gives for this session."
             )
 
     def kept(self, visit: Visit, token: SessionToken) -> Cookie:
-        """`Set-Cookie` for a session; the server says when it ends."""
+        """`Set-Cookie` for a session; the server decides when it ends."""
         lifetime_s = int(self._config.session_lifetime_s)
         return cookie.kept(cookie.NAME, token.secret, secure=self._secure(visit), max_age_s=lifetime_s)
 
     def forgotten(self, visit: Visit) -> Cookie:
-        """`Set-Cookie` for who is signed out."""
+        """`Set-Cookie` that ends a session."""
         return cookie.kept(cookie.NAME, "", secure=self._secure(visit), max_age_s=0)
 
     def kept_aside(self, visit: Visit, name: str, value: str, max_age_s: int) -> Cookie:
-        """`Set-Cookie` for another cookie of the same kind; max_age_s: 0 to forget it."""
+        """`Set-Cookie` for another cookie of the same kind; max_age_s: 0 to delete it."""
         return cookie.kept(name, value, secure=self._secure(visit), max_age_s=max_age_s)
 
     def aside(self, visit: Visit, name: str) -> str | None:
-        """That cookie's value."""
+        """The value of such a cookie."""
         return cookie.read(visit.headers.get("cookie", ""), name, secure=self._secure(visit))
 
     def _secure(self, visit: Visit) -> bool:

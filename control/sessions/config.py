@@ -13,7 +13,7 @@ from contracts.fixed import Fixed
 from storage.roles import Role
 
 OPERATOR = "operator"
-"""In place of an organization's id: the one that runs the deployment."""
+"""Used instead of an id for the organization that runs the deployment."""
 
 
 class GroupRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

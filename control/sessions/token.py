@@ -1,10 +1,10 @@
-"""What a browser is known by: a random secret that is signed, of which only a hash is stored. Pure.
+"""The token of a browser's session: a random, signed secret, of which only a hash is stored. Pure.
 
     43 characters of 32 random bytes + "." + 22 characters of HMAC-SHA256(pepper, those)
 
-The signature refuses what was made up without asking the database. The token that proves that a request comes from our
-own page, and from no other site, is another HMAC of the same secret: it needs no store, and one session's is worth
-nothing in another.
+The signature exposes invented secrets without a query to the database. The CSRF token, which proves that the console's
+own page sent a request, is another HMAC of the same secret. It needs no storage, and one session's token is worthless
+in another session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIGNATURE_BYTES = 16
 
 
 class SessionToken(msgspec.Struct, frozen=True):
-    """One session's secret, `hash` as it is stored, and `csrf` as the page sends it back."""
+    """One session's secret, its stored `hash`, and `csrf`, which the page sends back."""
 
     secret: str
     hash: bytes
@@ -31,19 +31,19 @@ class SessionToken(msgspec.Struct, frozen=True):
 
 
 def mint(pepper: bytes) -> SessionToken:
-    """A new one."""
+    """Create a token."""
     return _of(pepper, _text(secrets.token_bytes(RANDOM_BYTES)))
 
 
 def opened(pepper: bytes, secret: str) -> SessionToken | None:
-    """The token of what a browser sent; None for what was never made here."""
+    """The token of a secret that a browser sent; None if the secret was not made here."""
     random, _, _ = secret.partition(".")
-    made = _of(pepper, random)
-    return made if secret.isascii() and hmac.compare_digest(made.secret, secret) else None
+    expected = _of(pepper, random)
+    return expected if secret.isascii() and hmac.compare_digest(expected.secret, secret) else None
 
 
 def link_hash(pepper: bytes, token: str) -> bytes:
-    """What is stored of the token of a one-time link."""
+    """The stored hash of a one-time link's token."""
     return hmac.digest(pepper, b"console link:" + token.encode("utf-8", "replace"), "sha256")
 
 

@@ -1,4 +1,4 @@
-"""LoRA adapters of an organization or of one of its projects: which models they change, and where engines find them."""
+"""LoRA adapters of an organization or of one of its projects, with their models and their paths for engines."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def delete_adapter(call: AdminCall, adapter_id: UUID) -> Deleted:
 
 
 def _require_adapted(call: AdminCall, name: str) -> None:
-    """Require a known model with an engine that takes adapters of it: otherwise the adapter would be unusable."""
+    """Require a known model with an engine that takes adapters. Otherwise, the adapter would be unusable."""
     model = next((model for model in call.fleet.models if model.name == name), None)
     if model is None:
         known = [model.name for model in call.fleet.models]

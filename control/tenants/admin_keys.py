@@ -1,8 +1,8 @@
-"""Admin keys of members and service accounts. A key can do what its owner's role can, and nothing else.
+"""Admin keys of members and service accounts. A key has exactly the permissions of its owner's role.
 
-A key acts in its owner's name, and the audit log believes it. So no one else holds a member's secret: the inviter
-creates the first key, by which a member gets in at all; from then on only the member makes and rotates keys of its own,
-and ends the inviter's secret by rotating that first one. Every principal with the permission may revoke.
+A key acts in its owner's name, which the audit log records. So no one else may hold a member's secret. The inviter
+creates a member's first key. Afterwards, only the member creates and rotates its keys, and it ends the secret that the
+inviter knows by rotating the first key. Every principal with the permission may revoke keys.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ADMIN_KEYS = SecretResource(
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who shall get a key."""
+    """The owner of a new key."""
 
     role: Role
     kind: PrincipalKind
@@ -85,7 +85,7 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
     Only for a role that is not more than one's own.
     """
     await call.require_organization(organization_id)
-    # Locked: two first keys at once would be a first and a second.
+    # The lock keeps two concurrent requests from both creating a first key.
     row = await fetchrow(
         call.connection,
         select(*columns_of(Owner, principals))

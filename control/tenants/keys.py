@@ -1,4 +1,4 @@
-"""Inference keys of a project. Gateways hear of every change within a second."""
+"""Inference keys of a project. Gateways apply every change within a second."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ProjectKeyQuery(KeyQuery, frozen=True, kw_only=True):
 
 
 async def overview(connection: asyncpg.Connection[Any], organization_id: UUID | None) -> list[asyncpg.Record]:
-    """All keys, or one organization's, with whose they are and their own limits: for people at the command line."""
+    """All keys, or one organization's, with their owners and their own limits, for the command line."""
     key, rule = api_keys.c, limits.c
     own_rule = and_(rule.level == Level.KEY.value, rule.subject_id == key.id, rule.tier.is_(None))
     return await fetch(
@@ -115,16 +115,16 @@ async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWith
 
 
 class ImportedKey(NewKey, frozen=True, kw_only=True):
-    """sha256: of the secret, which its owner alone knows. display: what lists show."""
+    """sha256: hash of the secret, which only its owner knows. display: its form in lists."""
 
     sha256: bytes
     display: Name
 
 
 async def import_key(call: AdminCall, project_id: UUID, body: ImportedKey) -> Key | None:
-    """Let a key that another gateway made open this deployment too, by its hash; None: it does already.
+    """Accept a key of another gateway by its hash. Return None if the key is already known.
 
-    For commands only: a caller of the API could claim another owner's key by its hash, before that owner moves.
+    For commands only: a caller of the API could claim another owner's key by its hash, before that owner migrates.
     """
     stored = imported_hash(body.sha256, call.pepper)
     if await KEYS.known(call, stored):

@@ -1,4 +1,4 @@
-"""Rules in PostgreSQL, as administrators read, write and delete them. Gateways hear of each change."""
+"""Reads, writes and deletes rules in PostgreSQL for administrators. Gateways are notified of each change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELECT subjects.name, rules.*
    AND ($1::uuid IS NULL OR subjects.organization_id = $1) AND ($2::uuid IS NULL OR subject_id = $2)
  ORDER BY array_position(ARRAY['organization', 'project', 'key'], level), subjects.name, subject_id, tier NULLS FIRST
 """
-# The limits in the order of `Limits`.
+# The limits have the order of `Limits`.
 _PUT = """
 INSERT INTO gateway.limits
        (level, subject_id, tier, requests_per_minute, input_tokens_per_minute, output_tokens_per_minute,
@@ -43,12 +43,12 @@ _DELETE = "DELETE FROM gateway.{table} WHERE level = $1 AND subject_id = $2 AND 
 
 
 async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[Rule]:
-    """A subject's rules: for all tiers first."""
+    """A subject's rules, the one for all tiers first."""
     return [rule_of(row) for row in await rows_of(connection, "limits", level, subject_id)]
 
 
 async def rows_of(connection: Connection, table: str, level: Level, subject_id: UUID | str) -> list[asyncpg.Record]:
-    """A subject's rows in a table of rules: for all tiers first. table: a name of ours."""
+    """A subject's rows in a table of rules, the one for all tiers first. table: a trusted name."""
     rows: list[asyncpg.Record] = await connection.fetch(_OF_SUBJECT.format(table=table), level.value, subject_id)
     return rows
 
@@ -56,14 +56,14 @@ async def rows_of(connection: Connection, table: str, level: Level, subject_id: 
 async def rules_within(
     connection: Connection, organization_id: UUID | None, subject_id: UUID | None = None
 ) -> list[tuple[str, Rule]]:
-    """The rules of an organization and of all its projects and keys, or of one subject alone, each with its name."""
+    """The rules of an organization and of all its projects and keys, or of only one subject, with names."""
     return [(row["name"], rule_of(row)) for row in await rows_within(connection, "limits", organization_id, subject_id)]
 
 
 async def rows_within(
     connection: Connection, table: str, organization_id: UUID | None, subject_id: UUID | None
 ) -> list[asyncpg.Record]:
-    """The same of any table of rules, a row with its subject's name each. table: a name of ours."""
+    """Like `rules_within`, for any table of rules; rows have the subject's name. table: a trusted name."""
     rows: list[asyncpg.Record] = await connection.fetch(_WITHIN.format(table=table), organization_id, subject_id)
     return rows
 
@@ -71,7 +71,7 @@ async def rows_within(
 async def put_rule(
     connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None, limits: Limits
 ) -> Rule:
-    """Make this the subject's rule for the tier, or for all; a rule that limits nothing is deleted.
+    """Set the subject's rule for the tier, or for all tiers. A rule that limits nothing is deleted.
 
     Raises InvalidField for a limit out of range.
     """
@@ -85,21 +85,21 @@ async def put_rule(
 
 
 async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> bool:
-    """Delete a rule; whether there was one."""
+    """Delete a rule, and return whether it existed."""
     return await delete_row(connection, "limits", level, subject_id, tier)
 
 
 async def delete_row(
     connection: Connection, table: str, level: Level, subject_id: UUID | str, tier: Tier | None
 ) -> bool:
-    """The same in any table of rules. table: a name of ours."""
+    """Like `delete_rule`, for any table of rules. table: a trusted name."""
     statement = _DELETE.format(table=table)
     done: str = await connection.execute(statement, level.value, subject_id, tier.value if tier else None)
     return not done.endswith(" 0")
 
 
 def check(limits: Limits) -> None:
-    """Raises InvalidField naming the limit that is out of range."""
+    """Raises InvalidField, with the name of the limit that is out of range."""
     try:
         msgspec.convert(msgspec.to_builtins(limits), Limits)
     except msgspec.ValidationError as error:

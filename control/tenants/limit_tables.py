@@ -1,4 +1,4 @@
-"""The tables of limits: the rules, classes and shares, gateways whose journals may hold usage, budgets that reached a
+"""Tables for limits: rules, classes and shares, gateways whose journals may hold usage, and budgets that reached a
 threshold."""
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ priorities = Table(
     CheckConstraint("service_class IS NOT NULL OR share IS NOT NULL", name="said"),
 )
 
-# Gateways that must be heard before money is recounted: a gateway leaves with an empty journal, or is adopted.
+# Gateways that must report before money is recounted. A gateway leaves with an empty journal, or is adopted.
 limit_gateways = Table(
     "limit_gateways",
     metadata,

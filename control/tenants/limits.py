@@ -1,6 +1,6 @@
-"""Limits of an organization, a project or a key: for all tiers together, or for one. And their present rest.
+"""Limits of an organization, a project or a key, for all tiers together or for one, and their counters.
 
-Only the operating organization sets an organization's own limits; within them its administrators divide.
+Only the operating organization sets an organization's own limits; its administrators divide them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def delete_limits(call: AdminCall, level: Level, subject_id: UUID, tier_na
 
 
 async def organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
-    """Whose subject it is. Raises NotFound, for another organization's too."""
+    """The organization of a subject. Raises NotFound, also for another organization's subject."""
     match level:
         case Level.ORGANIZATION:
             return await call.require_organization(subject_id)
@@ -106,7 +106,8 @@ async def organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UU
 
 
 async def changed_organization(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
-    """The same for a change. Raises PermissionDenied too: only the operating organization changes an organization's."""
+    """Like `organization_of`, for a change. Raises PermissionDenied if a tenant would change an organization's own
+    rules."""
     call.principal.require(None, operator_only=level is Level.ORGANIZATION)
     return await organization_of(call, level, subject_id)
 

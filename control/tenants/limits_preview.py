@@ -1,4 +1,4 @@
-"""Which requests a bound of prompts would have refused, before it is set."""
+"""Previews a limit of prompts: counts past requests that it would have refused."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class CapPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapQuery(Query, frozen=True, kw_only=True):
-    """max_prompt_tokens: the bound to try; null refuses nothing and shows how long prompts are. tier, project_id,
-    key_id: of what the bound is to be. start: 7 days ago unless given."""
+    """max_prompt_tokens: the limit to try; null refuses nothing and shows how long prompts are. tier, project_id,
+    key_id: the scope of the limit. start: by default, 7 days ago."""
 
     max_prompt_tokens: Annotated[int, Meta(ge=1, le=MAX_PER_MINUTE)] | None = None
     tier: Tier | None = None

@@ -35,7 +35,7 @@ class LimitWithin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsWithinQuery(LongPageQuery, frozen=True, kw_only=True):
-    """Filters. project_id: only what is set for this project and its keys."""
+    """Filters. project_id: only rules of this project and its keys."""
 
     project_id: UUID | None = None
 
@@ -63,7 +63,7 @@ async def list_limits_within(call: AdminCall, organization_id: UUID, query: Limi
         .select_from(api_keys.join(projects))
         .where(projects.c.organization_id == organization_id, state_of(api_keys) == KeyState.ACTIVE.value),
     ).subquery("subjects")
-    # as `Rule.name` of gateway/limits/levels.py
+    # like `Rule.name` of gateway/limits/levels.py
     named = func.concat(limits.c.level, ":", limits.c.subject_id, ":", func.coalesce(limits.c.tier, "*"))
     pairs = [part for name in Limits.__struct_fields__ for part in (literal(name), limits.c[name])]
     rules = (

@@ -1,4 +1,4 @@
-"""Whose key or session this is."""
+"""Reports the owner of the request's key or session."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
 async def get_me(call: AdminCall) -> Me:
     """Who the key or session belongs to and what its role allows."""
     principal = call.principal
-    told = msgspec.structs.asdict(principal)
-    del told["secret_hash"]
-    return Me(**told, permissions=sorted(principal.permissions), currency=call.currency)
+    fields = msgspec.structs.asdict(principal)
+    del fields["secret_hash"]
+    return Me(**fields, permissions=sorted(principal.permissions), currency=call.currency)

@@ -1,4 +1,4 @@
-"""Members: people with a role in an organization. They act by admin keys of their own."""
+"""Members: people with a role in an organization. They act with admin keys or in the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Organizations: whom the deployment serves. Their ids are on every bill, so they are disabled and never deleted."""
+"""The organizations that the deployment serves. Every bill has their ids, so they are disabled and never deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members and service accounts: who has a role in an organization and acts by admin keys, and who may give it."""
+"""Members and service accounts, which have a role in an organization, and the rules for changing them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from storage.tables.tenants import principals
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """What both have."""
+    """The common fields of members and service accounts."""
 
     id: UUID
     organization_id: UUID
@@ -63,7 +63,7 @@ class PrincipalResource(Resource[HolderT]):
     def of(
         cls, kind: PrincipalKind, shown: type[HolderT], **computed: ColumnElement[Any]
     ) -> PrincipalResource[HolderT]:
-        """shown: the struct of this kind. computed: its fields that are no columns."""
+        """The resource of a kind. shown: the kind's struct. computed: its fields that are not columns."""
         only = principals.c.kind == kind.value
         noun = kind.value.replace("_", " ")
         bound = Bound(f"{kind.value}s", f"{noun}s", "remove")
@@ -72,43 +72,43 @@ class PrincipalResource(Resource[HolderT]):
     async def list_of(
         self, call: AdminCall, organization_id: UUID, query: HolderQuery, narrower: ColumnElement[bool]
     ) -> Page[HolderT]:
-        """An organization's, newest first."""
+        """An organization's principals of this kind, newest first."""
         await call.require_organization(organization_id)
         table = principals.c
         matching = (equal(table.role, query.role), is_set(table.disabled_at, query.disabled), narrower)
         return await self.page(call, query, table.organization_id == organization_id, *matching)
 
     async def add(self, call: AdminCall, organization_id: UUID, role: Role, body: Body) -> HolderT:
-        """The new one. Raises PermissionDenied for a role that is more than the caller's."""
+        """Create a principal. Raises PermissionDenied for a role above the caller's."""
         await call.require_organization(organization_id)
         call.require_covers(role)
         await self.require_room(call, organization_id)
         return await self.create(call, organization_id=organization_id, kind=self.kind.value, **self.values_of(body))
 
     async def change(self, call: AdminCall, principal_id: UUID, changes: PrincipalChanges) -> HolderT:
-        """Raises PermissionDenied, or Conflict when the organization would be left without an owner."""
+        """Change a principal. Raises PermissionDenied, or Conflict if the organization would lose its last owner."""
         before = await self.find(call, principal_id, for_update=True)
         role = before.role if changes.role is UNSET else changes.role
         disabled = before.disabled_at is not None if changes.disabled is UNSET else changes.disabled
         call.require_covers(before.role, role)
         if disabled or role is not Role.OWNER:
             await self._require_other_owner(call, before)
-        if disabled:  # who is let in again later signs in again
+        if disabled:  # a member that is enabled later must sign in again
             await call.connection.execute(END_SESSIONS, principal_id)
         return await self.update(call, before, self.values_of(changes))
 
     async def remove(self, call: AdminCall, principal_id: UUID) -> Deleted:
-        """Remove it, with its admin keys. Raises like `change`."""
+        """Remove a principal and its admin keys. Raises like `change`."""
         before = await self.find(call, principal_id, for_update=True)
         call.require_covers(before.role)
         await self._require_other_owner(call, before)
         return await self.delete(call, before)
 
     async def _require_other_owner(self, call: AdminCall, leaving: HolderT) -> None:
-        """Raises Conflict when `leaving` is the last member who is an owner and may act."""
+        """Raises Conflict if `leaving` is the last owner that is not disabled."""
         if self.kind is not PrincipalKind.MEMBER or leaving.role is not Role.OWNER or leaving.disabled_at is not None:
             return
-        # Two owners who remove each other at the same moment meet at this lock: the second one then finds itself last.
+        # The lock serializes two owners who remove each other at once: the second removal finds the last owner.
         await call.lock_organization(leaving.organization_id)
         table = principals.c
         others = await call.value(

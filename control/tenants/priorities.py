@@ -1,7 +1,7 @@
-"""Class and share of an organization, a project or a key: for all tiers, or for one.
+"""Class and share of an organization, a project or a key, for all tiers or for one.
 
-Only the operating organization sets an organization's own; within its class its administrators choose which of their
-requests yield, and divide its share among their projects. The rule: `gateway.limits.priorities`.
+Only the operating organization sets an organization's own. Within this class, the organization's administrators choose
+which of their requests yield, and they divide its share among their projects. See `gateway.limits.priorities`.
 """
 
 from __future__ import annotations
@@ -88,19 +88,19 @@ async def delete_priorities(call: AdminCall, level: Level, subject_id: UUID, tie
 
 async def _require_within(call: AdminCall, organization_id: UUID, rule: PriorityRule) -> None:
     """Raises InvalidField for a class above its organization's, which would have no effect."""
-    given = rule.service_class
-    if given is None:
+    own = rule.service_class
+    if own is None:
         return
     above = await priority_store.rules_of(call.connection, Level.ORGANIZATION, organization_id)
     tiers = Tier if rule.tier is None else (rule.tier,)
     allowed = {tier: resolved(above, tier).service_class for tier in tiers}
-    beyond = [tier for tier in tiers if lowest((given, allowed[tier])) is not given]
+    beyond = [tier for tier in tiers if lowest((own, allowed[tier])) is not own]
     if beyond:
         has = " and ".join(f"in the tier {tier}, '{allowed[tier]}'" for tier in beyond)
         raise InvalidField(
-            f"service_class: '{given}' is above the class of the organization {has}. Give that or a lower one; the "
+            f"service_class: '{own}' is above the class of the organization {has}. Give that or a lower one; the "
             "deployment's operator can raise the organization's "
-            f"(`slipstream customers limits set --organization NAME --class {given}`).",
+            f"(`slipstream customers limits set --organization NAME --class {own}`).",
             param="service_class",
         )
 

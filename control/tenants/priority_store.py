@@ -1,4 +1,4 @@
-"""Classes and shares in PostgreSQL, as administrators read, write and delete them. Gateways hear of each change."""
+"""Reads, writes and deletes classes and shares in PostgreSQL for administrators, and so notifies gateways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSERT INTO gateway.priorities (level, subject_id, tier, service_class, share) V
 
 
 async def priorities_of_key(connection: Connection, key_id: UUID) -> Priorities:
-    """What a key's requests have."""
+    """The classes and shares of a key's requests."""
     row = await connection.fetchrow(_ABOVE, key_id)
     assert row is not None  # the caller has found it by its name
     [found] = await priorities_of_all(connection, [(row["organization_id"], row["project_id"], key_id)])
@@ -32,20 +32,20 @@ async def priorities_of_key(connection: Connection, key_id: UUID) -> Priorities:
 
 
 async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[PriorityRule]:
-    """A subject's rules: for all tiers first."""
+    """A subject's rules, the one for all tiers first."""
     return [rule_of(row) for row in await rows_of(connection, "priorities", level, subject_id)]
 
 
 async def rules_within(
     connection: Connection, organization_id: UUID | None, subject_id: UUID | None = None
 ) -> list[tuple[str, PriorityRule]]:
-    """As `limit_store` has it of limits."""
+    """Like `limit_store.rules_within`, for classes and shares."""
     rows = await rows_within(connection, "priorities", organization_id, subject_id)
     return [(row["name"], rule_of(row)) for row in rows]
 
 
 async def put_rule(connection: Connection, rule: PriorityRule) -> None:
-    """Make this its subject's rule for its tier; one that says nothing is deleted."""
+    """Set the rule of its subject and tier. A rule without class and share is deleted."""
     if rule.service_class is None and rule.share is None:
         await delete_rule(connection, rule.level, rule.subject_id, rule.tier)
         return
@@ -55,5 +55,5 @@ async def put_rule(connection: Connection, rule: PriorityRule) -> None:
 
 
 async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> None:
-    """Delete a rule, if there is one."""
+    """Delete a rule, if it exists."""
     await delete_row(connection, "priorities", level, subject_id, tier)

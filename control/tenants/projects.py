@@ -1,4 +1,4 @@
-"""Projects of an organization: what its keys may use, and whether they work at all."""
+"""Projects of an organization: what their keys may use, and whether the keys are valid at all."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges
 
 
 def _require_models(call: AdminCall, models: list[str] | None) -> None:
-    """A mistyped name would quietly give access to nothing."""
+    """Raises InvalidField for an unknown name, which would silently give access to nothing."""
     known = [model.name for model in call.fleet.models]
     for number, name in enumerate(models or ()):
         if name not in known:

@@ -1,4 +1,4 @@
-"""Service accounts: programs with a role in an organization. They act by admin keys of their own."""
+"""Service accounts: programs with a role in an organization. They act with admin keys."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which addresses a webhook may reach: public ones only, for customers choose the URLs and stand outside.
+"""Decides which addresses a webhook may reach: only public ones, because customers choose the URLs.
 
-A name is resolved once, every address it has is checked, and the connection goes to a checked address: a name that
-answers differently a moment later cannot lead anywhere else.
+A name is resolved once, all its addresses are checked, and the connection goes to a checked address, so that a later
+change of the name has no effect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from contracts.addresses import Address, carried
 from contracts.errors import InvalidField
 
-# What `is_global` lets through or changed its mind about between Python releases.
+# Networks that `is_global` accepts, or judges differently in different Python releases.
 NEVER = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -25,21 +25,21 @@ NEVER = tuple(
     )
 )  # fmt: skip
 ISATAP, ISATAP_MASK = 0x5EFE, 0xFDFFFFFF
-"""The interface's number above an IPv4 address in it, with or without the bit for 'globally unique' (RFC 5214)."""
+"""The upper half of an interface id with an IPv4 address, with or without the bit for 'globally unique' (RFC 5214)."""
 
 
 class ForbiddenAddress(OSError):
-    """The name leads to an address that no webhook may reach."""
+    """The URL leads to an address that no webhook may reach."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address belongs to the public internet, whatever form an IPv4 address hides in."""
+    """Whether the address belongs to the public internet, even if it embeds an IPv4 address."""
     if any(address in network for network in NEVER if network.version == address.version):
         return False
     if isinstance(address, ipaddress.IPv6Address):
         if (inner := carried(address)) is not None:
             return is_public(inner)
-        if int(address) >> 32 == 0:  # ::a.b.c.d, abandoned long ago and still understood by some stacks
+        if int(address) >> 32 == 0:  # ::a.b.c.d, deprecated but still understood by some stacks
             return False
         if (int(address) >> 32) & ISATAP_MASK == ISATAP:
             last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
@@ -52,7 +52,7 @@ OF_PRIVATE = "gateway.admin.webhooks.allow_private_addresses = true in the setti
 
 
 def check_url(url: str, *, allow_private: bool) -> None:
-    """Raises InvalidField for a URL that could never be delivered to. Names are resolved later, at every delivery."""
+    """Raises InvalidField for a URL to which nothing can be delivered. Names are resolved later, at every delivery."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -79,7 +79,7 @@ def check_url(url: str, *, allow_private: bool) -> None:
 
 
 def check_literal(host: str) -> None:
-    """Raises ForbiddenAddress for an address that may not be reached, and for a number: neither is resolved first."""
+    """Raises ForbiddenAddress for an address that may not be reached and for a number. Neither is resolved."""
     if is_number(host) or _is_forbidden_literal(host):
         raise ForbiddenAddress(refusal(host))
 
@@ -87,8 +87,8 @@ def check_literal(host: str) -> None:
 def is_number(host: str) -> bool:
     """Whether the host is an IPv4 address in another form than four decimal numbers.
 
-    `127.1`, `0x7f.1` and `2130706433` are names to Python and addresses to the C library. No name ends in a number
-    (URL standard, "ends in a number"), so what does is an address, and one in a form that only hides it.
+    `127.1`, `0x7f.1` and `2130706433` are names to Python and addresses to the C library. No name ends in a number (URL
+    standard, "ends in a number"), so a host that does is an address in a form that only hides it.
     """
     last = host.rstrip(".").rpartition(".")[2].lower()
     if ":" in host or not (last.isdigit() or re.fullmatch("0x[0-9a-f]*", last)):
@@ -101,7 +101,7 @@ def is_number(host: str) -> bool:
 
 
 def refusal(host: str) -> str:
-    """Why the host may not be reached."""
+    """The reason why the host may not be reached."""
     return f"{host} is {'a number in place of a name' if is_number(host) else 'not an address of the public internet'}"
 
 

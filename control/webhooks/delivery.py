@@ -1,7 +1,7 @@
-"""Sends due deliveries and writes down how it went. Run by the worker.
+"""Sends due deliveries and records the outcomes. The worker runs it.
 
-A delivery that is taken is put off by a lease first: a worker that dies in between loses nothing, and the receiver may
-get an event twice (its id is the same). The pauses between attempts grow and are drawn at random from half to whole.
+A lease first postpones a delivery that is taken, so that nothing is lost if the worker dies; the receiver may then get
+an event twice, with the same id. The pauses between attempts grow, and are drawn at random from half to whole.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookDelivery:
-    """Several may run at once, here and in other workers.
+    """Delivers webhooks. Several may run at once, in this worker and in others.
 
-    Each delivery takes a slot here while it is under way. What is due is started as slots get free, by turns
-    among the organizations (queue.py), and none may hold more than its share: a receiver that never responds costs its
-    own organization slots and others no time.
+    Each delivery takes a slot while it is in progress. Due deliveries start as slots become free, with turns among the
+    organizations (queue.py), none of which may hold more than its share: a receiver that never responds costs its own
+    organization slots and others no time.
     """
 
     def __init__(self, url: str, pepper: bytes, config: WebhooksConfig, metrics: WebhookMetrics | None = None) -> None:
@@ -74,10 +74,10 @@ class WebhookDelivery:
         self._metrics = metrics or WebhookMetrics(CollectorRegistry())
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
-        """Deliver whatever becomes due, until `stop`; what is under way then has STOP_GRACE_S to end.
+        """Deliver due events until `stop` is set. Deliveries in progress then have STOP_GRACE_S to end.
 
-        due: set when there may be something to start, which an ended delivery does too. A database that is away is met
-        again when it is set next.
+        due: set when a delivery may be ready to start, such as after each ended delivery. While the database is
+        unreachable, nothing starts until it is set next.
         """
         async with self.at_work(due.set) as shift:
             while not stop.is_set():
@@ -90,7 +90,7 @@ class WebhookDelivery:
             await shift.end(STOP_GRACE_S)
 
     async def sweep(self) -> None:
-        """Forget events past their time, with their deliveries."""
+        """Delete expired events and their deliveries."""
         connection = await connect(self._url, name="slipstream-webhooks")
         try:
             await connection.execute(SWEEP, self._config.kept_days)
@@ -99,8 +99,8 @@ class WebhookDelivery:
 
     @contextlib.asynccontextmanager
     async def at_work(self, on_slot_free: Callable[[], None] = lambda: None) -> AsyncIterator[Shift]:
-        """Slots to deliver in; what is under way when they are left is cancelled, and comes back after its lease."""
-        from control.webhooks.sender import Sender  # aiohttp's client, which sets TLS up when it is imported
+        """Slots for the block. Deliveries in progress at its end are cancelled, and retried after their lease."""
+        from control.webhooks.sender import Sender  # aiohttp's client sets up TLS when it is imported
 
         name = "slipstream-webhooks"
         pool = await lazy_pool(self._url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name=name)
@@ -136,7 +136,7 @@ class Shift:
         self._under_way: dict[asyncio.Task[None], Due] = {}
 
     async def start_due(self) -> int:
-        """Start what is due and fits; returns how many. Raises what asyncpg raises."""
+        """Start the due deliveries that fit, and return their number. Raises asyncpg's errors."""
         async with borrow(self._pool) as connection:
             found = await take_due(connection, list(self._under_way.values()), self._config)
         for delivery in found:
@@ -146,7 +146,7 @@ class Shift:
         return len(found)
 
     async def end(self, grace_s: float) -> None:
-        """Wait for what is under way, then cancel it: its lease brings it back."""
+        """Wait for deliveries in progress, then cancel them: they are retried after their lease."""
         if self._under_way:
             _, late = await asyncio.wait(self._under_way, timeout=grace_s)
             for task in late:
@@ -165,11 +165,11 @@ class Shift:
         try:
             async with borrow(self._pool) as connection:
                 await self._note(connection, delivery, outcome)
-        except FAILURES as error:  # sent and not written down: it comes again after its lease, with the same id
+        except FAILURES as error:  # sent but not recorded: it is sent again after its lease, with the same id
             _log.warning("a webhook delivery could not be recorded: %r", error)
 
     async def _try(self, delivery: Due) -> Outcome | None:
-        """None: the webhook was disabled meanwhile."""
+        """Send a delivery. None if the webhook has been disabled."""
         if delivery.disabled:
             return None
         envelope = Envelope(
@@ -199,9 +199,9 @@ class Shift:
             return
         state, pause_s = DeliveryState.DELIVERED, 0.0
         if not outcome.delivered:
-            # A test is watched by its sender: it fails at once, and can be sent again.
-            most = 1 if delivery.type == EventType.TEST else self._config.attempts
-            state = DeliveryState.FAILED if attempt >= most else DeliveryState.PENDING
+            # A person waits for a test: it fails at once, and can be sent again.
+            limit = 1 if delivery.type == EventType.TEST else self._config.attempts
+            state = DeliveryState.FAILED if attempt >= limit else DeliveryState.PENDING
             pause_s = pause_after(attempt, self._config) * random.uniform(0.5, 1.0)  # noqa: S311
         async with connection.transaction():
             await connection.execute(NOTE, delivery.id, attempt, outcome.status, outcome.error, outcome.duration_ms)
@@ -215,5 +215,5 @@ def pause_after(attempt: int, config: WebhooksConfig) -> float:
 
 
 def use_of(webhook_id: UUID) -> str:
-    """What a webhook's secret is sealed for."""
+    """The use for which a webhook's secret is sealed."""
     return f"webhook:{webhook_id}"

@@ -1,4 +1,4 @@
-"""Webhook delivery in a thread of its own, so that no task of the worker waits for anybody's server."""
+"""Delivers webhooks in a separate thread, so that no task of the worker waits for a receiver."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ JOIN_S = STOP_GRACE_S + 2.0
 
 
 class DeliveryThread(LoopThread):
-    """One per worker process. What is under way when it stops comes back after its lease.
+    """One per worker process. Deliveries in progress when it stops are retried after their lease.
 
-    pepper: asked for in the thread.
+    pepper: called in the thread.
     """
 
     def __init__(

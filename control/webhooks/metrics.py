@@ -1,4 +1,4 @@
-"""The worker's metric of webhooks: how tries to deliver end."""
+"""The worker's metric of webhooks: attempts to deliver, by outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ OUTCOMES = ("delivered", "retried", "given_up")
 
 
 class WebhookMetrics:
-    """A counter of one worker, on the registry given."""
+    """One worker's counter of attempts."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         attempts = Counter(
@@ -21,5 +21,5 @@ class WebhookMetrics:
         self._attempts = {outcome: attempts.labels(outcome) for outcome in OUTCOMES}
 
     def tried(self, *, delivered: bool, last: bool) -> None:
-        """A try has ended. last: it is not made again."""
+        """Count an attempt. last: whether it was the last one."""
         self._attempts["delivered" if delivered else "given_up" if last else "retried"].inc()

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How an attempt went. status: None without an answer; error: None for a 2xx."""
+    """The outcome of an attempt. status: None without a response. error: None for a 2xx."""
 
     status: int | None
     error: str | None
@@ -14,5 +14,5 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def delivered(self) -> bool:
-        """The receiver has it."""
+        """Whether the receiver accepted it."""
         return self.error is None

@@ -1,7 +1,7 @@
-"""Which due deliveries are next: by turns among organizations, and never more of one than its share.
+"""Chooses the next due deliveries, with turns among organizations, none of which gets more than its share.
 
-A turn goes to the organization with the fewest deliveries under way, so one that has nothing under way is always served
-before another's second. Taking puts a delivery off by a lease, in the database, so that no other worker takes it too.
+A turn goes to the organization with the fewest deliveries in progress, so one that has none is always served before
+another's second. Taking a delivery postpones it by a lease in the database, so that no other worker takes it too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from control.api.config import WebhooksConfig
 LEASE_MARGIN_S = 30.0
 
 # `waiting` skips from webhook to webhook over the index of pending deliveries: a webhook with a million of them costs
-# one step. Each then offers as many as it may have under way; an organization's offers are numbered on from what it has
-# under way; the lowest numbers win. Locking comes last, and looks again: another worker may have been quicker.
+# one step. Each then offers as many as it may have in progress. The numbers of an organization's offers continue from
+# its deliveries in progress; the lowest win. Locking comes last and checks again: another worker may have been faster.
 TAKE = """
 WITH RECURSIVE waiting AS (
     (SELECT webhook_id FROM gateway.webhook_deliveries WHERE state = 'pending' ORDER BY webhook_id LIMIT 1)
@@ -71,7 +71,7 @@ RETURNING delivery.id, delivery.attempts, webhook.id AS webhook_id, url, secret,
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """One delivery to try now, with all that is sent. attempts: those before."""
+    """A delivery to try now, with everything to send. attempts: number of earlier attempts."""
 
     id: UUID
     attempts: int
@@ -88,7 +88,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def take_due(connection: asyncpg.Connection[Any], under_way: Sequence[Due], config: WebhooksConfig) -> list[Due]:
-    """The next ones beside those `under_way`; their lease outlasts an attempt. Raises what asyncpg raises."""
+    """Take the next deliveries, after those `under_way`. Their lease outlasts an attempt. Raises asyncpg's errors."""
     free = config.concurrency - len(under_way)
     if free <= 0:
         return []

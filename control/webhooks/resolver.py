@@ -13,11 +13,11 @@ from control.webhooks.address import ForbiddenAddress, is_number, is_public, ref
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves a name to addresses that may be reached. One forbidden address refuses the name: which of several a
-    connection takes is chance.
+    """Resolves a name to addresses that may be reached. A name with one forbidden address is refused, as a connection
+    may take any of its addresses.
 
-    threads: names looked up at once; a name server that never answers holds one for as long as the system waits. They
-    are the resolver's own, for in the loop's few threads a handful of such names would keep everybody waiting.
+    threads: limit of concurrent lookups. A name server that never answers occupies a thread for as long as the system
+    waits. The threads are separate, because a few such names would occupy all threads of the event loop.
     """
 
     def __init__(self, *, allow_private: bool = False, threads: int = 8) -> None:
@@ -27,22 +27,22 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """For aiohttp. Raises ForbiddenAddress, or OSError for a name that is not."""
+        """Resolve a name for aiohttp. Raises ForbiddenAddress, or OSError for an unknown name."""
         if is_number(host):
             raise ForbiddenAddress(refusal(host))
         found = await asyncio.get_running_loop().run_in_executor(
             self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
         results: list[ResolveResult] = []
-        for kind, _, protocol, _, place in found:
-            text = str(place[0]).partition("%")[0]
+        for kind, _, protocol, _, socket_address in found:
+            text = str(socket_address[0]).partition("%")[0]
             if not self._allow_private and not is_public(ipaddress.ip_address(text)):
-                # Which address that is, is the deployment's own: a tenant would read its name servers by it.
+                # The error omits the address: with it, tenants could read the deployment's name servers.
                 raise ForbiddenAddress(f"{host} does not lead to an address of the public internet")
             results.append(
                 ResolveResult(
                     hostname=host,
-                    host=str(place[0]),
+                    host=str(socket_address[0]),
                     port=port,
                     family=kind,
                     proto=protocol,
@@ -52,5 +52,5 @@ class PublicResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Lookups still under way end by themselves."""
+        """Stop the threads. Lookups in progress end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)

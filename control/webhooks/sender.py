@@ -1,4 +1,4 @@
-"""Sends one delivery over HTTP: to a checked address, without redirects, proxies or cookies, and reads little back."""
+"""Sends a delivery over HTTP to a checked address, without redirects, proxies or cookies. Reads only the status."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from control.webhooks.resolver import PublicResolver
 
 ERROR_CHARACTERS = 300
 LOOKUPS_FOR_EACH = 4
-"""Threads for each delivery under way: the system's resolver may wait for a name server longer than we for a delivery,
-and cannot be stopped."""
+"""Threads for each delivery in progress: the system's resolver may wait longer for a name server than a delivery may
+take, and cannot be stopped."""
 
 
 class Sender:
-    """Use as a context. resolver: for tests."""
+    """Use it as an async context manager. resolver: for tests."""
 
     def __init__(self, config: WebhooksConfig, resolver: aiohttp.abc.AbstractResolver | None = None) -> None:
         self._config = config
@@ -35,8 +35,8 @@ class Sender:
                 allow_private=self._config.allow_private_addresses,
                 threads=LOOKUPS_FOR_EACH * self._config.concurrency,
             )
-        # No connection outlives its delivery, and no answer of the resolver outlives its check. No limit of its own:
-        # a wait for another delivery's connection would count in no organization's share.
+        # No connection outlives its delivery, and no answer of the resolver outlives its check. The connector has no
+        # limit: a wait for another delivery's connection would count in no organization's share.
         connector = aiohttp.TCPConnector(resolver=self._resolver, use_dns_cache=False, force_close=True, limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -54,7 +54,7 @@ class Sender:
             await self._resolver.close()
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
-        """POST the body; whatever goes wrong is an Outcome. Only the status is read of the answer."""
+        """POST the body. Every failure is an Outcome. Only the status of the response is read."""
         assert self._session is not None, "use it as a context"
         began_s = time.perf_counter()
         status: int | None = None
@@ -84,7 +84,7 @@ class Sender:
 
 
 def _sentence(failure: BaseException) -> str:
-    """aiohttp wraps the resolver's refusal; its own sentence is the one that helps."""
+    """The failure's text: aiohttp wraps the resolver's refusal, whose own text is the helpful one."""
     cause: BaseException | None = failure
     while cause is not None:
         if isinstance(cause, ForbiddenAddress):

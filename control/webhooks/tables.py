@@ -1,4 +1,4 @@
-"""What administration leaves behind: answers kept for repeated requests, webhooks and their log."""
+"""Tables of the admin API: answers kept for repeated requests, webhooks and their log."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ idempotency_keys = Table(
     Column("principal_id", UUID(), primary_key=True),
     Column("key", Text, primary_key=True),
     Column("fingerprint", LargeBinary, nullable=False),
-    # Whose turn it is: a run that was given up for dead must not finish after another took its place.
+    # The run that holds the key: a run that was presumed dead must not finish after another replaced it.
     Column("run_id", UUID(), nullable=False),
     Column("started_at", DateTime(timezone=True), nullable=False, server_default=func.now(), index=True),
     # Null while the first request is running.
     Column("status", SmallInteger),
-    # Sealed: it may hold a secret that is shown once.
+    # Sealed, as it may contain a secret that is shown once.
     Column("answer", LargeBinary),
 )
 
@@ -54,7 +54,7 @@ webhooks = Table(
     Column("organization_id", UUID(), ForeignKey(organizations.c.id), nullable=False),
     Column("url", Text, nullable=False),
     Column("description", Text, nullable=False),
-    # Null: all.
+    # Null for all.
     Column("events", ARRAY(Text)),
     # Sealed.
     Column("secret", LargeBinary, nullable=False),
@@ -76,13 +76,13 @@ webhook_events = Table(
     Column("data", JSONB, nullable=False),
     # A second event of the organization with the same text is not recorded.
     Column("once", Text),
-    # Null: all that want the type.
+    # Null for all webhooks that subscribe to the type.
     Column("to_webhook_id", UUID()),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now(), index=True),
     UniqueConstraint("organization_id", "once"),
 )
 
-# One row for each event and each webhook it goes to, made by a trigger on webhook_events.
+# One row for each event and each webhook that it goes to, created by a trigger on webhook_events.
 webhook_deliveries = Table(
     "webhook_deliveries",
     metadata,

@@ -1,4 +1,4 @@
-"""The worker's tasks of administration: deliver webhooks, delete expired rows."""
+"""The worker's tasks for administration, which deliver webhooks and delete expired rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.engine import FAILURES, connect
 DELIVER = "webhooks.deliver"
 SWEEP = "admin.sweep"
 PERIODS_S = {DELIVER: 2.0, SWEEP: 3_600.0}
-"""How often each runs."""
+"""Interval of each task."""
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 def add_tasks(
     app: Celery, database_url: str, pepper: Callable[[], bytes], config: WebhooksConfig, wake: Callable[[], None]
 ) -> None:
-    """Register both. A database that is away is met again at the next run.
+    """Register both tasks. If the database is unreachable, the next run retries.
 
-    wake: has the process's delivery thread look for what is due, and returns at once: the task is over before anything
-    is sent, so no server that does not answer keeps the worker from its other tasks.
+    wake: makes the process's delivery thread look for due deliveries, and returns at once. The task ends before
+    anything is sent, so no silent receiver keeps the worker from its other tasks.
     """
 
     @app.task(name=DELIVER, shared=False)  # type: ignore[untyped-decorator]

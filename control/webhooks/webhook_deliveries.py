@@ -1,4 +1,4 @@
-"""The log of deliveries: what was sent where, how it went, and once more on demand."""
+"""The log of deliveries and their attempts, and retries on request."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def retry_delivery(call: AdminCall, delivery_id: UUID) -> Delivery:
     """Send an event now, with the same id: whether it failed, arrived, or waits for its next attempt."""
     before = await DELIVERIES.find(call, delivery_id, for_update=True)
     lease = timedelta(seconds=call.webhooks.timeout_s + LEASE_MARGIN_S)
-    # One that is due sooner than that may be under way, and would be sent twice at once.
+    # A delivery that is due sooner than that may be in progress, and would be sent twice at once.
     if before.state is DeliveryState.PENDING and before.next_attempt_at <= datetime.now(UTC) + lease:
         raise Conflict(
             f"This delivery is under way, or is tried within {lease.total_seconds():g} s automatically; its attempts "

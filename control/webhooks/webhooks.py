@@ -1,4 +1,4 @@
-"""Webhooks of an organization: where its events are sent, and with which secret they are signed."""
+"""Webhooks of an organization: the URLs that its events are sent to, and the secrets that sign them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
             f"{waiting} tests of this organization wait for their delivery, and at most {most} may "
             "(gateway.admin.webhooks.pending_tests); try again when one has been tried."
         )
-    # Not by the fan-out, which would send it to the organization's other webhooks too.
+    # `to_webhook_id` bypasses the fan-out, which would send it to the organization's other webhooks too.
     event = {"organization_id": webhook.organization_id, "type": EventType.TEST.value, "to_webhook_id": webhook_id}
     event_id = await call.value(
         insert(webhook_events).values(**event, data=text("'{}'::jsonb")).returning(webhook_events.c.id)

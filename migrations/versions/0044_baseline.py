@@ -1,6 +1,6 @@
-"""The schema of release 0.1.0: databases of this release and later ones are at this revision or at one above it.
+"""The schema of release 0.1.0: databases of this and later releases are at this revision or a newer one.
 
-Written once and never edited. `storage/tables/` and the `tables.py` of the domains describe what each table holds.
+Its statements never change. `storage/tables/` and the `tables.py` of the domains describe what each table holds.
 """
 
 from __future__ import annotations
@@ -777,8 +777,8 @@ CREATE TABLE gateway.webhook_attempts (
         FOREIGN KEY (delivery_id) REFERENCES gateway.webhook_deliveries (id) ON DELETE CASCADE);
 """
 
-# Days lie between req_016f5e66e800 (2020-01-01) and req_03bb2cc3d800 (2100-01-01). Ids that carry no time lie in the
-# first and the last partition.
+# Days lie between req_016f5e66e800 (2020-01-01) and req_03bb2cc3d800 (2100-01-01). Ids without a time lie in the first
+# and the last partition.
 USAGE_DAYS = """
 CREATE FUNCTION gateway.usage_first_id(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 'req_' || lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0');

@@ -1,4 +1,4 @@
-"""Keep the verdict on each night of evals, what its model's version was, and which nights the workers plan."""
+"""Store each night's verdict and the version of its model, and the nights that the workers plan."""
 
 from __future__ import annotations
 

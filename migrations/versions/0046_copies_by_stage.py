@@ -1,6 +1,6 @@
-"""Note of copies of requests, and of their reviews, in which stage of a release they were made.
+"""Record the stage of a release for copies of requests and for their reviews.
 
-Null for those made before, and by gateways of the version before while an upgrade is under way.
+It is null for earlier copies, and for those of gateways of the previous version during an upgrade.
 """
 
 from __future__ import annotations

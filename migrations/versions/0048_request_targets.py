@@ -1,4 +1,4 @@
-"""Requests by hour, model and pool and what failed of them: few of all requests may be many of one model's."""
+"""Count requests and failures by hour, model and pool: few of all requests may be many of one model's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ branch_labels = None
 depends_on = None
 
 HOUR = "to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 3600000 * 3600)"
-# Ids that carry a time, of 2020 to 2100.
+# Ids with a time between 2020 and 2100.
 DATED = f"request_id >= 'req_{1_577_836_800_000:012x}' AND request_id < 'req_{4_102_444_800_000:012x}'"
 NO_FAULT = (
     "'client_gone', 'superseded', 'engine_refused', 'context_length_exceeded', 'invalid_value', 'unsupported_parameter'"

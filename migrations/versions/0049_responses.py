@@ -1,4 +1,4 @@
-"""Responses and conversations that clients of the Responses API had stored."""
+"""Add responses and conversations that clients of the Responses API store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Files, batches and the results of their lines; what a price and an attempt cost in the class `offline`.
+"""Add files, batches and the results of their lines, and the percentage that a price costs in the class `offline`.
 
-A price that exists costs the same in every class, as before: what a price was is on invoices.
+An existing price still costs the same in every class, because it is on invoices.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The session that each request belongs to, as its client names it, so that a conversation of an agent can be read.
-And a bound of one prompt's tokens among the limits.
+"""Record each request's session, as its client names it, so that an agent's conversation can be read. Add a limit of
+one prompt's tokens.
 """
 
 from __future__ import annotations

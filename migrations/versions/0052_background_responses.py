@@ -1,4 +1,4 @@
-"""Responses in the background: their requests until the worker has run them, and their status."""
+"""Add background responses: their requests until the worker has run them, and their status."""
 
 from __future__ import annotations
 

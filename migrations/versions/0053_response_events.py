@@ -1,4 +1,4 @@
-"""Events of responses in the background that are streamed, until some minutes after their end."""
+"""Store events of streamed background responses until some minutes after their end."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import JSONB, UUID
 from storage.actor_kind import ActorKind
 from storage.tables.core import metadata, one_of
 
-# Append-only by triggers, which also give id, at and both hashes. No foreign keys: it outlives its subjects.
+# Triggers make it append-only, and set id, at and both hashes. No foreign keys: it outlives its subjects.
 audit_log = Table(
     "audit_log",
     metadata,
@@ -19,7 +19,7 @@ audit_log = Table(
     Column("actor_name", Text, nullable=False),
     Column("admin_key_id", UUID()),
     Column("request_id", Text),
-    # Whose affairs were changed; null: the deployment's.
+    # The organization that the change concerns; null for the deployment.
     Column("organization_id", UUID()),
     Column("action", Text, nullable=False),
     Column("subject_kind", Text, nullable=False),

@@ -1,7 +1,7 @@
 """The gateway's tables, all in the PostgreSQL schema `gateway`.
 
-This is the shape that queries are written against; `migrations/` creates it by hand-written steps and a test keeps the
-two equal. Times are `timestamptz`, identifiers UUIDs, and only the ledger knows token counts.
+Queries use these definitions. `migrations/` creates the tables in hand-written steps, and a test keeps both equal.
+Times are `timestamptz`, and identifiers are UUIDs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ metadata = MetaData(
 
 
 def one_of(column: str, kind: type[StrEnum]) -> CheckConstraint:
-    """The column holds one of the enumeration's values."""
+    """A constraint: the column has one of the enumeration's values."""
     values = ", ".join(f"'{member.value}'" for member in kind)
     return CheckConstraint(f"{column} IN ({values})", name=column)
 
@@ -67,14 +67,14 @@ organizations = Table(
     # Not unique: a refused name would reveal other tenants, and a tenant could block another's name.
     Column("name", Text, nullable=False, index=True),
     created_at(),
-    # The one whose members run the deployment: their roles hold for every organization.
+    # Whether its members run the deployment: their roles apply in every organization.
     Column("operator", Boolean, nullable=False, server_default=text("false")),
     Column("disabled_at", DateTime(timezone=True)),
-    # What its people ask at gaps may be kept (gateway/autocomplete/text_store.py). A trigger deletes it when this ends.
+    # Whether its prompts may be stored (gateway/autocomplete/text_store.py). When this ends, a trigger deletes them.
     Column("store_prompts", Boolean, nullable=False, server_default=text("false")),
-    # Time when it was last turned on, set by the database; -infinity: at the organization's creation.
+    # Time when it was last turned on, set by the database; -infinity for the organization's creation.
     Column("store_prompts_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
-    # The deployment's own, whose requests are no customer's usage: at most one.
+    # Whether it is the deployment's own, whose requests are no customer's usage. At most one is.
     Column("internal", Boolean, nullable=False, server_default=text("false")),
     Index("organizations_operator_key", "operator", unique=True, postgresql_where=text("operator")),
     Index("organizations_internal_key", "internal", unique=True, postgresql_where=text("internal")),
@@ -88,11 +88,11 @@ projects = Table(
     Column("organization_id", UUID(), ForeignKey(organizations.c.id), nullable=False),
     Column("name", Text, nullable=False),
     created_at(),
-    # Names of models and tiers its keys may use; null: all.
+    # Names of models and tiers that its keys may use; null for all.
     Column("models", ARRAY(Text)),
     Column("tiers", ARRAY(Text)),
     Column("disabled_at", DateTime(timezone=True)),
-    # Whether reviewers of the operating organization may read what its keys ask, and since when.
+    # Whether reviewers of the operating organization may read the prompts of its keys, and since when.
     Column("allow_reviews", Boolean, nullable=False, server_default=text("false")),
     Column("allow_reviews_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
     UniqueConstraint("organization_id", "name"),
@@ -111,7 +111,7 @@ def key_columns() -> list[SchemaItem]:
         Column("expires_at", DateTime(timezone=True)),
         Column("revoked_at", DateTime(timezone=True)),
         Column("last_used_at", DateTime(timezone=True)),
-        # After a rotation: the secret before, which still opens until then.
+        # After a rotation, the previous secret, which stays valid until then.
         Column("previous_hash", LargeBinary, unique=True),
         Column("previous_expires_at", DateTime(timezone=True)),
         CheckConstraint("octet_length(hash) = 32", name="hash"),
@@ -125,18 +125,18 @@ api_keys = Table(
     metadata,
     *key_columns(),
     Column("project_id", UUID(), ForeignKey(projects.c.id), nullable=False, index=True),
-    # What the key may be used for (gateway/auth/scopes.py); null: everything.
+    # What the key may be used for (gateway/auth/scopes.py); null for everything.
     Column("scopes", ARRAY(Text)),
     Index(None, "project_id", "created_at", "id"),
 )
 
-# LoRA adapters. Read with the keys (gateway/auth/directory.py), whose announcements a trigger makes of every change.
+# LoRA adapters, which are read with the keys (gateway/auth/directory.py). A trigger announces changes on their channel.
 adapters = Table(
     "adapters",
     metadata,
     id_column(),
     Column("organization_id", UUID(), ForeignKey(organizations.c.id), nullable=False),
-    # null: of all projects of the organization.
+    # Null for all projects of the organization.
     Column("project_id", UUID(), ForeignKey(projects.c.id)),
     Column("model", Text, nullable=False),
     Column("name", Text, nullable=False),
@@ -153,21 +153,21 @@ desired_states = Table(
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("document", JSONB, nullable=False),
     created_at(),
-    # Of the settings' fleet that it descends from. These three are null in rows of releases before 0021.
+    # Digest of the settings' fleet that it descends from. These three are null in rows of releases before 0021.
     Column("settings_digest", Text),
     Column("action", Text),
     Column("actor", Text),
     CheckConstraint("version > 0", name="version"),
 )
 
-# Each gateway's state of the desired state; it reports it itself, and again while it runs.
+# The version of the desired state at each gateway, which reports it at its start and repeatedly.
 fleet_gateways = Table(
     "fleet_gateways",
     metadata,
     Column("instance", Text, primary_key=True),
-    # Of the settings' fleet at its last start.
+    # Digest of the settings' fleet at its last start.
     Column("settings_digest", Text),
-    # What it serves by; 0: none yet.
+    # The version that it serves by; 0 before the first.
     Column("version", BigInteger, nullable=False, server_default=text("0")),
     Column("refused_version", BigInteger),
     Column("refusal", Text),
@@ -175,7 +175,7 @@ fleet_gateways = Table(
     CheckConstraint("(refused_version IS NULL) = (refusal IS NULL)", name="refusal"),
 )
 
-# Where each request's time went; written best effort, apart from the ledger, once the client has its last byte.
+# Traces of requests, written best effort, separately from the ledger, after the client has its last byte.
 request_traces = Table(
     "request_traces",
     metadata,
@@ -192,41 +192,41 @@ request_traces = Table(
     Column("endpoint", Text),
     Column("model", Text),
     Column("tier", Text),
-    # Of a refusal: the client's error, the rule that refused, and the counters' state.
+    # For a refusal: the client's error, the rule that refused, and the counters' state.
     Column("reason", Text),
     Column("rule", JSONB),
     Column("counters", JSONB),
-    # The client's family, the language it named, and how much its first choice was: never the text.
+    # The client's family, the language that it named, and the length of its first choice, but never the text.
     Column("client", Text),
     Column("language", Text),
     Column("characters", Integer),
-    # The side of its model's split; null: there was none. release: whose split it was, of the sides it compares; unit:
-    # its session. transaction_id: of the writer. Below a snapshot's xmin all rows are there: nothing comes behind it.
+    # The side of its model's split; null without one. release: the split's release, for the sides that it compares.
+    # unit: its session. transaction_id: the writer's. Below a snapshot's xmin, all rows are visible, and none is added.
     Column("side", Text),
     Column("release", Text),
     Column("unit", BigInteger),
     Column("transaction_id", BigInteger, server_default=text("(pg_current_xact_id()::text)::bigint")),
-    # The request whose generation made its response; null: its own.
+    # The request whose generation was its response; null for its own.
     Column("served_from", Text),
-    # Where its last attempt ran; null: nowhere. canary: the pool is the model's canary.
+    # Where its last attempt ran; null if none did. canary: whether the pool is the model's canary.
     Column("pool", Text),
     Column("replica_id", Text),
     Column("canary", Boolean),
     Column("stream", Boolean),
     Column("attempts", SmallInteger),
-    # As booked, the prompt's by our own count if no engine reported it; null: no engine had it.
+    # As in the ledger; the gateway counts the prompt if no engine reported it. Null if no engine had the request.
     Column("prompt_tokens", Integer),
     Column("cached_tokens", Integer),
     Column("completion_tokens", Integer),
-    # Null where no text was generated; of what is not streamed, or held back by a stop rule, when the engine's came.
+    # Null if no text was generated. For text that is not streamed or was held back: when the engine's came.
     Column("ttft_ms", Double),
-    # Mean time of a token behind the first one; null: fewer than two, or not ended by the engine itself. This and the
-    # two below are null also with several choices and where another request's generation was the answer.
+    # Mean time of a token after the first one; null for fewer than two, or if the engine did not end it itself. This
+    # and the two below are also null with several choices, or if another request's generation was the response.
     Column("tpot_ms", Double),
-    # Between two arrivals of the engine's tokens; null: fewer than two arrivals.
+    # Longest time between two arrivals of the engine's tokens; null for fewer than two arrivals.
     Column("itl_max_ms", Double),
     Column("gaps_over_100ms", Integer),
-    # While the client's connection took no more.
+    # Time for which the client's connection accepted no more data.
     Column("client_stall_ms", Double),
     # Parts of the phase `engine`; null if the engine does not report them.
     Column("engine_queue_ms", Double),
@@ -236,11 +236,11 @@ request_traces = Table(
     Column("retractions", SmallInteger),
     # OpenTelemetry's, 32 hexadecimal digits; null without spans.
     Column("trace_id", Text),
-    # Of a request refused for lack of room: its organization used more than its share; null: not refused so.
+    # For a request refused for lack of room: whether its organization used more than its share. Otherwise null.
     Column("over_share", Boolean),
-    # As `contracts.service_class` has it; null where it was refused before its class was known.
+    # One of `contracts.service_class`; null if the request was refused before its class was known.
     Column("service_class", Text),
-    # As the client names them in headers, or a digest of a name in its body (gateway/wire/session.py); null: it names
+    # As the client names them in headers, or a digest of a name in its body (gateway/wire/session.py); null if it names
     # none. agent: within the session, null for its first one. parent: the agent or session that began it.
     Column("session", Text),
     Column("session_agent", Text),
@@ -251,7 +251,7 @@ request_traces = Table(
     Index(None, "organization_id", "request_id"),
     Index(None, "release", "transaction_id", postgresql_where=text("release IS NOT NULL")),
 )
-# Few of many are drawn by the random end of their ids (control/diagnosis/window.py).
+# Samples are drawn by the random end of ids (control/diagnosis/window.py).
 for _share in ("1000", "0400", "0100", "0040"):
     Index(
         f"request_traces_sample_{_share}_idx",

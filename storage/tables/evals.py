@@ -1,5 +1,5 @@
-"""Measurements of models' responses, in a PostgreSQL schema of its own, `evals`: runs with the versions of model and
-slice, every item's response and score, and comparisons' results."""
+"""Measurements of models' responses, in the PostgreSQL schema `evals`: runs with the versions of model and slice, every
+item's response and score, and comparisons' results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from storage.tables.core import created_at, id_column, metadata, one_of
 
 SCHEMA = "evals"
 ORGANIZATION = "evals"
-"""Name of the organization whose keys ask items; it is internal, and no customer's."""
+"""Name of the internal organization whose keys send the items' requests."""
 
 
 class Status(StrEnum):
@@ -66,7 +66,7 @@ def job_columns() -> list[Column[object]]:
         Column("started_at", DateTime(timezone=True)),
         Column("ended_at", DateTime(timezone=True)),
         Column("cancel_asked_at", DateTime(timezone=True)),
-        # Why it failed, as a sentence.
+        # The reason for a failure, as a sentence.
         Column("error", Text),
         # A worker's lease; only its holder writes, and any worker may take an expired one.
         Column("lease_id", UUID()),
@@ -74,14 +74,14 @@ def job_columns() -> list[Column[object]]:
     ]
 
 
-# What was asked under a model's name: as the desired state said when the asking began.
+# The pool and the engines' model behind a model's name, by the desired state at a run's beginning.
 model_versions = Table(
     "model_versions",
     metadata,
     id_column(),
     Column("model", Text, nullable=False),
     Column("pool", Text, nullable=False),
-    # The name the pool's engines serve it under.
+    # The name under which the pool's engines serve it.
     Column("engine_model", Text, nullable=False),
     created_at(),
     UniqueConstraint("model", "pool", "engine_model"),
@@ -93,7 +93,7 @@ slice_versions = Table(
     metadata,
     id_column(),
     Column("slice", Text, nullable=False),
-    # Of its items and how they are judged.
+    # Version of its items and of their judgement.
     Column("version", Text, nullable=False),
     Column("about", Text, nullable=False),
     # Required share of right answers, 0 to 1.
@@ -108,17 +108,17 @@ runs = Table(
     metadata,
     id_column(),
     Column("model", Text, nullable=False),
-    # Which pool answers; null: whichever the router gives it, as to a customer.
+    # The pool that answers; null for the router's choice, as for a customer.
     Column("pool", Text),
-    # Of its comparison; null: it stands alone.
+    # Its side of a comparison; null without one.
     Column("arm", Text),
     Column("model_version_id", UUID(), ForeignKey(model_versions.c.id)),
     *job_columns(),
-    # The items asked are those of this seed and the next ones.
+    # Seed of the first item. The following items have the following seeds.
     Column("first_seed", BigInteger, nullable=False),
-    # The night (UTC) it was queued for by the schedule; null: it was asked for.
+    # The night (UTC) for which the schedule queued it; null if it was requested.
     Column("night", Date),
-    # Of a night: what the model's version was (control/evals/target.py).
+    # For a night: the model's version (control/evals/target.py).
     Column("version", JSONB),
     one_of("status", Status),
     one_of("arm", Arm),
@@ -132,7 +132,7 @@ run_slices = Table(
     metadata,
     Column("run_id", UUID(), ForeignKey(runs.c.id, ondelete="CASCADE"), primary_key=True),
     Column("slice", Text, primary_key=True),
-    # Null until the first of its items is asked.
+    # Null until the first of its items is sent.
     Column("slice_version_id", UUID(), ForeignKey(slice_versions.c.id)),
     # Number of items to run; an undecided comparison raises it.
     Column("items", Integer, nullable=False),
@@ -146,7 +146,7 @@ run_slices = Table(
 items = Table(
     "items",
     metadata,
-    # One row for each item asked, whatever was killed while it was: it is counted once.
+    # One row for each item that was sent, even after a crash, so that it counts once.
     Column("run_id", UUID(), ForeignKey(runs.c.id, ondelete="CASCADE"), primary_key=True),
     Column("slice", Text, primary_key=True),
     Column("seed", BigInteger, primary_key=True, autoincrement=False),
@@ -155,10 +155,10 @@ items = Table(
     Column("answer", Text, nullable=False),
     # 0 to 1.
     Column("score", Double, nullable=False),
-    # In the ledger and in logs.
+    # Its id in the ledger and in logs.
     Column("request_id", Text),
     Column("latency_ms", Double, nullable=False),
-    # Code of the refusal in place of a response, such as a prompt too long for the model; null: there is a response.
+    # Code of a refusal, such as for a prompt that is too long for the model; null with a response.
     Column("error_code", Text),
     Column("answered_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     CheckConstraint("score >= 0 AND score <= 1", name="score"),
@@ -175,12 +175,12 @@ comparisons = Table(
     *job_columns(),
     # Parameters of the decision: margin, alpha, fail_alpha, power and first look.
     Column("rule", JSONB, nullable=False),
-    # Most items of one slice; more are drawn up to here while a slice is undecided.
+    # Limit of the items of one slice; more are drawn up to it while a slice is undecided.
     Column("budget_items", Integer, nullable=False),
     Column("decision", Text),
     # Results by slice.
     Column("verdict", JSONB),
-    # The release that asked for it; null: none.
+    # The release that requested it; null without one.
     Column("release_id", UUID()),
     one_of("status", Status),
     one_of("decision", Decision),
@@ -202,13 +202,13 @@ nights = Table(
     Column("judged_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     Column("decision", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    # The first of the nights up to this one that ran the same version; null: the run did not end.
+    # The first of the nights up to this one that ran the same version; null if the run did not end.
     Column("version_since", Date),
-    # How the version differs from the one before, while the two are compared.
+    # Differences from the previous version, while the two are compared.
     Column("changed", ARRAY(Text), nullable=False),
     # evals/nights.py: NightSlice of each.
     Column("slices", JSONB, nullable=False),
-    # The release that was promoted before it, where a fail offers its rollback; null: none.
+    # The release that was promoted before it, if a failure offers its rollback; otherwise null.
     Column("release_id", UUID()),
     one_of("decision", Decision),
     Index(None, "judged_at", "run_id"),
@@ -216,20 +216,20 @@ nights = Table(
     schema=SCHEMA,
 )
 
-# One row: what the workers of the queue `evals` have been set to, for those who read it elsewhere.
+# One row: the settings of the workers of the queue `evals`, for other processes.
 night_plan = Table(
     "night_plan",
     metadata,
     Column("single", Boolean, primary_key=True, server_default=text("true")),
     # When a worker last wrote it.
     Column("reported_at", DateTime(timezone=True), nullable=False),
-    # As in a crontab; empty: never.
+    # In the format of a crontab; empty for never.
     Column("schedule", Text, nullable=False),
     Column("previous_at", DateTime(timezone=True)),
     Column("next_at", DateTime(timezone=True)),
-    # Of each slice.
+    # Number of items of each slice.
     Column("items", Integer, nullable=False),
-    # By model, the slices that a night asks.
+    # The slices of a night, by model.
     Column("slices", JSONB, nullable=False),
     Column("automatic_rollback", Boolean, nullable=False),
     CheckConstraint("single", name="single"),

@@ -1,7 +1,7 @@
 """The ledger, its roll-ups, the prices, and reconciliation's observations.
 
 `usage_events` is partitioned by ranges of the request id, which begins with the time of arrival: one partition for each
-day (`usage_events_20261120`), made by `gateway.ensure_usage_day`, and one at each end for ids that carry no time.
+day (`usage_events_20261120`), created by `gateway.ensure_usage_day`, and one at each end for ids without a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sqlalchemy.dialects.postgresql import JSONB, UUID, ExcludeConstraint
 from contracts.usage import Finish, Outcome
 from storage.tables.core import created_at, metadata, one_of
 
-# No foreign keys: the ledger outlives the keys it names, and a row must never wait for another table's lock.
+# No foreign keys: the ledger outlives the keys that it names, and a row must never wait for another table's lock.
 usage_events = Table(
     "usage_events",
     metadata,
@@ -55,24 +55,24 @@ usage_events = Table(
     Column("accepted_draft_tokens", Integer, nullable=False, server_default=text("0")),
     Column("outcome", Text, nullable=False),
     Column("finish", Text, nullable=False),
-    # Said by the writer, not derived: a failed attempt's tokens are recorded, only the answered attempt's are billed.
+    # Set by the writer, not derived: a failed attempt's tokens are recorded, but only the successful attempt is billed.
     Column("billed", Boolean, nullable=False),
     Column("price_version", BigInteger),
     Column("amount_micro", BigInteger, nullable=False, server_default=text("0")),
     Column("status", SmallInteger),
     Column("error_code", Text),
     Column("phases_ms", JSONB, nullable=False),
-    # One moment decides the day, the hour and the price of a whole request: when it arrived.
+    # The time of arrival decides the day, the hour and the price of a whole request.
     Column("requested_at", DateTime(timezone=True), nullable=False),
     Column("opened_at", DateTime(timezone=True), nullable=False),
     Column("closed_at", DateTime(timezone=True), nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("gateway_id", Text, nullable=False),
-    # The deployment's own purpose, such as `evals`: not billed; null: a customer's.
+    # The deployment's own purpose, such as `evals`, which is not billed; null for a customer's request.
     Column("purpose", Text),
-    # The tenant's own name of a LoRA adapter that changed the model; null: none. It costs what the model costs.
+    # The tenant's own name of the LoRA adapter; null without one. It costs what its model costs.
     Column("adapter", Text),
-    # The part of the price that it cost: 100, or the price's `offline_percent` in the class `offline`.
+    # The percentage of the price that it cost: 100, or the price's `offline_percent` in the class `offline`.
     Column("price_percent", SmallInteger, nullable=False, server_default=text("100")),
     one_of("outcome", Outcome),
     one_of("finish", Finish),
@@ -80,7 +80,7 @@ usage_events = Table(
         "amount_micro >= 0 AND (amount_micro = 0 OR billed AND price_version IS NOT NULL)", name="amount_micro"
     ),
     Index("usage_events_one_billed_attempt_idx", "request_id", unique=True, postgresql_where=text("billed")),
-    # Ids are in order of time, so these serve "the newest of a tenant" and every page after it.
+    # Ids are in order of time, so these serve a tenant's newest attempts and every later page.
     Index(None, "organization_id", "request_id", "attempt"),
     Index(None, "project_id", "request_id", "attempt"),
     Index(None, "key_id", "request_id", "attempt"),
@@ -101,13 +101,13 @@ COUNTED = (
 )
 """Counts of cost and its causes, added up over billed attempts, next to `requests`, which is their number."""
 DRAFTED = ("draft_tokens", "accepted_draft_tokens")
-"""The engines' own way of working: in roll-ups, and on no invoice."""
+"""Counts of engines' drafts, which are in roll-ups and on no invoice."""
 ROLLED_UP = (*COUNTED, *DRAFTED)
 """Columns that roll-ups add up for a billed attempt."""
 
 
 def _totals(*owners: str) -> list[Column[object]]:
-    """Owner and sums: columns of roll-ups after their time. Billed attempts only. owners: columns of ids."""
+    """Columns of roll-ups after their time: owners and sums of billed attempts. owners: columns of ids."""
     ids: list[Column[object]] = [Column(owner, UUID(), primary_key=True) for owner in owners]
     counted: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED)]
     drafted: list[Column[object]] = [
@@ -120,7 +120,7 @@ def _totals(*owners: str) -> list[Column[object]]:
         *counted,
         *drafted,
         Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-        # As in the events; empty: none.
+        # As in the events, but empty without one.
         Column("adapter", Text, primary_key=True, server_default=""),
     ]
 
@@ -143,7 +143,7 @@ usage_daily = Table(
     Index(None, "key_id", "day"),
 )
 
-# Of weeks that are over (UTC, from Monday on), recomputed when a row reaches them later.
+# Totals of past weeks (UTC, from Monday), recomputed when a row reaches them later.
 usage_weekly = Table(
     "usage_weekly",
     metadata,
@@ -152,10 +152,10 @@ usage_weekly = Table(
     Index(None, "organization_id", "week"),
 )
 
-# One row: all weeks that began before are in the table above.
+# One row: the table above has all weeks that began before it.
 usage_week_closings = Table("usage_week_closings", metadata, Column("until", Date, primary_key=True))
 
-# The same without a row for each key, and for each project: for organizations that have thousands of them.
+# The same totals without keys, and below without projects, for organizations that have thousands of them.
 project_usage_daily = Table(
     "project_usage_daily",
     metadata,
@@ -182,11 +182,11 @@ organization_usage_daily = Table(
 )
 
 CHARGED = ("uncached_tokens", "charged_cached_tokens", "charged_cache_write_tokens")
-"""A prompt's parts as prices are for them: all three together are the prompt."""
+"""A prompt's parts with different prices. All three together are the prompt."""
 
 
 def _invoice_lines() -> list[Column[object]]:
-    """Columns that invoices' lines add up, next to their time. A price_version of 0: no price."""
+    """Columns that invoices' lines add up, next to their time. A price_version of 0 means no price."""
     ids: list[Column[object]] = [
         Column(owner, UUID(), primary_key=True) for owner in ("organization_id", "project_id", "key_id")
     ]
@@ -199,7 +199,7 @@ def _invoice_lines() -> list[Column[object]]:
     return [*ids, *texts, price, *sums, percent]
 
 
-# Of hours that are over, recomputed when a row reaches them later; of retired days unchanged.
+# Totals of past hours, recomputed when a row reaches them later. Those of retired days never change.
 invoice_days = Table("invoice_days", metadata, Column("day", Date, primary_key=True), *_invoice_lines())
 
 # The sums of a month's days.
@@ -211,10 +211,10 @@ invoice_months = Table(
     Index(None, "organization_id", "month"),
 )
 
-# One row: all hours before are in the two tables above.
+# One row: the two tables above have all hours before it.
 invoice_closings = Table("invoice_closings", metadata, Column("until", DateTime(timezone=True), primary_key=True))
 
-# Rows recorded before a run began, less the longest a transaction may take, need not be looked at again.
+# Later runs skip rows that were recorded before a run began, minus the longest time of a transaction.
 usage_roll_up_runs = Table(
     "usage_roll_up_runs",
     metadata,
@@ -223,7 +223,7 @@ usage_roll_up_runs = Table(
     Column("hours", Integer, nullable=False),
 )
 
-# Days whose events retention has dropped: their roll-ups are all that is left, and are never computed again.
+# Days whose events were dropped after their retention. Only their roll-ups remain, and are never recomputed.
 usage_retired_days = Table(
     "usage_retired_days",
     metadata,
@@ -233,7 +233,7 @@ usage_retired_days = Table(
     Column("retired_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
 )
 
-# What comparing the roll-ups with the events found.
+# Results of comparing the roll-ups with the events.
 usage_verifications = Table(
     "usage_verifications",
     metadata,
@@ -255,14 +255,14 @@ prices = Table(
     Column("model", Text, nullable=False),
     Column("valid_from", DateTime(timezone=True), nullable=False),
     Column("valid_until", DateTime(timezone=True)),
-    # Whether the creation of the next price set that end, and no administrator since.
+    # Whether the next price's creation set that end, and no administrator has changed it since.
     Column("ended_by_next", Boolean, nullable=False, server_default=text("false")),
     Column("input_micro", BigInteger, nullable=False),
     Column("cached_input_micro", BigInteger, nullable=False),
     Column("cache_write_micro", BigInteger, nullable=False),
     Column("output_micro", BigInteger, nullable=False),
     created_at(),
-    # What a request in the class `offline` costs, of these rates.
+    # Percentage of these rates that a request in the class `offline` costs.
     Column("offline_percent", SmallInteger, nullable=False, server_default=text("100")),
     CheckConstraint("valid_until > valid_from", name="valid_until"),
     CheckConstraint("offline_percent BETWEEN 0 AND 100", name="offline_percent"),
@@ -284,7 +284,7 @@ def _create_text_range(_table: Table, connection: Connection, **_options: object
     connection.execute(text('CREATE TYPE gateway.text_range AS RANGE (subtype = text, collation = "C")'))
 
 
-# What each engine said it had counted since it started, whenever it was asked.
+# Samples of each engine's counters since its start.
 engine_counts = Table(
     "engine_counts",
     metadata,
@@ -295,7 +295,7 @@ engine_counts = Table(
     Column("prompt_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
     Column("completion_tokens", BigInteger, nullable=False),
-    # False for the first sample, and after a restart of the engine: nothing may be subtracted from the one before.
+    # False for the first sample, and after a restart of the engine: the previous sample must not be subtracted.
     Column("continues", Boolean, nullable=False),
     # Null together if the engine does not report them; seconds and requests, see engines.drivers.counters.
     Column("queue_s", Double),
@@ -305,7 +305,7 @@ engine_counts = Table(
     CheckConstraint("num_nulls(queue_s, prefill_s, requests, retractions) IN (0, 4)", name="stages"),
 )
 
-# Engine's count next to the ledger's, for one engine between two samples.
+# One engine's count and the ledger's, between two samples.
 reconciliations = Table(
     "reconciliations",
     metadata,

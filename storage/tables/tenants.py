@@ -31,7 +31,7 @@ Index(
     unique=True,
     postgresql_where=text("kind = 'member'"),
 )
-# People sign in to the console by their address, whichever organization they are of.
+# People sign in to the console with their e-mail address, in any organization.
 Index("principals_member_email_idx", func.lower(principals.c.email), postgresql_where=text("kind = 'member'"))
 Index(
     "principals_name_key",

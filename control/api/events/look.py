@@ -49,13 +49,13 @@ RECORDED = """
 SELECT organization_id, count(*) AS requests FROM gateway.request_traces WHERE recorded_at >= $1 GROUP BY 1
 """
 LATE = timedelta(seconds=30)
-"""A row's recorded_at is when its transaction began; gateways give up on one after five seconds (serving/trace.py)."""
+"""A row's recorded_at is the start of its transaction, which gateways abandon after five seconds (serving/trace.py)."""
 LOOKS_BACK = timedelta(minutes=2)
 """Age of the oldest rows that a check counts."""
 
 
 class Look:
-    """Remembers the result of the last check. replicas: every engine, as the router last reported."""
+    """Finds changes since the last check. replicas: returns every engine, as the router last reported."""
 
     def __init__(self, replicas: Callable[[], object]) -> None:
         self._replicas = replicas
@@ -63,10 +63,10 @@ class Look:
         self._since: datetime | None = None
         self._recorded: dict[UUID, int] = {}
         self._active: dict[Topic, set[UUID]] = {topic: set() for topic in RUNS}
-        """Organizations whose requests were recorded since that run."""
+        """Organizations with requests recorded since the topic's last run."""
 
     async def news(self, connection: asyncpg.Connection[Any], wanted: frozenset[Topic]) -> set[News]:
-        """Changes in these topics at least; the first check of a topic finds none. Raises FAILURES of the database."""
+        """Find changes in these topics at least. The first check of a topic finds none. Raises FAILURES."""
         found: set[News] = set()
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             for topic in sorted(wanted & DIGESTS.keys()):
@@ -88,8 +88,8 @@ class Look:
         return found
 
     async def _organizations(self, connection: asyncpg.Connection[Any]) -> set[UUID]:
-        """Organizations whose requests were recorded since the last check. The starting point advances; both counts are
-        of one snapshot, so that no row falls between them."""
+        """Organizations whose requests were recorded since the last check. When the starting point advances, both
+        counts use one snapshot, so that they miss no row."""
         now: datetime = await connection.fetchval("SELECT now()")
         if self._since is not None and now < self._since:  # the database's clock was set back
             self._since, self._recorded = now - LATE, {}

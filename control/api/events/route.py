@@ -1,5 +1,5 @@
-"""`GET /admin/v1/events`: server-sent events that name changed topics. It is no operation, because its response does
-not end; guards, parameters and errors are shared."""
+"""`GET /admin/v1/events`: server-sent events that name changed topics. It is not an operation, because its response
+does not end, but it shares the operations' guards, parameters and errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EventsQuery(Query, frozen=True, kw_only=True):
             },
         ),
     ]
-    """Names, with commas between them; `_topics` refuses an unknown one by name."""
+    """Names, separated by commas. `_topics` refuses an unknown one by name."""
 
 
 async def hear_events(call: object, query: EventsQuery) -> None:
@@ -63,11 +63,11 @@ EVENTS = get(hear_events, None, PATH)
 
 
 def events_route() -> HTTPRouteHandler:
-    """Below /admin/v1, whose guards have found who asks."""
+    """The route below /admin/v1, whose guards have identified the caller."""
 
     async def events(request: BoundedRequest) -> ASGIApp:
         site = request.headers.get("sec-fetch-site", "none")
-        if site not in OWN:  # it changes nothing, but takes a connection from its owner's pages
+        if site not in OWN:  # a stream takes a connection away from its owner's pages
             raise ForeignPage(f"A page of another site requested these events (Sec-Fetch-Site: {site[:40]!r}).")
         admin: AdminApi = request.app.state.services.admin
         query = query_of(EventsQuery, {f"{IN_QUERY}topics": request.query_params.get("topics")})
@@ -93,10 +93,10 @@ def events_route() -> HTTPRouteHandler:
 async def _tell(
     events: EventStreams, stream: Stream, connection: ClientConnection, since: str, leaving: Callable[[], bool]
 ) -> None:
-    """Send events until the stream ends, its time is over, or this gateway leaves. since: the client's last event."""
+    """Send events until the stream ends, its time is up, or the gateway stops. since: the client's last event."""
     clock = asyncio.get_running_loop().time
     await stream.looked.wait()
-    began_s = spoke_s = clock()
+    began_s = sent_s = clock()
     connection.start(
         200,
         [
@@ -120,10 +120,10 @@ async def _tell(
             data = msgspec.json.encode({"topic": topic}).decode()
             connection.write(f"id: {last_id}\nevent: news\ndata: {data}\n\n".encode())
         if news:
-            spoke_s = clock()
-        elif clock() - spoke_s >= events.config.beat_s:
+            sent_s = clock()
+        elif clock() - sent_s >= events.config.beat_s:
             connection.write(BEAT)
-            spoke_s = clock()
+            sent_s = clock()
     connection.end(b"")
 
 
@@ -138,7 +138,7 @@ async def _read(connection: ClientConnection, timeout_s: float) -> bool:
 
 
 def _topics(text: str) -> frozenset[Topic]:
-    """Raises InvalidField."""
+    """Parse the names. Raises InvalidField for an unknown one."""
     names = text.split(",")
     known = [topic.value for topic in Topic]
     for name in names:

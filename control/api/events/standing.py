@@ -1,4 +1,4 @@
-"""Checks whether streams' clients still have access: their keys and sessions, all in two statements."""
+"""Checks whether the clients of streams still have access, with one statement for all keys and one for all sessions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SELECT console_sessions.id AS which, role, operator
 
 
 class Standing(Struct, frozen=True):
-    """Access of a key's secret, or of a session. which: the secret's stored form, or the session's id."""
+    """Access of a key's secret, or of a session. which: the secret's hash, or the session's id."""
 
     which: UUID | bytes | None
     role: str
@@ -42,15 +42,15 @@ class Standing(Struct, frozen=True):
 
 
 def standing_of(principal: Principal) -> Standing:
-    """The access at the request's beginning."""
+    """The access that the principal had when its request began."""
     return Standing(principal.session_id or principal.secret_hash, principal.role.value, principal.operator)
 
 
 async def standings(
     connection: asyncpg.Connection[Any], principals: Iterable[Principal], idle: timedelta
 ) -> set[Standing]:
-    """The present access, without keys and sessions that are no longer valid. idle: unused time after which a session
-    ends; a stream does not count as use."""
+    """The principals' current access, without keys and sessions that are no longer valid. idle: unused time after which
+    a session ends; a stream does not count as use."""
     known = list(principals)
     sessions = [each.session_id for each in known if each.session_id is not None]
     keys = [each for each in known if each.session_id is None]

@@ -1,4 +1,4 @@
-"""Streams of one gateway that notify of changed topics, and the one watcher that checks for all of them."""
+"""One gateway's streams of changed topics, and the watcher that checks the topics for all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from control.api.principal import Principal
 
 ResultT = TypeVar("ResultT")
 OF_OPERATORS = 0.1
-"""Share of all streams that tenants cannot take."""
+"""Share of all streams that is reserved for operators."""
 logger = logging.getLogger(__name__)
 
 
@@ -44,35 +44,35 @@ class Stream:
         self.topics = topics
         self.ended = False
         self.looked = asyncio.Event()
-        """Set when the starting point is known: a later change is always sent."""
+        """Set when the starting point is known. Every later change is sent."""
         self._pending: set[Topic] = set()
-        self._told = asyncio.Event()
+        self._notified = asyncio.Event()
 
     def tell(self, topics: set[Topic]) -> None:
-        """Notify of these topics."""
+        """Notify the client of these topics."""
         self._pending |= topics
         if topics:
-            self._told.set()
+            self._notified.set()
 
     def end(self) -> None:
         """End the stream."""
         self.ended = True
-        self._told.set()
+        self._notified.set()
         self.looked.set()
 
     async def news(self, timeout_s: float) -> list[Topic]:
-        """Changes since the last call, at once if there are any; none after `timeout_s`, or at the end."""
+        """Wait for changes since the last call, and return them. Return none after `timeout_s` or at the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._told.wait()
-        self._told.clear()
+                await self._notified.wait()
+        self._notified.clear()
         pending, self._pending = self._pending, set()
         return [] if self.ended else sorted(pending)
 
 
 class EventStreams:
-    """One per gateway. connected: see `AdminApi`. idle_s: unused time after which a console session ends. replicas:
-    every engine, as the router last reported."""
+    """The streams of one gateway. connected: see `AdminApi`. idle_s: unused time after which a console session ends.
+    replicas: returns every engine, as the router last reported."""
 
     def __init__(
         self, config: EventsConfig, connected: Connected, idle_s: float, replicas: Callable[[], object]
@@ -86,16 +86,16 @@ class EventStreams:
         self._number = 0
         """Number of the newest change."""
         self._newest: dict[tuple[Topic, UUID | None], int] = {}
-        """Number of a topic's newest change, by organization; under None: of any organization."""
+        """Number of the newest change, by topic and organization; None as organization means any of them."""
         self._since = 0
-        """Before this number there was a pause without checks: any topic may have changed."""
+        """The gateway did not check before this number: any topic may have changed."""
         self._task = BackgroundTask("events", self._watch)
 
     def last_id(self, stream: Stream) -> str:
-        """Id of the newest change for this stream; it differs if there was one since. It does not reveal the number of
-        others' changes."""
-        whose = None if stream.principal.operator else stream.principal.organization_id
-        number = max(self._newest.get((topic, whose), self._since) for topic in stream.topics)
+        """The id of the newest change for this stream; each change has another id. It does not reveal how many changes
+        other organizations have had."""
+        owner = None if stream.principal.operator else stream.principal.organization_id
+        number = max(self._newest.get((topic, owner), self._since) for topic in stream.topics)
         return hashlib.blake2b(number.to_bytes(8, "big"), key=self._secret, digest_size=12).hexdigest()
 
     async def stop(self) -> None:
@@ -106,8 +106,8 @@ class EventStreams:
 
     @contextlib.contextmanager
     def open(self, principal: Principal, topics: frozenset[Topic]) -> Iterator[Stream]:
-        """A stream for the block. Raises RateLimited when the principal, its organization or this gateway has
-        as many as it may."""
+        """Open a stream for the block. Raises RateLimited if the principal, its organization or this gateway has
+        reached its limit."""
         config = self.config
         own = sum(each.principal.id == principal.id for each in self._streams)
         if own >= config.max_streams_per_principal:
@@ -123,8 +123,8 @@ class EventStreams:
                 "limit; poll every few seconds.",
                 retry_after_s=60,
             )
-        most = config.max_streams if principal.operator else config.max_streams * (1 - OF_OPERATORS)
-        if len(self._streams) >= most:
+        limit = config.max_streams if principal.operator else config.max_streams * (1 - OF_OPERATORS)
+        if len(self._streams) >= limit:
             raise RateLimited(
                 "This gateway has reached its limit of open event streams; poll every few seconds.",
                 retry_after_s=60,
@@ -150,7 +150,7 @@ class EventStreams:
                 await self._look(look)
             except SlipstreamError as error:
                 logger.warning("event streams end: %s", error.message)
-                for stream in self._streams:  # their present access is unknown
+                for stream in self._streams:  # their current access is unknown
                     stream.end()
             await asyncio.sleep(self.config.look_every_s)
 
@@ -172,12 +172,12 @@ class EventStreams:
             stream.looked.set()
 
     async def _confirm(self) -> None:
-        asked = list(self._streams)
+        streams = list(self._streams)
 
         async def ask(connection: asyncpg.Connection[Any]) -> Any:
-            return await standings(connection, [each.principal for each in asked], self._idle)
+            return await standings(connection, [each.principal for each in streams], self._idle)
 
         valid = await self._connected("events", ask)
-        for stream in asked:
+        for stream in streams:
             if standing_of(stream.principal) not in valid:
                 stream.end()

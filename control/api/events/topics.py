@@ -29,15 +29,15 @@ class Topic(StrEnum):
 
 
 class News(Struct, frozen=True):
-    """A changed topic. organization_id: of the change; None: the deployment's, for operators only."""
+    """A changed topic. organization_id: whose data changed; None for the deployment's, which only operators see."""
 
     topic: Topic
     organization_id: UUID | None = None
 
     def is_for(self, principal: Principal, topics: frozenset[Topic]) -> bool:
-        """Whether a stream of these topics is notified."""
-        theirs = principal.operator or self.organization_id == principal.organization_id
-        return theirs and self.topic in topics
+        """Whether the principal's stream of these topics is notified."""
+        visible = principal.operator or self.organization_id == principal.organization_id
+        return visible and self.topic in topics
 
 
 PERMISSIONS: dict[Topic, Can] = {
@@ -55,11 +55,11 @@ PERMISSIONS: dict[Topic, Can] = {
 }
 """Permission of the endpoints that return the topic's data."""
 OF_TENANTS = frozenset({Topic.USAGE, Topic.REQUESTS, Topic.SLO, Topic.DIAGNOSIS, Topic.PREFIXES, Topic.COMPLETIONS})
-"""The others concern the deployment."""
+"""Topics that tenants may subscribe to. The other topics concern the deployment."""
 
 
 def require_topics(principal: Principal, topics: frozenset[Topic]) -> None:
-    """Raises PermissionDenied, naming the topic."""
+    """Raises PermissionDenied, with the topic's name, unless the principal may subscribe to all of them."""
     for topic in sorted(topics):
         try:
             principal.require(PERMISSIONS[topic], operator_only=topic not in OF_TENANTS)
