@@ -12,8 +12,8 @@ from contracts.client_family import ClientFamily
 MinConfidence = Annotated[float, Meta(ge=0, lt=1)]
 """Geometric mean of the token probabilities below which a completion is withheld; 0 turns the check off."""
 Healing = Literal["word", "tokens"]
-"""What is generated again of a half-typed word: all that is typed of it, or only its last tokens that a longer token
-begins with, by an engine that is forced by a grammar."""
+"""The part of a half-typed word that is generated again: all of its typed characters, or, in an engine that a grammar
+forces, only the last tokens with which a longer token begins."""
 
 
 class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
