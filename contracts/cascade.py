@@ -1,5 +1,4 @@
-"""A small model that answers some of a large model's requests first, and the conditions under which its responses may
-be served.
+"""A small model that answers some of a large model's requests first, and the conditions for serving its responses.
 
 The small model's response is held back until it is complete, judged by the model's confidence, and then served or
 discarded; if it is discarded, the large model answers. Customers get the small model's responses only after a

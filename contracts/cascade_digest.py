@@ -30,7 +30,7 @@ def approved(state: DesiredState, model: Model) -> bool:
 
 
 def _rules(cascade: Cascade) -> Cascade:
-    """The rules that affect the response, without those that only decide when the cascade runs."""
+    """The rules that affect the response, without the rules that only decide when the cascade runs."""
     return Cascade(
         cascade.first,
         min_confidence=cascade.min_confidence,

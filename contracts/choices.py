@@ -1,5 +1,4 @@
-"""Describes the allowed values of a struct's field for error messages: as a list, or as the field's pattern in
-words."""
+"""Describes the allowed values of a struct's field for error messages, as a list or as a pattern in words."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ def choices(kind: Any, path: str) -> list[str]:
     """The values of the enumeration, literal or tag at `path`, or the keys of the map there, in the order of their
     declaration; empty if the field has none of these or does not exist.
 
-    kind: the decoded type. path: the field as msgspec reports it, without its `$.`: `messages[0].role`, with `[...]`
-    for a key of a map.
+    kind: the decoded type. path: the field as msgspec reports it, without its `$.`: `messages[0].role`; `[...]` is a
+    map's key.
     """
     found = [each for annotation in _at(kind, path) for each in _alternatives(annotation)]
     return list(dict.fromkeys(value for each in found for value in _values(each)))

@@ -24,7 +24,7 @@ PAST_DATED = f"{PREFIX}{_LAST_MS:012x}"
 
 
 def mint(now_s: float | None = None) -> str:
-    """A new id. now_s: epoch seconds of arrival; None: now."""
+    """A new id. now_s: epoch seconds of arrival; None for the current time."""
     return f"{first_at(time.time() if now_s is None else now_s)}{secrets.token_hex(12)}"
 
 

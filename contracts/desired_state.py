@@ -1,7 +1,7 @@
 """The desired state of the fleet: models, pools and replicas, as one versioned document.
 
-The document is stored as a row per version and seeded from the settings file. Gateways send it to the router, which
-keeps the highest version.
+It is stored as a row per version and seeded from the settings file. Gateways send it to the router, which keeps the
+highest version.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     streams for longer than a transfer of their keys and values takes. Empty: all are served whole."""
 
     def hardware_of(self, replica: Replica | None = None) -> str:
-        """The hardware of a replica, or of each replica without its own: `H100`, `2 × H100`; empty: unknown."""
+        """The hardware of a replica, or of each replica without its own: `H100`, `2 × H100`; empty if unknown."""
         if replica is not None and replica.hardware:
             return replica.hardware
         count = f"{self.tensor_parallel} × " if self.tensor_parallel > 1 and self.hardware else ""

@@ -1,5 +1,4 @@
-"""Decides which request parameters a pool may pass to its engines unchanged, and which variables a chat template may
-have.
+"""Decides which request parameters a pool may pass to its engines, and which variables a chat template may have.
 
 A parameter that sets how a request is counted, ordered, cached or connected belongs to the gateway: with its own value,
 a tenant could read other tenants' caches, overtake their requests, or generate more than was reserved.

@@ -51,8 +51,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     session_id: str = ""
     """The client's own name for a conversation or an editor; empty if it gives none."""
     unit: int = 0
-    """The session's number from `contracts.split.unit_of`, which keeps it on one side of a split; 0 if the gateway
-    knows of no split."""
+    """The session's number from `contracts.split.unit_of`, which keeps it on one side of a split; 0 without a split."""
     priority: int = 0
     """The class: a full pool serves higher priorities first and sheds lower ones first. Below 0 is background work: it
     gets the capacity that others leave, and its refusal breaks no promise."""
@@ -64,8 +63,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     """The project's weight among the tenant's waiting projects."""
     affinity: bytes = b""
     """Opaque group of the request, such as the file it completes. Requests with the same affinity have the same
-    position on the ring of replicas; if it is empty, the session or the beginning of the prompt decides the
-    position."""
+    position on the ring of replicas; if empty, the session or the prompt's beginning decides it."""
     idle_replica: str = ""
     """For background work: the only replica that may serve it, and only while idle. Such a request never waits, and its
     refusal counts for no tenant."""
@@ -111,8 +109,7 @@ class LeaseEnd(msgspec.Struct, frozen=True):
     engine_full: bool = False
     """The engine refused the request because it is full (429, 503), which is not a fault."""
     adapter_missing: bool = False
-    """The engine does not hold the adapter: it could not be loaded, or the engine has lost it. This is not a fault
-    either."""
+    """The engine does not hold the adapter: it could not load it, or has lost it. This is not a fault either."""
     prefill_fault: bool = False
     """The lease's prefill engine failed, but `engine` did not."""
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float | None:
-    """The smallest value that at least `percent` (1 to 100) per cent of the values do not exceed; None if there are
-    none.
+    """The smallest value that at least `percent` (1 to 100) per cent of the values do not exceed; None for no values.
 
     ordered: the values in ascending order.
     """

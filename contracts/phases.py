@@ -85,7 +85,7 @@ class PhaseClock:
         return self.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
 
     def as_ms(self) -> dict[str, float]:
-        """Phase name to milliseconds, rounded to the microsecond, in the order of `Phase`. Callers must not modify
+        """Milliseconds by phase name, rounded to the microsecond, in the order of `Phase`. Callers must not modify
         it."""
         if self._as_ms is None:
             durations_s = self.durations_s

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with non-printable characters, such as those that move a cursor or end a line, escaped like in
-    Python."""
+    """The text with non-printable characters escaped like in Python; some of them move a cursor or end a line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,5 +1,4 @@
-"""The ids of one request: its own in `x-request-id`, and the `id` inside a response, which differs only in its
-prefix."""
+"""The ids of one request: its own in `x-request-id`, and the `id` in a response, which differs only in its prefix."""
 
 from __future__ import annotations
 

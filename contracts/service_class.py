@@ -11,8 +11,7 @@ class ServiceClass(StrEnum):
     """From the one that yields to all others to the one that goes before them."""
 
     OFFLINE = "offline"
-    """Batches that no client waits for: they get the capacity that other classes leave, and the promises exclude
-    them."""
+    """Batches that no client waits for. They get the capacity that other classes leave, and have no promise."""
     STANDARD = "standard"
     INTERACTIVE = "interactive"
 

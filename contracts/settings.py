@@ -44,7 +44,7 @@ def load(
     instead: Mapping[str, str] | None = None,
     inherited: Mapping[str, str] | None = None,
 ) -> SettingsT:
-    """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides`.
+    """Build `kind` from the file at `path` (None for no file), the environment and dotted `overrides`.
 
     Later sources win. Values for constants (`contracts.fixed`) are ignored with a warning. overrides_from: the source
     name of the overrides in messages. renamed: dotted names of earlier releases and their new names, `pools[].name` for

@@ -50,8 +50,7 @@ class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     requests, and is never idle while one waits."""
 
     def check(self, field: str, driver: str, role: str, variants: Sequence[bool]) -> None:
-        """Raise ConfigError if the rule cannot work. field: the rule's name. variants: `speculation` of each
-        replica."""
+        """Raise ConfigError if the rule cannot work. field: its name. variants: `speculation` of each replica."""
         if self.on_below_running >= self.off_above_running:
             raise ConfigError(
                 f"{field}.on_below_running: {self.on_below_running:g}; must be less than off_above_running "

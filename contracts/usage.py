@@ -58,7 +58,7 @@ class Outcome(StrEnum):
     LOWER_BOUND = "lower_bound"
     """The last count seen before the engine was lost; at least this much was generated."""
     UNKNOWN = "unknown"
-    """A crash left no count and the engine could not be asked. Reported, and billed as zero."""
+    """No count: a crash left none, and the engine could not report it later. The attempt is billed as zero."""
 
 
 class Finish(StrEnum):

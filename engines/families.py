@@ -1,5 +1,4 @@
-"""The supported decoders, described by their differences from Llama. The planner and `up` also read them, without
-PyTorch."""
+"""The supported decoders, as differences from Llama. The planner and `up` also read them, without PyTorch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A gateway's side of the lease protocol, without I/O: waiting requests, live leases, and endings that the router has
-not received.
+"""A gateway's side of the lease protocol, without I/O: waiting requests, live leases, and endings yet to be sent.
 
 `router.client` transports its messages; the stateful test runs the same book over a faulty channel.
 """
@@ -87,8 +86,7 @@ class LeaseBook:
         return self.pending.pop(lease_id, None) is not None
 
     def withdrawn(self, lease_id: str) -> Ending | None:
-        """Stop waiting. Returns the ending to send if a grant has already arrived; None if the router must get a
-        Cancel."""
+        """Stop waiting. Returns the ending to send if a grant has arrived; None if the router must get a Cancel."""
         if self.pending.pop(lease_id, None) is not None:
             return None
         return self.released(LeaseEnd(lease_id, Finish.NOT_PLACED))

@@ -64,7 +64,7 @@ class RouterClient:
         self._task.start()
 
     async def stop(self) -> None:
-        """Disconnect. Waiting requests fail with RouterUnavailable, and the router ends live leases after its grace
+        """Disconnect. Waiting requests fail with RouterUnavailable; the router ends live leases after its grace
         period."""
         await self._task.stop()
         for timer in (self._flush_timer, self._patience_timer, self._ping_timer):

@@ -1,5 +1,4 @@
-"""The interface of a driver: everything that the gateway and the router need from an engine's dialect, except
-transport.
+"""The interface of a driver: what the gateway and the router need from an engine's dialect, except transport.
 
 A driver is pure: it builds requests and reads responses. `engines/http/` does the I/O. One driver knows one dialect;
 one instance serves every replica of every pool with the same options.
@@ -39,8 +38,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     usage_by_id: bool
     """The final usage of a past request can be requested by id (crash recovery)."""
     checks_token_ids: bool = True
-    """The engine refuses a token id outside the vocabulary; otherwise such an id crashes the engine and must never
-    reach it."""
+    """The engine refuses a token id outside the vocabulary; otherwise such an id crashes it and must never reach it."""
     tools_in_prompt: ToolsInPrompt = "all"
     """The tools in the prompt. callable: none if `tool_choice` is "none"; chosen: none in the same case, and only the
     named tool if it names one."""
@@ -75,7 +73,7 @@ def strictest(one: Capabilities, other: Capabilities) -> Capabilities:
         for name, kind in Capabilities.__annotations__.items()
         if kind == "bool"
     }
-    # the one that puts more tools into the prompt, because the token count must be enough for both
+    # the dialect that puts more tools into the prompt, because the token count must be enough for both
     widest = next(kind for kind in TOOLS_IN_PROMPT if kind in (one.tools_in_prompt, other.tools_in_prompt))
     return msgspec.structs.replace(
         one,
@@ -103,8 +101,7 @@ MAX_REQUESTS = 100_000
 
 
 class Load(msgspec.Struct, frozen=True):
-    """One replica's own load report. Raises EngineFailed for impossible counts, because the router computes with
-    them."""
+    """One replica's load report. Raises EngineFailed for impossible counts, because the router computes with them."""
 
     running: int = 0
     waiting: int = 0
@@ -180,8 +177,7 @@ class Driver(Protocol):
         return None
 
     def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
-        """The response to `usage_by_id`; None if the engine has no final count, because the request is unknown or still
-        running."""
+        """The usage in a response to `usage_by_id`; None if the request is unknown or still running."""
         return None
 
     def load_adapter(self, name: str, path: str) -> EngineRequest | None:
@@ -189,8 +185,7 @@ class Driver(Protocol):
         return None
 
     def load_refusal(self, status: int, body: bytes) -> str | None:
-        """The reason why `load_adapter` failed, in the engine's words; None if the engine now holds the adapter, even
-        if it already did before."""
+        """The engine's reason for a failed `load_adapter`; None if the engine now holds the adapter."""
         return None if status == HTTPStatus.OK else f"status {status}"
 
     def unload_adapter(self, name: str) -> EngineRequest | None:

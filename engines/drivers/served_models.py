@@ -1,5 +1,4 @@
-"""An engine's list of models from `GET /v1/models`, which every dialect has. llama.cpp reports its context
-elsewhere."""
+"""An engine's list of models, `GET /v1/models`, which every dialect has. llama.cpp reports its context elsewhere."""
 
 from __future__ import annotations
 

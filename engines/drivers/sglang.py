@@ -42,9 +42,8 @@ NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been 
 PAIR_FAILED = ("Decode handshake failed", "Decode transfer failed")
 """Beginnings of a decode engine's error for a prompt that did not arrive (`disaggregation/decode.py`)."""
 DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Duplicate decode bootstrap room")
-"""Parts of such a message if the decode engine itself failed. All other messages are attributed to the prefill engine,
-which is the sender, even if they do not name it. `Aborted by AbortReq` is one of them: it reports a lost prefill
-engine."""
+"""Parts of such a message if the decode engine itself failed. All others are attributed to the prefill engine, which is
+the sender, even if they do not name it: `Aborted by AbortReq` reports a lost prefill engine."""
 UNREADABLE_ANSWER = "The engine's answer about an adapter cannot be read."
 
 
@@ -137,15 +136,14 @@ class SGLangDriver(Driver):
         return {"regex": opening_pattern(opening)}
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
-        """The request that stops a generation. The stream then ends as usual, with finish_reason `abort`, exact usage
-        and [DONE]."""
+        """The request that stops a generation, whose stream then ends with finish_reason `abort`, exact usage and
+        [DONE]."""
         if choices > 1 and not self.aborts_choices:
             return None
         return EngineRequest("POST", "/abort_request", msgspec.json.encode({"rid": request_id}))
 
     def load_adapter(self, name: str, path: str) -> EngineRequest:
-        """SGLang needs `--enable-lora` for this. Beyond `--max-loaded-loras`, it unloads the least recently used
-        adapter by itself."""
+        """Needs `--enable-lora`. Beyond `--max-loaded-loras`, SGLang itself unloads the least recently used adapter."""
         return EngineRequest("POST", "/load_lora_adapter", msgspec.json.encode({"lora_name": name, "lora_path": path}))
 
     def load_refusal(self, status: int, body: bytes) -> str | None:

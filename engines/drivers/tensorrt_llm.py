@@ -105,8 +105,8 @@ class TensorRTLLMDriver(Driver):
         """The load of the last iteration, with the drafts and retractions of all iterations since the previous report.
         None if there was no iteration.
 
-        Each paused request is in one iteration only: the sum counts them all, except those of iterations that were
-        never read.
+        A paused request is in one iteration only: the sum counts all of them, except in iterations that were never
+        read.
         """
         try:
             iterations = decode_engine_json(body, list[JsonObject], UNREADABLE_LOAD)
@@ -149,8 +149,7 @@ def unit_priority(priority: int) -> float:
 
 
 def _is_validation(message: str) -> bool:
-    """Whether the error is about the request, such as a template's sentence about roles, rather than a broken
-    engine."""
+    """Whether the error is about the request (such as a template's sentence about roles), not a broken engine."""
     start = message[:200].lower()
     return any(words in start for words in REFUSING)
 

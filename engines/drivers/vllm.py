@@ -103,8 +103,8 @@ class VLLMDriver(Driver):
         return EngineRequest("POST", path, msgspec.json.encode(body))
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
-        """The request that stops a generation. The stream then ends as usual, with finish_reason `abort`, exact usage
-        and [DONE].
+        """The request that stops a generation, whose stream then ends with finish_reason `abort`, exact usage and
+        [DONE].
 
         A chat has one id for all its choices. A completion has one id for each prompt, and no more prompts than
         choices. vLLM ignores unknown ids.

@@ -22,8 +22,7 @@ FETCH_BYTES = 1 << 22
 """Largest response to a small request."""
 MAX_HEADS = 64
 SENDER_HEADER = "x-slipstream-sender"
-"""Names the deployment that sends a request. A gateway refuses requests of its own deployment, whose engine it would
-be."""
+"""Names the deployment that sends a request. A gateway refuses its own deployment's, whose engine it would be."""
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ class EngineStream:
         self.retry_after_s: float | None = None
         """The engine's `Retry-After`; None if it sends none."""
         self.on_change: Callable[[], None] | None = None
-        """Called in the socket's callback when `take` has data or the response is over, instead of waking a reader. A
+        """Called in the socket's callback when `take` has data or the response has ended, instead of waking a reader. A
         relay uses it to pass bytes on without waiting. It must not raise."""
         self._transport = transport
         self._origin = origin
@@ -49,8 +49,8 @@ class EngineStream:
         return self._paused
 
     async def responded(self, timeout_s: float) -> None:
-        """Return when the status is known. Raises EngineFailed, or EngineTimeout after `timeout_s`. Cancelling loses no
-        data."""
+        """Return once the status is known. Raises EngineFailed, or EngineTimeout after `timeout_s`. Cancelling is
+        safe."""
         if self.status:
             return
         self._late = False
@@ -160,8 +160,7 @@ class CutStream(EngineStream):
         return data
 
     def take(self) -> bytes:
-        """Like `EngineStream.take`, in whole events. Raises EngineFailed if a choice does not begin with the
-        opening."""
+        """Like `EngineStream.take`, in whole events. Raises EngineFailed if a choice begins without the opening."""
         data = super().take()
         return self._cut.feed(data) if self.status == HTTPStatus.OK else data
 

@@ -13,8 +13,7 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
 class EventSplitter:
-    """Splits a byte stream into the payloads of its `data:` events, in time proportional to its bytes, however they are
-    chunked."""
+    """Splits a byte stream into the payloads of its `data:` events, in time proportional to its bytes."""
 
     __slots__ = ("_at_start", "_rest", "repeated")
 

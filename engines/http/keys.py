@@ -26,8 +26,7 @@ LOOK_EVERY_S = 1.0
 """Least time between two checks of a key's file, and so the delay until a replaced key is used."""
 KEY_BYTES = 4_096
 ENGINES_REMEMBERED = 10_000
-"""Most engines that are remembered. Engines that have left the desired state stay, because they may still run
-requests."""
+"""Most remembered engines. Engines that have left the desired state stay, because they may still run requests."""
 RETRY_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -37,8 +36,7 @@ class KeySource(Protocol):
     """The source of each engine's key."""
 
     def key_for(self, url: str, pool: str = "") -> str:
-        """The key in printable ASCII, or "" for none. Raises NoEngine if the engine is unknown or its key cannot be
-        read."""
+        """The key in printable ASCII, or "" for none. Raises NoEngine for an unknown engine or an unreadable key."""
         ...
 
 

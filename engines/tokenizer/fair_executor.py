@@ -1,5 +1,4 @@
-"""Runs tokenization in threads, organization by organization in turn, so that a tenant with much text does not delay
-others.
+"""Runs tokenization in threads, in which organizations take turns, so that none with much text delays others.
 
 All decisions are made on the event loop; a thread only runs its job.
 """
@@ -46,7 +45,7 @@ class FairExecutor:
     async def run(self, tenant: str, size_bytes: int, work: Callable[[], ResultT]) -> ResultT:
         """The result of `work`, run in a thread when the tenant's turn comes. If cancelled before, it never runs.
 
-        Raises the errors of `ours`, RateLimited if the tenant's waiting jobs have reached its limit, and Draining after
+        Raises the errors of `ours`, RateLimited if the tenant's jobs have reached its limit, and Draining after
         `close`.
         """
         if self._closed:

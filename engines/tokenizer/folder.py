@@ -1,5 +1,4 @@
-"""Reads the tokenizer of a Hugging Face model folder or a GGUF file. A broken file stops the start with an error that
-names it."""
+"""Reads the tokenizer of a Hugging Face model folder or a GGUF file. The error for a broken file names it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""jinja2's immutable sandbox with limits, because a model file from the Hub may be hostile, and its template is a
-program.
+"""jinja2's immutable sandbox with limits: a model file from the Hub may be hostile, and its template is a program.
 
 jinja2 keeps a template from Python's internals, but bounds neither time nor memory. Here, each rendering has an
 allowance of steps, CPU time and produced characters, and operations that could exceed it at once are measured before
@@ -53,8 +52,7 @@ DENIED = frozenset({"center", "encode", "expandtabs", "ljust", "rjust", "to_byte
 """Methods that turn short values into long ones."""
 _WIDE_PERCENT = re.compile(r"\*|\d{4}")
 _WIDE_BRACES = re.compile(r"\d{4}|\{[^{}]*:[^{}]*\{|\{\w*[.\[]")
-"""Matches widths above `FORMAT_WIDTH`, computed widths, and fields that access a value's parts, whose size is
-unknown."""
+"""Widths above `FORMAT_WIDTH`, computed widths, and fields that access a value's parts, whose size is unknown."""
 
 
 class TooCostly(Exception):
@@ -82,8 +80,7 @@ class Allowance(threading.local):
         next(self.steps)
 
     def spend_value(self, value: Any) -> None:
-        """Count a list or an object with its contents, as if written out: a value that it contains twice counts
-        twice."""
+        """Count a list or an object with its contents, as if written out: a value that occurs twice counts twice."""
         pending = [value]
         for _ in self.steps:
             if not pending:

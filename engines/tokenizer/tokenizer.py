@@ -1,5 +1,4 @@
-"""Converts text to token ids and back for one model, without torch, so that the gateway computes the engine's own
-counts.
+"""Converts text to token ids and back for one model, without torch: the gateway computes the engine's own counts.
 
 User text never becomes a control token here: `<|end|>` typed by a user is encoded as those characters.
 """
@@ -42,8 +41,7 @@ PIECES = 1_000
 """Most parts that are encoded in one call, if a text is split into many."""
 SLICE_CHARACTERS = 32_768
 WHOLE_CHARACTERS = 131_072
-"""A text up to this length is encoded whole: even with a token for each character, it takes no more than some ten
-megabytes."""
+"""Length up to which a text is encoded whole: with a token for each character, it takes some ten megabytes."""
 CUT_TOKENS = 128
 """Upper bound of the ids that a cut through a text adds, in the last word before it and the first word after it."""
 LONGEST_RUN = 3
@@ -225,8 +223,7 @@ class Tokenizer:
 
     @functools.cached_property
     def heals(self) -> bool:
-        """Whether `healed` and `opening` work: they need a pre-tokenizer's word pattern and tokens that spell any
-        text."""
+        """Whether `healed` and `opening` work, which need a pre-tokenizer's pattern and tokens that spell any text."""
         return self._plain.pre_tokenizer is not None and spells_any_text(
             text for id_, text in (self._token_bytes or {}).items() if id_ not in self.control_ids
         )

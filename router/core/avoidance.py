@@ -68,7 +68,7 @@ class Avoidance:
         return record.ends_at
 
     def rested(self, organization_id: str, replica_id: str, now: float) -> None:
-        """End a pause that is over, so that one lease at a time may try the replica."""
+        """End a pause whose time has passed, so that one lease at a time may try the replica."""
         record = self._records.get(organization_id, {}).get(replica_id)
         if record is not None and record.state is _State.AVOIDED and record.ends_at <= now:
             record.state = _State.TRIED

@@ -38,8 +38,7 @@ class State(Enum):
 
 
 class Breaker(msgspec.Struct, eq=False):
-    """The breaker of one replica. This class opens it for faults and failed probes; the caller opens it for
-    outliers."""
+    """The breaker of one replica. This class opens it for faults and failed probes, the caller for outliers."""
 
     state: State = State.CLOSED
     faults: dict[str, int] = {}

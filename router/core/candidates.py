@@ -1,5 +1,5 @@
-"""The view that a policy has of one lease request: the replicas that may take it, the work on each, and the predicted
-time to first token."""
+"""A policy's view of one lease request: the replicas that may take it, their work, and the predicted times to first
+token."""
 
 from __future__ import annotations
 

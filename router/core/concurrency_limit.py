@@ -1,5 +1,4 @@
-"""Learns how many concurrent requests to send to an upstream that does not report its limit, from the gain of sending
-more.
+"""Learns how many concurrent requests to send to an upstream that reports no limit, from the gain of sending more.
 
     stretch           duration of its responses, over the duration of such prompts and responses without other load
     delivered         in flight / stretch: undisturbed streams whose work was done in that time
@@ -37,11 +36,9 @@ FULL = 0.85
 """Marginal stretch from which the limit falls. A lower value costs the throughput of engines that batch; 1 is never
 measured."""
 PRIOR_FULL = 0.5
-"""Estimate from which the limit falls: the upstream is twice as slow as undisturbed. A small fall tests the
-estimate."""
+"""Estimate from which the limit falls: twice as slow as undisturbed. A small fall tests the estimate."""
 FIRST_STEP, STEP_GROWS, LARGEST_STEP = 0.04, 1.5, 0.07
-"""Step after a change of direction, growth of further steps in that direction, and largest step, as shares of the
-limit."""
+"""Step after a change of direction, growth of further steps, and largest step; steps are shares of the limit."""
 USED = 0.8
 """Share of the limit that must be in flight before it rises, because unused slots have not been tried."""
 EARLY, EARLY_S, LATE_PART, LATE_STEP = 3.0, 0.1, 0.5, 1 / 16
@@ -49,8 +46,7 @@ EARLY, EARLY_S, LATE_PART, LATE_STEP = 3.0, 0.1, 0.5, 1 / 16
 upstreams' times vary, and networks and busy gateways add a little. If half of about the last sixteen are later, the
 fast rise ends."""
 USUAL_STEP = 0.01
-"""Weight of a new time in the usual one. It is so small that the fast rise ends before a growing queue becomes
-usual."""
+"""Weight of a new time in the usual one, so small that the fast rise ends before a growing queue becomes usual."""
 UNDISTURBED = 1.1
 """Stretch up to which a lower limit gains nothing."""
 HARDLY = 0.2
@@ -206,8 +202,8 @@ class ConcurrencyLimit:
             self._to(self._limit + 1.0, Move.EARLY)
 
     def answered(self, ttft_s: float, decode_s: float, prompt_tokens: int, tokens: int, in_flight: float) -> None:
-        """Learn from a response that ended normally. decode_s: from its first token to its last. in_flight: mean over
-        its duration."""
+        """Learn from a response that ended normally. decode_s: from first to last token. in_flight: mean over its
+        duration."""
         further = max(tokens - 1, 0)
         if tokens >= TELLING_TOKENS and decode_s > 0:
             self._token = self._token or _Undisturbed(decode_s / further)
@@ -222,8 +218,7 @@ class ConcurrencyLimit:
             self._judge()
 
     def refused(self, in_flight: int) -> None:
-        """Lower the limit, because the upstream refused a request as full. in_flight: requests there, including this
-        one."""
+        """Lower the limit, because the upstream refused a request as full. in_flight: requests there, with this one."""
         if not self._held:
             again = self._refused_at / CLEAR <= in_flight <= self._refused_at * CLEAR
             self._hold = min(2 * self._hold, LONGEST_HOLD) if again else HOLD_WINDOWS

@@ -38,7 +38,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Disconnect(msgspec.Struct, frozen=True):
-    """Close a stream that a newer one has replaced, or whose epoch is over."""
+    """Close a stream that a newer one has replaced, or whose epoch has ended."""
 
     connection: int
     reason: str

@@ -485,7 +485,9 @@ class Dispatcher:
         mirror = self._mirrors.get(replica.id)
         if mirror is None:
             served = [model.name for model in self.fleet.state.models if model.pool == pool.name]
-            wanted = (each for of_pool in self.fleet.state.pools for each in of_pool.replicas if each.id == replica.id)
+            wanted = (
+                each for declared in self.fleet.state.pools for each in declared.replicas if each.id == replica.id
+            )
             replays = any(each.kv_events_replay for each in wanted)
             mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "", replays)
         before_bytes = mirror.taken_bytes

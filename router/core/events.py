@@ -120,8 +120,7 @@ class GenerationProbed(msgspec.Struct, frozen=True):
 
 
 class KvBatch(msgspec.Struct, frozen=True):
-    """One unchanged message of an engine's KV events, with its number and the MessagePack payload that SGLang and vLLM
-    publish.
+    """One unchanged message of an engine's KV events: its number, and the MessagePack payload of SGLang and vLLM.
 
     repeated: whether it answers a ReplayKvEvents.
     """

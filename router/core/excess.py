@@ -21,8 +21,7 @@ FAR_OVER = 1.5
 
 
 def in_excess(queue: FairQueue, name: str) -> bool:
-    """Whether a tenant is in excess whose request the pool refuses for lack of room. The queue must not contain the
-    request.
+    """Whether a tenant is in excess whose request the pool refuses for lack of room. The request must not be queued.
 
     The tenant is compared with active tenants only (`fair_queue.ACTIVE_S`): a tenant alone may use the whole pool.
     """

@@ -1,7 +1,6 @@
 """The replicas of the desired state in force, by id, pool and model.
 
-A replica that leaves the desired state is drained: it gets no new leases, and stays known until its last lease has
-ended.
+A replica that leaves the desired state is drained: it gets no new leases, and stays until its last lease has ended.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ class Fleet:
         return not name or name in self.pools
 
     def pool_for(self, waiting: QueuedRequest) -> PoolState:
-        """The pool that serves a request: the pool that it names, or the pool of its session's side in the model's
-        split."""
+        """The pool that serves a request: the one that it names, or that of its session's side in the model's split."""
         model, ask = waiting.model, waiting.ask
         canary = model.canary
         waiting.engine_model = model.engine_model or model.name
@@ -119,7 +117,7 @@ class Fleet:
             self.forget_if_over(replica)
 
     def held(self, replica_id: str) -> Replica:
-        """The replica of a lease, added if it is unknown: after a restart, gateways name replicas before any state
+        """The replica of a lease, added if unknown: after a restart, gateways name replicas before any state
         arrives."""
         replica = self.replicas.get(replica_id)
         if replica is None:

@@ -18,8 +18,7 @@ class _Held(msgspec.Struct):
 
 
 class HeldAdapters:
-    """The adapters of one replica. An adapter holds a slot from the grant that has it loaded. Times are monotonic
-    seconds."""
+    """The adapters of one replica, which hold a slot from the grant that has them loaded. Times: monotonic seconds."""
 
     def __init__(self) -> None:
         self.most = 0

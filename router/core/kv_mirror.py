@@ -24,8 +24,7 @@ from contracts.prefix import BLOCK_TOKENS, HASH_BYTES, MAX_BLOCKS, root
 PATIENCE_MESSAGES = 1_000
 """Most messages that are kept while a replay is awaited; beyond it, the missed ones are given up."""
 PATIENCE_BYTES = 32 << 20
-"""Most bytes of these messages. An engine answers a replay within a few steps, and the largest step has 2 MB of
-events."""
+"""Most bytes of these messages. An engine answers a replay in a few steps, and the largest has 2 MB of events."""
 PAGES_LIMIT = 2_000_000
 """Most pages that are remembered per replica; further pages are not followed."""
 TOKEN_BYTES = 4
@@ -213,8 +212,7 @@ class KvMirror:
         changes.append(Change(place.chain, _blocks(place.chain), False))
 
     def _removed(self, page: int | bytes) -> Change | None:
-        """The change for a removed page, which removes every block that it touches, even if the event does not list
-        it."""
+        """The change for a removed page, which removes every block that it touches, even if not listed."""
         place = self._places.pop(page, None)
         if place is None:
             return None
@@ -237,8 +235,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, event: Any) -> _Stored:
-        """Read an event in either form, an array or a map. SGLang's maps have the salt; other events have extra
-        keys."""
+        """Read an event, an array or a map. SGLang's maps have the salt; other events have extra keys."""
         if isinstance(event, dict):
             hashes, parent = event["block_hashes"], event.get("parent_block_hash")
             tokens, size = event["token_ids"], event["block_size"]

@@ -23,8 +23,7 @@ OUTLIER_REPORTS = 24
 OUTLIERS_AT_MOST = 1 / 3
 """Share of a pool that may be out for slowness at once; beyond it, the pool is slow, not the replica."""
 SLOW_PROBES = 3
-"""Slow probes in a row that take a replica out; a single one may be due to a hiccup of the engine or of this
-process."""
+"""Slow probes in a row that take a replica out; a single one may be a hiccup of the engine or of this process."""
 
 
 class Verdict(Enum):

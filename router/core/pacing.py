@@ -29,8 +29,7 @@ class PacingRules(msgspec.Struct, frozen=True):
     least_spare_part: float = 0.3
     """Lower bound of the learnt factor on `spare_part`."""
     unkeepable: float = 0.9
-    """Share of the promised time per token that a single stream may take; engines that take more miss the promise
-    anyway."""
+    """Share of the promised time per token from which, for a single stream, an engine misses the promise anyway."""
     hopeless_share: float = 0.8
     """Share of the time that such engines give to prompts."""
     least_rate: float = 0.1
@@ -49,8 +48,7 @@ RULES = PacingRules()
 
 
 class Pacing:
-    """The debt of one pool. Durations are in seconds; `usable` and `leases` are the pool's numbers at the time of the
-    call."""
+    """The debt of one pool. Durations are in seconds; `usable` and `leases` are the pool's at the time of the call."""
 
     def __init__(self, latency_model: LatencyModel, rules: PacingRules = RULES) -> None:
         self._latency_model = latency_model
@@ -58,8 +56,7 @@ class Pacing:
         self.debt_s = 0.0
         """Granted prefill for which running streams have not yet made up."""
         self.over_debt_s = 0.0
-        """The part of the debt that was granted to tenants with more than their share; it holds back no other
-        tenant."""
+        """The debt of tenants with more than their share, which holds back no other tenant."""
         self._debt_at = 0.0
         self._contested_at = float("-inf")
         """Time at which a tenant with more than its share was last held back."""

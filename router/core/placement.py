@@ -156,8 +156,7 @@ class Placer:
         return False
 
     def _open(self, pool: PoolState, waiting: QueuedRequest, now: float) -> bool:
-        """Whether the pool's streams can bear another prompt now, or an engine has none. If not, sets
-        `pool.open_at`."""
+        """Whether the streams can bear another prompt now, or an engine has none. If not, sets `pool.open_at`."""
         if not waiting.tpot_slo_s or pool.idle or waiting.returned or pool.unknown:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)

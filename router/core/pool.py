@@ -45,8 +45,7 @@ class PoolState:
         self.name = name
         self.replicas: list[Replica] = []
         self.free: list[Replica] = []
-        """Replicas with a free slot, in no particular order. `refresh` maintains it, so that no caller has to scan
-        all."""
+        """Replicas with a free slot, in no particular order. `refresh` maintains it, so that no caller scans all."""
         self.usable = 0
         """Number of replicas that may get leases, including full ones. `refresh` maintains it."""
         self.idle = 0
@@ -77,8 +76,7 @@ class PoolState:
         self.leases = 0
         """Number of leases on all replicas."""
         self.foreign = 0
-        """Requests of other clients that the usable engines reported at their last poll; maintained only with a
-        governor."""
+        """Requests of other clients at the usable engines' last polls; maintained only with a governor."""
         self.weight = 0.0
         """Sum of the replicas' weights in placement."""
         self.weighted = False
@@ -162,8 +160,7 @@ class PoolState:
             self.refresh(replica)
 
     def weigh(self) -> None:
-        """Sum the replicas' weights in placement; replicas of the variant that the governor does not prefer weigh
-        less."""
+        """Sum the replicas' weights in placement. Replicas that the governor does not prefer weigh less."""
         governor = self.governor
         for replica in self.replicas:
             other = governor is not None and governor.way is Way.VARIANTS and replica.speculation is not governor.on
@@ -172,8 +169,7 @@ class PoolState:
         self.weighted = len({replica.pull for replica in self.replicas if replica.weight > 0}) > 1
 
     def govern(self, now: float) -> None:
-        """Report the load until now to the governor, if any. Callers use it before the running or waiting requests
-        change."""
+        """Report the load until now to the governor, if any, before the running or waiting requests change."""
         if self.governor is None or not self.usable:
             return
         running = self.leases + self.foreign + len(self.queue)
