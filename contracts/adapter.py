@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 SEPARATOR = ":"
-"""Separates a model's name and an adapter's in the `model` field of a request."""
-
-
+"""Separates the model's name from the adapter's in the `model` field of a request."""
 ENGINE_NAME = "lora-"
 """Prefix of the engines' names for adapters."""
 
@@ -18,7 +16,7 @@ class Adapter(msgspec.Struct, frozen=True):
     id: str
     """A UUID in text form."""
     name: str
-    """The tenant's own name: two tenants may use the same."""
+    """The tenant's name for the adapter; two tenants may use the same name."""
     model: str
     """The public name of the base model."""
     path: str
@@ -26,10 +24,10 @@ class Adapter(msgspec.Struct, frozen=True):
 
     @property
     def engine_name(self) -> str:
-        """The engines' name for it: unique, and free of text that a client wrote."""
+        """The engines' name for the adapter: unique, and without text from a client."""
         return ENGINE_NAME + self.id
 
     @property
     def public_name(self) -> str:
-        """The clients' name for it, in the `model` field."""
+        """The clients' name for the adapter, in the `model` field."""
         return f"{self.model}{SEPARATOR}{self.name}"

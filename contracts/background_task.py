@@ -17,24 +17,24 @@ logger = logging.getLogger(__name__)
 
 
 class BackgroundTask:
-    """Runs a coroutine function on the loop that starts it; also an asynchronous context manager.
+    """Runs a coroutine function on the event loop that starts it; also an asynchronous context manager.
 
-    A run that returns is over. A run that raises is logged and restarted, after pauses that grow while it keeps
-    failing soon, because background work has no caller that could receive the error.
+    A run that returns ends the task. A run that raises is logged and restarted, because background work has no caller
+    that could receive the error. The pauses before restarts grow while runs keep failing soon.
     """
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """name: of the task, and in the log."""
+        """name: the name of the asyncio task, also in log lines."""
         self._name = name
         self._run = run
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
     def every(cls, period_s: float, step: Callable[[], object], name: str, *, at_once: bool = False) -> Self:
-        """Calls `step`, a function or a coroutine function, with `period_s` seconds of rest between two calls.
+        """Calls `step`, a function or a coroutine function, with pauses of `period_s` seconds between calls.
 
-        at_once: the first rest follows the first call instead of going before it. A call that raises is logged; the
-        next one comes in its turn.
+        at_once: the first call comes before the first pause instead of after it. A call that raises is logged; the next
+        call follows after the usual pause.
         """
 
         async def run() -> None:
@@ -53,18 +53,17 @@ class BackgroundTask:
         return cls(name, run)
 
     def start(self) -> None:
-        """Begin, on the running loop. Does nothing while a run is under way."""
+        """Start on the running loop. Does nothing while a run is in progress."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_running(), name=self._name)
 
     def cancel(self) -> None:
-        """Cancel the run without waiting for its end. Does nothing when none is under way."""
+        """Cancel the run without waiting for its end. Does nothing if no run is in progress."""
         if self._task is not None:
             self._task.cancel()
 
     async def stop(self) -> bool:
-        """Cancel the run and return once it has ended; False when none was started. Never raises the run's
-        exceptions."""
+        """Cancel the run and return once it has ended; False if none was started. Never raises the run's exceptions."""
         task, self._task = self._task, None
         if task is None:
             return False
@@ -94,7 +93,7 @@ class BackgroundTask:
 
 
 def _require_failure(error: BaseException) -> None:
-    """Raise the exception if it stops this task itself, and not something that the task waited for."""
+    """Raise `error` if it cancels this task itself rather than something that the task awaited."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
         raise error

@@ -1,4 +1,4 @@
-"""The pause before the next attempt: each twice the one before, up to a longest."""
+"""Exponential backoff: each pause is twice as long as the one before it, up to a maximum."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import random
 
 
 class Backoff:
-    """The pauses between attempts at one thing; the caller does the waiting.
+    """The pauses between attempts at one operation; the caller does the waiting.
 
     jitter: the random part of each pause, 0 to 1, so that clients that lost a connection at the same moment do not all
-    return together. stable_after_s: an attempt that lasted this long counts as successful.
+    reconnect together. stable_after_s: an attempt that lasted this long counts as successful.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Backoff:
         self._pause_s = first_s
 
     def next_s(self, held_s: float = 0.0) -> float:
-        """Seconds to wait before the next attempt, when the last one lasted `held_s`; the following pause is longer."""
+        """Seconds to wait before the next attempt, after one that lasted `held_s`; the following pause is longer."""
         if held_s >= self._stable_after_s:
             self.reset()
         pause_s = self._pause_s
@@ -31,5 +31,5 @@ class Backoff:
         return pause_s * random.uniform(1 - self._jitter, 1)  # noqa: S311  not a secret
 
     def reset(self) -> None:
-        """The last attempt succeeded: begin with the shortest pause again."""
+        """Return to the shortest pause, because the last attempt succeeded."""
         self._pause_s = self._first_s

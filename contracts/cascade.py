@@ -1,9 +1,8 @@
-"""A small model that answers some of a large one's requests first, and the conditions under which its responses may be
-served.
+"""A small model that answers some of a large model's requests first, and the conditions for serving its responses.
 
 The small model's response is held back until it is complete, judged by the model's confidence, and then served or
-discarded; the large model answers discarded ones. Customers get such responses only once a comparison of the two has
-passed.
+discarded; if it is discarded, the large model answers. Customers get the small model's responses only after a
+comparison of the two models has passed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The configuration that a comparison of a cascade has measured, as a digest: two models, their pools and the rules
-between them.
+"""Digest of the configuration that a cascade's comparison measured: two models, their pools and the rules between them.
 
-Names that clients use and replicas are left out: a fleet must be able to grow in a spike. Other weights are served from
-another pool (a release), or under another engine model.
+The digest leaves out aliases and replicas, because a fleet must be able to grow in a spike. Other weights change it:
+they are served from another pool (a release) or under another engine model.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contracts.desired_state import DesiredState, Model
 
 
 def measured(state: DesiredState, model: Model) -> str:
-    """The digest for a model with a cascade, in hexadecimal digits."""
+    """The digest for a model with a cascade, as 32 hexadecimal digits."""
     cascade = model.cascade
     assert cascade is not None
     first = state.model(cascade.first)
@@ -25,13 +24,13 @@ def measured(state: DesiredState, model: Model) -> str:
 
 
 def approved(state: DesiredState, model: Model) -> bool:
-    """The cascade's responses may be served to customers."""
+    """Whether the cascade's responses may be served to customers."""
     cascade = model.cascade
     return cascade is not None and cascade.approval is not None and cascade.approval.measured == measured(state, model)
 
 
 def _rules(cascade: Cascade) -> Cascade:
-    """The rules that affect the response, without those that only decide when the cascade runs."""
+    """The rules that affect the response, without the rules that only decide when the cascade runs."""
     return Cascade(
         cascade.first,
         min_confidence=cascade.min_confidence,

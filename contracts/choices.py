@@ -1,6 +1,4 @@
-"""The allowed values of a struct's field, for error messages: the values where they are few, else its pattern in
-words.
-"""
+"""Describes the allowed values of a struct's field for error messages, as a list or as a pattern in words."""
 
 from __future__ import annotations
 
@@ -16,25 +14,25 @@ _STEP = re.compile(r"\[[^][]*\]|[^.\[\]]+")
 
 
 def choices(kind: Any, path: str) -> list[str]:
-    """The values of the enumeration, the literal or the tag at `path`, or the keys of the map there, in the order of
-    their declaration; empty where there is none, or no such field.
+    """The values of the enumeration, literal or tag at `path`, or the keys of the map there, in the order of their
+    declaration; empty if the field has none of these or does not exist.
 
-    kind: what is decoded. path: as msgspec reports it, without its `$.`: `messages[0].role`, `[...]` for a key of a
-    map.
+    kind: the decoded type. path: the field as msgspec reports it, without its `$.`: `messages[0].role`; `[...]` is a
+    map's key.
     """
     found = [each for annotation in _at(kind, path) for each in _alternatives(annotation)]
     return list(dict.fromkeys(value for each in found for value in _values(each)))
 
 
 def pattern_in_words(kind: Any, path: str) -> str:
-    """The pattern of the text at `path` in words: the `description` next to it, such as "an e-mail address"; empty
-    where there is none. kind, path: see `choices`."""
+    """The pattern of the text at `path` in words: the `description` next to it, such as "an e-mail address"; empty if
+    it has none. kind, path: see `choices`."""
     metas = (meta for annotation in _at(kind, path) for meta in _metas(annotation))
     return next((meta.description for meta in metas if meta.pattern and meta.description), "")
 
 
 def value_type(kind: Any, field: str) -> Any:
-    """The type of the values of a field's map; None: the field is not a map. kind: a struct."""
+    """The type of the values of a field's map; None if the field is not a map. kind: a struct."""
     maps = [each for annotation in _at(kind, field) for each in _alternatives(annotation) if get_origin(each) is dict]
     return get_args(maps[0])[1] if maps else None
 

@@ -1,4 +1,4 @@
-"""Names of the kinds of clients, by which requests are classified and which settings may name."""
+"""Names of the client families by which requests are classified; settings may refer to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ClientFamily = Literal[
     "editor",
     "other",
 ]
-"""`editor` is one without a name of its own here; `other` is unknown or sends no name."""
+"""`editor` is an editor without its own entry; `other` is a client that is unknown or sends no name."""
 
 EDITORS: frozenset[ClientFamily] = frozenset(
     {"slipstream-lsp", "tabby-agent", "llama.vscode", "continue", "zed", "editor"}

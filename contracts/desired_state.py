@@ -1,7 +1,7 @@
 """The desired state of the fleet: models, pools and replicas, as one versioned document.
 
-Stored as a row per version and seeded from the settings file. Gateways send it to the router, which keeps the highest
-version.
+It is stored as a row per version and seeded from the settings file. Gateways send it to the router, which keeps the
+highest version.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from contracts.pooling import Task
 from contracts.speculation import SpeculationRule
 
 Role = Literal["unified", "prefill", "decode"]
-"""The part of a request that a pool's engines do: all of it, its prompt, or its response."""
+"""The part of a request that a pool's engines compute: all of it, its prompt, or its response."""
 RESERVED_NAMES = frozenset({"all", ".", ".."})
-"""Of no model or alias."""
+"""Names that no model or alias may have."""
 PAIR_DRIVERS = frozenset({"sglang"})
 """Drivers whose engines can share a request."""
 
@@ -205,14 +205,14 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     streams for longer than a transfer of their keys and values takes. Empty: all are served whole."""
 
     def hardware_of(self, replica: Replica | None = None) -> str:
-        """The hardware of a replica, or of each replica without its own: `H100`, `2 × H100`; empty: unknown."""
+        """The hardware of a replica, or of each replica without its own: `H100`, `2 × H100`; empty if unknown."""
         if replica is not None and replica.hardware:
             return replica.hardware
-        cards = f"{self.tensor_parallel} × " if self.tensor_parallel > 1 and self.hardware else ""
-        return f"{cards}{self.hardware}"
+        count = f"{self.tensor_parallel} × " if self.tensor_parallel > 1 and self.hardware else ""
+        return f"{count}{self.hardware}"
 
     def check_names(self) -> None:
-        """Raise ConfigError for a name, its own or a replica's, that no path of the admin API can carry."""
+        """Raise ConfigError for a pool's or replica's name that is unprintable or unfit for a path of the admin API."""
         for field, name in (
             (f"pools.{self.name}.name", self.name),
             *((f"pools.{self.name}.replicas.{replica.id}.id", replica.id) for replica in self.replicas),
@@ -220,11 +220,11 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             if not is_path_segment(name):
                 raise ConfigError(f"{field}: {name!r}; {NO_PATH_SEGMENT}", param=field)
             if not name.isprintable():
-                # the name stands in logs, and as a comment in the scripts of `slipstream tools engines render`
+                # the name appears in logs, and as a comment in the scripts of `slipstream tools engines render`
                 raise ConfigError(f"pools: {name!r} names a pool or replica: printable characters only", param="pools")
 
     def check_role(self) -> None:
-        """Raise ConfigError when its role, driver and replicas do not go together."""
+        """Raise ConfigError if the pool's role, driver and replicas do not fit together."""
         field = f"pools.{self.name}"
         if self.role != "unified" and self.driver not in PAIR_DRIVERS:
             raise ConfigError(
@@ -252,7 +252,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
                 raise ConfigError(f"{name}: {replica.bootstrap_port}; {what}", param=name)
 
     def check_alike(self, other: Pool) -> None:
-        """Raise ConfigError unless another pool, which is given the same requests, passes the same parameters."""
+        """Raise ConfigError unless `other`, a pool that gets the same requests, passes the same engine parameters."""
         field = f"pools.{other.name}.engine_parameters"
         if different := set(self.engine_parameters) ^ set(other.engine_parameters):
             raise ConfigError(
@@ -297,7 +297,7 @@ NO_PATH_SEGMENT = (
 
 
 def is_path_segment(name: str) -> bool:
-    """A URL path can carry it as one segment."""
+    """Whether a URL path can carry the name as one segment."""
     return "/" not in name and name not in {".", ".."}
 
 
@@ -329,7 +329,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return frozenset(model.name for model in self.models if not taking.isdisjoint(model.answering_pools))
 
     def check(self) -> None:
-        """Raise ConfigError when names clash or point nowhere."""
+        """Raise ConfigError if names clash or refer to nothing, or if pools and models contradict each other."""
         _require_unique("models", [n for model in self.models for n in (model.name, *model.aliases)])
         _require_unique("pools", [pool.name for pool in self.pools])
         _require_unique("replicas", [replica.id for pool in self.pools for replica in pool.replicas])
@@ -362,8 +362,8 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                 )
 
     def _check_kv_events(self) -> None:
-        """Each engine needs an endpoint of its own: with a shared one, the router would believe that both hold the
-        blocks."""
+        """Require a separate endpoint for each engine: with a shared one, the router would believe that both engines
+        hold the blocks."""
         urls: dict[str, str] = {}
         for pool in self.pools:
             for replica in pool.replicas:
@@ -425,7 +425,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             pool.check_alike(decode)
 
     def _require_serving_pool(self, field: str, name: str) -> None:
-        """Require a pool that answers requests: a prefill pool does not."""
+        """Require a pool that answers requests, which a prefill pool does not."""
         self._require_pool(field, name)
         pool = self.pool(name)
         if pool is not None and pool.role == "prefill":

@@ -1,7 +1,7 @@
-"""Which request parameters a pool may pass to its engines as they are, and which variables a chat template may have.
+"""Decides which request parameters a pool may pass to its engines, and which variables a chat template may have.
 
-A parameter that sets how a request is counted, ordered, cached or connected belongs to the gateway: with another value
-a tenant could read others' caches, go before them, or generate more than was reserved.
+A parameter that sets how a request is counted, ordered, cached or connected belongs to the gateway: with its own value,
+a tenant could read other tenants' caches, overtake their requests, or generate more than was reserved.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from contracts.errors import ConfigError, InvalidField
 
 TemplateValue = bool | Annotated[int, Meta(ge=-(10**9), le=10**9)] | float | Annotated[str, Meta(max_length=256)]
 MIN_PENALTY = 0.01
-"""Of `repetition_penalty`, which divides logits: one near 0 makes them infinite, and their probabilities no numbers.
-An engine then picks any token, past a grammar too, or ends."""
+"""Lower bound of `repetition_penalty`, which divides logits: a value near 0 makes them infinite and their probabilities
+NaN. An engine then picks any token, even against a grammar, or exits."""
 NO_EFFORT = "none"
-"""The `reasoning_effort` that asks for no thinking."""
+"""The `reasoning_effort` that turns thinking off."""
 NOT_THINKING: Mapping[str, TemplateValue] = MappingProxyType({"enable_thinking": False, "thinking": False})
-"""The variables by which templates switch thinking off: one has the first, another the second."""
+"""The variables by which templates turn thinking off; a template has one or the other."""
 MAX_VARIABLES = 16
 MAX_PARAMETERS = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _WITHHELD_PREFIXES = ("bootstrap_", "disagg", "kv_", "ec_transfer", "return_", "routed_", "internal_", "session_")
 WITHHELD = frozenset(
     {
-        # who and what is asked, and how it is answered
+        # the model, the prompt and the form of the response
         "model", "messages", "prompt", "suffix", "tools", "input", "input_ids", "input_embeds", "prompt_embeds",
         "prompt_token_ids", "stream", "stream_options", "stream_interval", "detokenize", "echo", "extra_body",
-        # how much is generated
+        # the amount of output
         "n", "best_of", "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
         "n_predict", "num_predict", "n_cmpl", "use_beam_search", "beam_width", "prediction", "prompt_logprobs",
         "web_search_options", "audio", "background",
@@ -45,7 +45,7 @@ WITHHELD = frozenset(
         "vllm_xargs", "chat_template", "stop_regex", "speculation", "begins_with", "ngram_corpus_id",
     }
 )  # fmt: skip
-"""Names that no pool passes on."""
+"""Parameters that no pool passes on."""
 RESERVED_VARIABLES = frozenset(
     {
         "messages", "tools", "documents", "conversation", "chat_template", "tokenize", "padding", "truncation",
@@ -55,16 +55,16 @@ RESERVED_VARIABLES = frozenset(
         "return_assistant_tokens_mask", "namespace", "range", "dict", "cycler", "joiner", "lipsum",
     }
 )  # fmt: skip
-"""What engines themselves give a template or its renderer, and Jinja's own functions."""
+"""Variables that engines set for a template or its renderer, and Jinja's own functions."""
 
 
 def may_pass(name: str) -> bool:
-    """Whether a pool could pass a parameter of this name."""
+    """Whether a pool may pass a parameter of this name."""
     return bool(_NAME.fullmatch(name)) and name not in WITHHELD and not name.startswith(_WITHHELD_PREFIXES)
 
 
 def check_passed(names: Collection[str], field: str) -> None:
-    """Raise ConfigError naming the field where a pool may not pass these parameters."""
+    """Raise ConfigError, which names `field`, unless a pool may pass all these parameters."""
     if len(names) > MAX_PARAMETERS:
         raise ConfigError(f"{field}: {len(names)} names; at most {MAX_PARAMETERS}", param=field)
     for name in names:
@@ -82,7 +82,7 @@ def check_passed(names: Collection[str], field: str) -> None:
 
 
 def template_variables(given: object, param: str) -> dict[str, TemplateValue]:
-    """The variables of a chat template that a client or a model gives. Raises InvalidField."""
+    """The validated template variables of a request or a model. Raises InvalidField."""
     try:
         variables = msgspec.convert(given, dict[str, TemplateValue])
     except msgspec.ValidationError:

@@ -80,9 +80,9 @@ class SlipstreamError(Exception):
     """Root of the tree.
 
     message: a sentence for the person who can act on it. param: the field at fault, as the client wrote it
-    (`messages[2].role`). retry_after_s: when a retry makes sense; None: it does not. caller: the refused caller, where
-    it is known; for the books only. detail: text that a client must not see, such as an internal address; `str` has
-    both, for the log.
+    (`messages[2].role`). retry_after_s: time after which a retry makes sense; None if it never does. caller: the
+    refused caller, if known; for the ledger only. detail: text that a client must not see, such as an internal address;
+    `str` returns message and detail, for the log.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -206,7 +206,7 @@ class ContextTooLong(RequestError):
         self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str, untokenized: str | None = None
     ) -> None:
         """output_tokens: the requested number; 0 or 1 where the prompt alone is too long. untokenized: size of a prompt
-        that was not tokenized because it cannot fit, as "9000 bytes"; `prompt_tokens` is then a lower bound."""
+        that was not tokenized because it cannot fit: "9000 bytes"; `prompt_tokens` is then a lower bound."""
         self.limit_tokens, self.prompt_tokens = limit_tokens, prompt_tokens
         least = "" if untokenized is None else f"{untokenized}, which are at least "
         # `engines/drivers/error_bodies.py` recognises both sentences in the embedded engine's errors
@@ -349,7 +349,7 @@ class PermissionDenied(AuthError):
 
 
 PROMPT_CAP = "max_prompt_tokens"
-"""The one limit that is no counter."""
+"""The only limit that is not a counter."""
 
 
 class LimitDetail(msgspec.Struct, frozen=True):
@@ -358,24 +358,24 @@ class LimitDetail(msgspec.Struct, frozen=True):
     level: str
     """`organization`, `project` or `key`."""
     subject_id: str
-    """Its id."""
+    """The id of that organization, project or key."""
     tier: str | None
-    """The tier that the limit is for; null: all tiers together."""
+    """The tier that the limit covers; null if it covers all tiers together."""
     counter: str
-    """`requests_per_minute`, `max_concurrency`, …: the names of the limits themselves."""
+    """The limit's name, such as `requests_per_minute` or `max_concurrency`."""
     limit: int
     remaining: int | None
-    """Amount left of it now; null when the request alone is larger than the whole limit."""
+    """The amount left now; null if the request alone is larger than the whole limit."""
     requested: int
-    """The most this request can use."""
+    """The most that this request can use."""
     frees_in_ms: int | None
-    """Time until this request would pass without other requests; null: never."""
+    """Time until this request would pass if no other requests came; null if it never would."""
     frees_at: str | None
-    """The same as a moment, RFC 3339."""
+    """The end of that time as an RFC 3339 timestamp."""
 
 
 class LimitError(SlipstreamError):
-    """A limit of the key, its project or its organization; `limit` in the body names it."""
+    """A limit of the key, its project or its organization refused the request; `limit` in the body names it."""
 
     code = "rate_limit_exceeded"
     limit: LimitDetail | None = None
@@ -459,7 +459,7 @@ class Overloaded(ServiceError):
 
     code = "overloaded"
     over_share: bool = False
-    """Its organization requests more than its share of the pool; within its share there would have been room."""
+    """The organization uses more than its share of the pool; within that share, the request would have had room."""
 
 
 class ConnectionsExhausted(ServiceError):
@@ -528,9 +528,9 @@ class InternalError(ServiceError):
 
 
 def in_words(error: BaseException, timeout_s: float | None = None) -> str:
-    """Type and text of any exception, for the log. An exception without text, such as a time-out, gets one.
+    """Type and text of any exception, for the log. An exception without text, such as a time-out, gets a text.
 
-    timeout_s: the time waited, where the caller knows it.
+    timeout_s: the time waited, if the caller knows it.
     """
     text = str(error)
     if not text and isinstance(error, TimeoutError):

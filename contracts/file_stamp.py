@@ -8,7 +8,7 @@ import msgspec
 
 
 class FileStamp(msgspec.Struct, frozen=True):
-    """The state of a file on disk. Equal: the file has not been written or replaced since."""
+    """The state of a file on disk. If two stamps are equal, the file was neither written nor replaced in between."""
 
     modified_ns: int
     size_bytes: int
@@ -17,5 +17,5 @@ class FileStamp(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, path: Path) -> FileStamp:
         """The state of the file at `path` now. Raises OSError."""
-        found = path.stat()
-        return cls(found.st_mtime_ns, found.st_size, found.st_ino)
+        status = path.stat()
+        return cls(status.st_mtime_ns, status.st_size, status.st_ino)

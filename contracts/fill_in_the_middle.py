@@ -1,4 +1,4 @@
-"""Layout, filling and end of a model's gaps: `models[].fim`."""
+"""Settings for the layout, filling and end of a model's gaps: `models[].fim`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from msgspec import Meta
 from contracts.client_family import ClientFamily
 
 MinConfidence = Annotated[float, Meta(ge=0, lt=1)]
-"""A geometric mean of tokens' probabilities, below which a completion is left out; 0 is off."""
-
-
+"""Geometric mean of the token probabilities below which a completion is withheld; 0 turns the check off."""
 Healing = Literal["word", "tokens"]
-"""What is generated again of a half-typed word: all that is typed of it, or only its last tokens that a longer token
-begins with, by an engine that is forced by a grammar."""
+"""The part of a half-typed word that is generated again: all of its typed characters, or, in an engine that a grammar
+forces, only the last tokens with which a longer token begins."""
 
 
 class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -66,6 +64,6 @@ class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """The same for requests of one kind of client, in place of `min_confidence`: `{ zed = 0.3, continue = 0.2 }`."""
 
     def min_confidence_of(self, client: ClientFamily, folders: float) -> float:
-        """The threshold where the request does not set one. folders: the value of `auto`."""
-        least = self.min_confidence_by_client.get(client, self.min_confidence)
-        return folders if least == "auto" else least
+        """The threshold for a request that sets none. folders: the value that `auto` has for the tokenizer's folder."""
+        threshold = self.min_confidence_by_client.get(client, self.min_confidence)
+        return folders if threshold == "auto" else threshold

@@ -1,6 +1,5 @@
-"""Marks a field of a settings struct as a constant: it has a range and a reason like its neighbours, and no settings
-file sets it. Tests pass a struct with another value.
-"""
+"""Marks a field of a settings struct as a constant: it has a range and a reason like other fields, but no settings file
+can set it. Tests can pass a struct with another value."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ SINCE = "0.2"
 
 
 class _Constant:
-    """The mark."""
+    """The marker."""
 
 
 FIXED: Final = _Constant()
 T = TypeVar("T")
 Fixed = Annotated[T, FIXED]
-"""`timeout_s: Fixed[float] = 2.0`; of a struct: all of its fields."""
+"""Usage: `timeout_s: Fixed[float] = 2.0`. On a field whose type is a struct, it fixes all fields of that struct."""
 
 
 def is_fixed(annotation: Any) -> bool:

@@ -25,7 +25,7 @@ class Tier(StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The caller. All three are UUIDs in text form, taken from the key and never from the request."""
+    """The sender of a request. All three ids are UUIDs in text form, taken from the key and never from the request."""
 
     organization_id: str
     project_id: str
@@ -42,9 +42,9 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     template_kwargs: dict[str, Any] | None = None
-    """Variables for the chat template, checked; only for dialects that take them."""
+    """Validated variables for the chat template; only for dialects that take them."""
     merged: int = 0
-    """Leading messages of the client that the first one was merged of, less one."""
+    """Number of the client's leading messages that were merged into the first one, minus one."""
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class TextPrompt(msgspec.Struct, frozen=True):
 
     prompts: text, or token ids. When the gateway has encoded the text, `prompts` holds ids; for a gap they are the ids
     of the whole template, `suffix` is then None and `filled_gap` is True. begins_with: text that the output must begin
-    with, in any tokens; empty: none. It was cut off the prompt's end, and is no part of the response.
+    with, in any tokens; empty for none. It was cut off the prompt's end and is not part of the response.
     """
 
     prompts: tuple[str | tuple[int, ...], ...]
@@ -63,13 +63,13 @@ class TextPrompt(msgspec.Struct, frozen=True):
 
 
 def opening_of(prompt: ChatPrompt | TextPrompt) -> str:
-    """The text that the output must begin with; empty: it may begin with any."""
+    """The text that the output must begin with; empty if it may begin with any."""
     return prompt.begins_with if isinstance(prompt, TextPrompt) else ""
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """The choice of tokens. `max_tokens` is always set: it is both the reservation and the engine's limit. None:
-    neither client nor gateway sets the field, and the engines' own defaults apply."""
+    """The sampling parameters. `max_tokens` is always set: it is both the reservation and the engine's limit. A field
+    is None if neither client nor gateway sets it; the engine's default then applies."""
 
     max_tokens: int
     n: int = 1
@@ -80,18 +80,18 @@ class Sampling(msgspec.Struct, frozen=True):
     presence_penalty: float | None = None
     stop: tuple[str, ...] = ()
     min_tokens: int = 0
-    """Tokens before which no end token or stop id may end a text; only for dialects that can keep it. Stop texts end it
-    nevertheless."""
+    """Number of tokens before which no end token or stop id may end a text; only for dialects that support it. Stop
+    texts may still end it earlier."""
     stop_ids: tuple[int, ...] = ()
     """Token ids that end a text, in addition to the model's own end tokens; only for dialects that take them."""
     logit_bias: dict[str, float] | None = None
     logprobs: int | None = None
-    """Number of alternatives per position; 0 is the chosen token alone; None is off."""
+    """Number of alternatives per position; 0 for the chosen token alone, None for no log probabilities."""
     best: int | None = None
-    """Number of the `n` choices of a prompt to return, the likeliest per token; None: all. Completions only, never
+    """Number of the `n` choices of a prompt to return, the likeliest per token; None for all. Completions only, never
     streamed. All `n` are reserved, generated and counted."""
     engine_parameters: dict[str, Any] | None = None
-    """Parameters of the engine's own API, by its names, checked; only those that its dialect or pool takes."""
+    """Validated parameters of the engine's own API, by its names; only parameters that its dialect or pool takes."""
 
 
 class Bootstrap(msgspec.Struct, frozen=True):
@@ -101,11 +101,11 @@ class Bootstrap(msgspec.Struct, frozen=True):
     """Host of the prefill engine."""
     port: int
     room: int
-    """Drawn for each attempt, so that no two requests meet: below 2**63."""
+    """Random number below 2**63, drawn for each attempt so that no two requests share one."""
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """The prompt, the caller, the tier."""
+    """One generation request, as the gateway gives it to a driver."""
 
     request_id: str
     """The gateway's id, minted per request; also the engine's id for it, so that it can be aborted."""
@@ -119,18 +119,17 @@ class Generation(msgspec.Struct, frozen=True):
     include_usage: bool = False
     """The client requested the usage event at the end of its stream."""
     priority: int = 0
-    """For the engine: higher first; below 0 is background work, which yields to every other request."""
+    """The engine serves higher priorities first; below 0 is background work, which yields to every other request."""
     cache_salt: str = ""
     """Separates one tenant's prefix cache from another's; set by the gateway, never by the client."""
     adapter: Adapter | None = None
-    """The tenant's adapter of the model; None: the model alone."""
+    """The tenant's adapter of the model; None for the model alone."""
     bootstrap: Bootstrap | None = None
-    """For both engines of a pair; None: one engine does it all."""
+    """The meeting point for both engines of a pair; None if one engine serves the whole request."""
     start_within_s: float | None = None
-    """Longest wait in the engine's own queue, for engines whose API has such a field; None: no limit."""
+    """Longest wait in the engine's own queue, for engines whose API has such a field; None for no limit."""
     no_drafts: bool = False
-    """The engine should draft no tokens for it, where its dialect supports the flag. The text is the same either
-    way."""
+    """Whether the engine should draft no tokens, if its dialect supports the flag. The text is the same either way."""
 
     @property
     def public_model(self) -> str:

@@ -1,6 +1,6 @@
 """The right to run one attempt on one engine, and the report of its end.
 
-The gateway mints the lease id, so acquiring twice with one id is one lease. Durations, never wall-clock times, cross
+The gateway mints the lease id, so two acquisitions with one id are one lease. Durations, never wall-clock times, cross
 the process boundary.
 """
 
@@ -18,13 +18,13 @@ class Engine(msgspec.Struct, frozen=True):
     replica_id: str
     url: str
     driver: str
-    """Name of the driver that speaks its dialect: `embedded`, `sglang`, `openai`."""
+    """Name of the driver that speaks the engine's dialect: `embedded`, `sglang`, `openai`."""
     model: str
-    """The name this engine serves the model under."""
+    """The name under which this engine serves the model."""
     pool: str = ""
-    """The pool it belongs to; empty when a router of an older release granted it."""
+    """The replica's pool; empty if a router of an older release granted the lease."""
     bootstrap_port: int = 0
-    """Port from which decode engines fetch a prefill engine's keys and values; 0: it is no prefill engine."""
+    """Port from which decode engines fetch a prefill engine's keys and values; 0 if it is not a prefill engine."""
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     deadline_s: float
     """Longest wait for a grant."""
     organization_id: str = ""
-    """The tenant: fair shares of a full pool are between tenants."""
+    """The tenant; tenants share a full pool fairly."""
     prefix_kind: str = ""
     """`bytes` or `tokens`, see `contracts.prefix.PrefixChain`."""
     prefix_hashes: bytes = b""
@@ -49,36 +49,35 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     excluded_replicas: tuple[str, ...] = ()
     """Replicas on which an earlier attempt of this request failed."""
     session_id: str = ""
-    """Requests of one conversation or editor, by the client's own name; empty: none given."""
+    """The client's own name for a conversation or an editor; empty if it gives none."""
     unit: int = 0
-    """The session as `contracts.split.unit_of` numbers it: it stays on one side of a split. 0: the gateway knows of no
-    split."""
+    """The session's number from `contracts.split.unit_of`, which keeps it on one side of a split; 0 without a split."""
     priority: int = 0
-    """Class: where a pool is full, a higher one goes first and a lower one is shed first. Below 0 is background work:
-    it gets the capacity that others leave, and its refusal breaks no promise."""
+    """The class: a full pool serves higher priorities first and sheds lower ones first. Below 0 is background work: it
+    gets the capacity that others leave, and its refusal breaks no promise."""
     share: float = 1.0
     """The tenant's weight among waiting tenants: twice the share, twice the tokens."""
     project_id: str = ""
-    """The project, for turns within the tenant; empty: the gateway sends none."""
+    """The project, for turns within the tenant; empty if the gateway sends none."""
     project_share: float = 1.0
-    """The project's weight among the tenant's projects that wait."""
+    """The project's weight among the tenant's waiting projects."""
     affinity: bytes = b""
-    """Opaque group of the request, such as the file it completes. Asks with the same affinity have the same position on
-    the ring of replicas; empty: the session or the beginning of the prompt decides it."""
+    """Opaque group of the request, such as the file it completes. Requests with the same affinity have the same
+    position on the ring of replicas; if empty, the session or the prompt's beginning decides it."""
     idle_replica: str = ""
-    """For background work: only this replica will do, and only while it is idle. Such an ask never waits, and its
+    """For background work: the only replica that may serve it, and only while idle. Such a request never waits, and its
     refusal counts for no tenant."""
     traceparent: str = ""
-    """Trace context of the span that asks, in W3C form; empty: no spans are made."""
+    """W3C trace context of the requesting span; empty if no spans are recorded."""
     pool: str = ""
-    """The pool that is to serve it, regardless of the model's split; the gateway lets only the deployment's own
-    requests name one. Empty: the model's."""
+    """The pool that must serve the request, regardless of the model's split; empty for the model's pool. The gateway
+    lets only the deployment's own requests name one."""
     adapter: str = ""
-    """The engines' name for the LoRA adapter that it needs; empty: none."""
+    """The engines' name for the LoRA adapter that the request needs; empty for none."""
 
     @property
     def tokens(self) -> int:
-        """Most tokens that a lease of it holds."""
+        """The most tokens that a lease for this request holds."""
         return self.prompt_tokens + self.max_output_tokens
 
 
@@ -90,17 +89,17 @@ class Lease(msgspec.Struct, frozen=True):
     queued_s: float = 0.0
     """Time spent in the router's queue, by the router's clock."""
     load_adapter: bool = False
-    """The engine is not known to hold the ask's adapter: load it first."""
+    """The engine is not known to hold the request's adapter, so the gateway must load it first."""
     evict_adapter: str = ""
-    """Unload this adapter first: the engine holds its maximum. Empty: none."""
+    """The adapter to unload first, because the engine holds its maximum; empty for none."""
     prefill: Engine | None = None
-    """The engine that computes the prompt for `engine`, which then only generates; None: `engine` does both."""
+    """The engine that computes the prompt for `engine`, which then only generates; None if `engine` does both."""
     no_drafts: bool = False
-    """The engine should draft no tokens for it: the pool's load is above its governor's threshold."""
+    """Whether the engine should draft no tokens, because the pool's load is above its governor's threshold."""
 
 
 class LeaseEnd(msgspec.Struct, frozen=True):
-    """The end of a lease; corrects the router's picture of the engine."""
+    """The end of a lease; it corrects the router's record of the engine."""
 
     lease_id: str
     finish: Finish
@@ -108,11 +107,11 @@ class LeaseEnd(msgspec.Struct, frozen=True):
     engine_fault: bool = False
     """The engine failed (refused connection, 5xx, broke off), as opposed to the client leaving."""
     engine_full: bool = False
-    """The engine refused it because it is full (429, 503), which is no fault."""
+    """The engine refused the request because it is full (429, 503), which is not a fault."""
     adapter_missing: bool = False
-    """The engine does not hold the adapter: it could not be loaded, or the engine has lost it. No fault either."""
+    """The engine does not hold the adapter: it could not load it, or has lost it. This is not a fault either."""
     prefill_fault: bool = False
-    """The lease's prefill engine failed, and `engine` did not."""
+    """The lease's prefill engine failed, but `engine` did not."""
 
 
 def prefill_id(lease_id: str) -> str:
@@ -121,7 +120,7 @@ def prefill_id(lease_id: str) -> str:
 
 
 class HeldLease(msgspec.Struct, frozen=True):
-    """A granted lease that has not been released, as a gateway keeps it and names it to the router in a hello."""
+    """A granted lease that has not been released, as a gateway keeps it and reports it to the router in a hello."""
 
     lease_id: str
     replica_id: str

@@ -12,9 +12,9 @@ _log = logging.getLogger(__name__)
 
 
 class LoopThread:
-    """The thread begins with the first `wake`, and restarts with the next if it ever ends.
+    """A thread with an event loop, which starts at the first `wake` and restarts at the next one if it has ended.
 
-    work: works whenever its first event is set, until its second one is. join_s: how long `stop` waits for it.
+    work: works whenever its first event is set, until its second event is. join_s: time that `stop` waits for it.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class LoopThread:
         self._stop: asyncio.Event
 
     def wake(self) -> None:
-        """Work may be due. Returns at once."""
+        """Signal that work may be due. Returns at once."""
         if self._thread is None or not self._thread.is_alive():
             self._begun.clear()
             self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
@@ -39,16 +39,16 @@ class LoopThread:
         self._tell(lambda: self._due.set())
 
     def stop(self) -> None:
-        """Start no more work and end. Idempotent."""
+        """Start no more work and end the thread. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
             self._tell(lambda: self._stop.set())
             self._tell(lambda: self._due.set())
             thread.join(self._join_s)
 
-    def _tell(self, what: Callable[[], object]) -> None:
+    def _tell(self, callback: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the thread has just ended
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
 
     def _live(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Serves every process's metrics: at a port of its own, without a token, by default for this machine only."""
+"""Serves a process's metrics on a port of its own, without a token and by default for this machine only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from contracts.errors import ConfigError
 
 REQUEST_S = 10.0
-"""Longest time in which a connection must send its request: each holds a thread."""
+"""Time within which a connection must send its request, because each connection holds a thread."""
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,9 +29,9 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @contextlib.contextmanager
 def metrics_server(collector: Collector, config: MetricsConfig, setting: str) -> Iterator[None]:
-    """While entered, answers GET with the metrics of `collector` and of the process, from threads.
+    """While entered, serves the metrics of `collector` and of the process to GET requests, from threads.
 
-    setting: the dotted name of `config`. Raises ConfigError when the port is not available.
+    setting: the dotted name of `config`. Raises ConfigError if the port is not available.
     """
     if not config.port:
         yield
@@ -48,8 +48,8 @@ def metrics_server(collector: Collector, config: MetricsConfig, setting: str) ->
             param=f"{setting}.port",
         ) from None
     server.RequestHandlerClass.timeout = REQUEST_S  # type: ignore[attr-defined]
-    # For a request of OpenMetrics, prometheus_client (0.26) writes `_` for the colon of SGLang's names unless UTF-8 is
-    # agreed on: names would depend on the version of the Prometheus that scrapes. The plain text keeps them.
+    # If a client accepts OpenMetrics, prometheus_client (0.26) writes `_` for the colon in SGLang's names unless UTF-8
+    # is negotiated: names would depend on the version of the scraping Prometheus. The plain text format keeps them.
     negotiating = make_wsgi_app(registry)
     server.set_app(lambda environ, start: negotiating({**environ, "HTTP_ACCEPT": "text/plain"}, start))
     try:

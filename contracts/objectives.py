@@ -1,6 +1,5 @@
-"""Service level objectives by tier and prompt length, which the gateway measures and `control.diagnosis` judges by.
-docs/concepts/slo.md derives the defaults.
-"""
+"""Service level objectives by tier and prompt length, which the gateway measures and `control.diagnosis` applies.
+docs/concepts/slo.md derives the defaults."""
 
 from __future__ import annotations
 

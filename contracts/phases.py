@@ -46,10 +46,10 @@ class PhaseClock:
         self._mark = self.started_s
         self.durations_s: dict[Phase, float] = {}
         self._as_ms: dict[str, float] | None = None
-        """What `as_ms` returns; None: a phase has ended since."""
+        """The cached result of `as_ms`; None if a phase has ended since."""
 
     def end(self, phase: Phase) -> None:
-        """Give the time since the previous `end` to `phase`."""
+        """Add the time since the previous `end` to `phase`."""
         now = self._clock()
         self.durations_s[phase] = self.durations_s.get(phase, 0.0) + now - self._mark
         self._mark = now
@@ -77,15 +77,16 @@ class PhaseClock:
 
     @property
     def first_token_s(self) -> float | None:
-        """From construction until the first generated text; None: there was none. The rest is the phases `decode` and
-        `stream` alone."""
+        """Time from construction until the first generated text; None if there was none. Only the phases `decode` and
+        `stream` follow it."""
         durations_s = self.durations_s
         if Phase.FIRST_TOKEN not in durations_s:
             return None
         return self.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
 
     def as_ms(self) -> dict[str, float]:
-        """Phase name to milliseconds, rounded to the microsecond, in the order of `Phase`. Not to be changed."""
+        """Milliseconds by phase name, rounded to the microsecond, in the order of `Phase`. Callers must not modify
+        it."""
         if self._as_ms is None:
             durations_s = self.durations_s
             self._as_ms = {name: round(durations_s[phase] * 1e3, 3) for phase, name in _ORDER if phase in durations_s}

@@ -1,5 +1,5 @@
-"""Work whose response is numbers and no text: vectors of texts, or scores of pairs of texts. An engine computes prompts
-for it and generates nothing."""
+"""Work whose response is numbers instead of text: vectors of texts, or scores of pairs of texts. An engine computes the
+prompts and generates nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Task(StrEnum):
 
     @property
     def paths(self) -> str:
-        """The endpoints that serve it, for errors."""
+        """The endpoints that serve this task, for errors."""
         return _PATHS[self]
 
 
@@ -35,10 +35,10 @@ class EmbeddingWork(msgspec.Struct, frozen=True):
     """Texts to embed."""
 
     inputs: tuple[str | tuple[int, ...], ...]
-    """All text, or all token ids."""
+    """All texts, or all token ids."""
     encoding_format: EncodingFormat = "float"
     dimensions: int | None = None
-    """Length of the vectors; None: the model's own."""
+    """Length of the vectors; None for the model's own."""
 
 
 class ScoringWork(msgspec.Struct, frozen=True):

@@ -3,10 +3,10 @@
     root = hash(model, adapter, template, salt)
     h[0] = hash(root, block 0);  h[i] = hash(h[i-1], block i)
 
-Two prompts share exactly as many leading hashes as they share leading whole blocks under one root. Blocks are token
-ids where the gateway knows them, by the same template and tokenizer as the engine: then the chain matches the possible
-contents of the engine's cache. Otherwise they are bytes of the request in the usual order (tools, messages),
-independent of the template. Only token chains can be compared with an engine's KV events.
+Under one root, two prompts share exactly as many leading hashes as leading whole blocks. If the gateway can render and
+tokenize a prompt like the engine, blocks are token ids, and the chain matches the possible contents of the engine's
+cache. Otherwise blocks are bytes of the request in the usual order (tools, messages), independent of the template. Only
+token chains can be compared with an engine's KV events.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_BLOCKS = 2_048
 
 
 class PrefixChain(msgspec.Struct, frozen=True):
-    """hashes: `HASH_BYTES` for each whole block, first to last, joined: one object for a long prompt."""
+    """A chain of block hashes. hashes: `HASH_BYTES` for each whole block, first to last, joined into one object."""
 
     kind: Literal["bytes", "tokens"]
     hashes: bytes
 
 
 def block_hashes(hashes: bytes) -> list[bytes]:
-    """A chain's joined hashes, one by one."""
+    """Split a chain's joined hashes into a list."""
     return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
 
 
@@ -62,10 +62,10 @@ def chain_tokens(start: bytes, ids: Sequence[int]) -> PrefixChain:
 
 
 def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> PrefixChain:
-    """The chain of a request; of its first prompt where it has several.
+    """The chain of a request's prompt, or of its first prompt if it has several.
 
-    ids: a conversation as rendered and encoded for the model. They do not include images: two conversations that differ
-    only in one would seem equal, so they are not used where a message holds more than text.
+    ids: the conversation as rendered and encoded for the model. The ids do not include images: two conversations that
+    differ only in an image would seem equal, so the ids are not used if a message holds more than text.
     """
     adapter = "" if generation.adapter is None else generation.adapter.engine_name
     start = root(generation.model, adapter, salt=generation.cache_salt)
@@ -80,7 +80,7 @@ def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> P
 
 
 def holds_more_than_text(message: dict[str, Any]) -> bool:
-    """A message has parts, such as images, that its tokens do not distinguish."""
+    """Whether a message has parts, such as images, that its tokens do not distinguish."""
     content = message.get("content")
     return isinstance(content, list | tuple) and any(part.get("type") != "text" for part in content)
 

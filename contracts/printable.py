@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with characters that move a cursor, end a line or reverse writing escaped, as Python writes them."""
+    """The text with non-printable characters escaped like in Python; some of them move a cursor or end a line."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 EXCERPT_CHARACTERS = 200
 
 
 def excerpt(text: str, characters: int = EXCERPT_CHARACTERS) -> str:
-    """The beginning of a text from a file, printable, for an error's one line."""
+    """The beginning of a file's text, printable, for a one-line error."""
     return printable(text if len(text) <= characters else f"{text[:characters]}… ({len(text):,} characters)")

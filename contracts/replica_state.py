@@ -1,4 +1,4 @@
-"""One engine as the router sees it, for clients of a gateway: without address or reason, which are for the operator."""
+"""One engine's state in the router, for clients of a gateway: without address or reason, which only operators see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ReplicaState(msgspec.Struct, frozen=True):
-    """state: a word or two, `healthy`, `unhealthy`, `draining`, `breaker open`. usable: it gets leases now."""
+    """state: `healthy`, `unhealthy`, `draining`, `breaker open` or similar. usable: whether it gets leases now."""
 
     id: str
     pool: str

@@ -1,6 +1,4 @@
-"""The names of one request: its own id, in `x-request-id`, and the `id` inside a response, which is the same with a
-prefix.
-"""
+"""The ids of one request: its own in `x-request-id`, and the `id` in a response, which differs only in its prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of service: the order of requests at a pool and at an engine that know priorities."""
+"""Service classes, which order requests in a pool and in engines that support priorities."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ class ServiceClass(StrEnum):
     """From the one that yields to all others to the one that goes before them."""
 
     OFFLINE = "offline"
-    """Batches that no client waits for: they get the capacity that the others leave, and are excluded from their
-    promises."""
+    """Batches that no client waits for. They get the capacity that other classes leave, and have no promise."""
     STANDARD = "standard"
     INTERACTIVE = "interactive"
 
@@ -23,22 +22,22 @@ class ServiceClass(StrEnum):
 
 
 PRIORITIES = {ServiceClass.OFFLINE: -10, ServiceClass.STANDARD: 0, ServiceClass.INTERACTIVE: 10}
-"""SGLang preempts a running request for one that is more than 10 above it, by default: so of customers' requests only
-interactive ones preempt there, and only offline ones. A step is worth `scheduler.ageing_s` of waiting in the embedded
-engine."""
+"""By default, SGLang preempts a running request for one whose priority is more than 10 higher. Of customers' requests,
+only interactive ones can therefore preempt there, and only offline ones. In the embedded engine, a step of priority is
+worth `scheduler.ageing_s` of waiting."""
 _NAMES = {priority: each.value for each, priority in PRIORITIES.items()} | {BACKGROUND_PRIORITY: "background"}
 
 
 def yields(priority: int) -> bool:
-    """No client waits for it: it may have the capacity that others leave."""
+    """Whether requests of this priority get only the capacity that others leave, because no client waits for them."""
     return priority < PRIORITIES[ServiceClass.STANDARD]
 
 
 def class_name(priority: int) -> str:
-    """A priority's name; without a class, it is a number. `background` is the deployment's own work."""
+    """The name of a priority's class, or the number if it has none. `background` is the deployment's own work."""
     return _NAMES.get(priority) or str(priority)
 
 
 def lowest(classes: tuple[ServiceClass, ...]) -> ServiceClass:
-    """The class, of several, that yields to the others."""
+    """The class that yields to the other given classes."""
     return min(classes, key=PRIORITIES.__getitem__)

@@ -1,4 +1,4 @@
-"""Reads settings: a TOML file, then environment variables over it, into frozen structs.
+"""Reads settings from a TOML file, then from environment variables that override it, into frozen structs.
 
 `SLIPSTREAM_GATEWAY__PORT=9000` sets `gateway.port`. An unknown field, a value of the wrong type or out of range stops
 the start with a message that names the field and the nearest known name. No other code in the project reads the
@@ -29,7 +29,7 @@ _FIXED = "%s (%s) is fixed at %s since %s; remove it"
 _TYPES = re.compile(r"`(object|array|str)`")
 _TYPE_NAMES = {"object": "a section", "array": "a list", "str": "text"}
 _ALIKE = 0.7
-"""Similarity below which two names do not count as one mistyped."""
+"""Least similarity at which an unknown name counts as a typo of a known one."""
 _INDEX = re.compile(r"\[\d+\]")
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
@@ -44,19 +44,19 @@ def load(
     instead: Mapping[str, str] | None = None,
     inherited: Mapping[str, str] | None = None,
 ) -> SettingsT:
-    """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides`.
+    """Build `kind` from the file at `path` (None for no file), the environment and dotted `overrides`.
 
-    Later sources win. A constant that is given (`contracts.fixed`) is left out, with a warning. overrides_from: the
-    source name of the overrides in messages. renamed: dotted names of earlier releases and their new names,
-    `pools[].name` for a field of every entry of a list; an old name is accepted with one warning. instead: dotted names
-    that never were settings, and the advice to print. inherited: sections of the entries of a list, `pools[].engine`,
-    and the section that completes them. Raises ConfigError, which names the field, the value and the allowed range, or
-    a setting that is given under both its old and its new name.
+    Later sources win. Values for constants (`contracts.fixed`) are ignored with a warning. overrides_from: the source
+    name of the overrides in messages. renamed: dotted names of earlier releases and their new names, `pools[].name` for
+    a field of every entry of a list; an old name is accepted with one warning. instead: dotted names that never were
+    settings, and the advice to print. inherited: sections of the entries of a list, `pools[].engine`, and the section
+    that completes them. Raises ConfigError, which names the field, the value and the allowed range, or a setting that
+    is given under both its old and its new name.
     """
     names, advice = _Renames(renamed or {}), instead or {}
     tree: dict[str, Any] = _read(path) if path is not None else {}
-    given: list[tuple[str, str]] = []
-    """Values given after the file, in order: dotted name and source."""
+    overriding: list[tuple[str, str]] = []
+    """Dotted name and source of each value that overrides the file, in order."""
     for old, new in names.new_of.items():
         if _has(tree, new):
             names.now(new, str(path))
@@ -69,19 +69,19 @@ def load(
         if name.startswith(PREFIX):
             dotted = name[len(PREFIX) :].lower().replace("__", ".")
             _require_two_underscores(kind, name, dotted)
-            _put(tree, now := names.now(dotted, name), _parse(text), source=name)
-            given.append((now, name))
+            _put(tree, current := names.now(dotted, name), _parse(text), source=name)
+            overriding.append((current, name))
             names.in_lists(tree, name)
             _drop_fixed(kind, tree, source=name)
             _reject_unknown(kind, tree, source=name, trail="", advice=advice)
     for dotted, value in (overrides or {}).items():
-        _put(tree, now := names.now(dotted, overrides_from), value, source=dotted)
-        given.append((now, overrides_from))
+        _put(tree, current := names.now(dotted, overrides_from), value, source=dotted)
+        overriding.append((current, overrides_from))
     _reject_unknown(kind, tree, source=overrides_from, trail="", advice=advice)
-    for section, heir_to in (inherited or {}).items():
-        _inherit(tree, section, heir_to)
+    for section, ancestor in (inherited or {}).items():
+        _inherit(tree, section, ancestor)
     try:
-        # strict=False: the environment only has text, "8000" must do for an int
+        # strict=False, because the environment has only text: "8000" must become an int
         return msgspec.convert(tree, kind, strict=False)
     except msgspec.ValidationError as error:
         message, field = sentence_and_path(str(error))
@@ -93,13 +93,13 @@ def load(
         if "matching regex" in message and (wanted := pattern_in_words(kind, field)):
             message = f"must be {wanted}"
         message = _TYPES.sub(_as_the_reference_says, message)
-        said = f"{value!r} is not one of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
-        at_fault = _source_of(field, given) or (str(path) if path is not None else "")
-        raise ConfigError(f"{field}: {said}{f' ({at_fault})' if at_fault else ''}", param=field) from None
+        problem = f"{value!r} is not one of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
+        source = _source_of(field, overriding) or (str(path) if path is not None else "")
+        raise ConfigError(f"{field}: {problem}{f' ({source})' if source else ''}", param=field) from None
 
 
 def is_given(dotted: str, path: Path | None, environ: Mapping[str, str]) -> bool:
-    """Whether the file or the environment sets this field, its default's value included."""
+    """Whether the file or the environment sets this field, even to its default."""
     variable = PREFIX + dotted.upper().replace(".", "__")
     return variable in environ or (path is not None and _has(_read(path), dotted))
 
@@ -118,20 +118,20 @@ def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, m
 
 
 def _as_the_reference_says(type_name: re.Match[str]) -> str:
-    """msgspec names types in JSON's or Python's terms; the reference uses others."""
+    """The reference's name of a type, which msgspec calls by JSON's or Python's name."""
     return _TYPE_NAMES[type_name.group(1)]
 
 
 class _Renames:
-    """The name by which each renamed setting was given, over all sources. new_of: old dotted names to new ones."""
+    """The name under which each renamed setting was given, over all sources. new_of: old dotted names to new ones."""
 
     def __init__(self, new_of: Mapping[str, str]) -> None:
         self.new_of = new_of
         self._given: dict[str, tuple[str, str]] = {}
-        """By new name: the name it was given by, and its source."""
+        """For each new name, the name that was used and its source."""
 
     def now(self, dotted: str, source: str) -> str:
-        """The current name of a given name. Raises ConfigError when the setting is given under its other name too."""
+        """The current name of a setting. Raises ConfigError if the setting is given under its other name too."""
         new = self.new_of.get(dotted, dotted)
         if new not in self.new_of.values():
             return new
@@ -146,8 +146,7 @@ class _Renames:
         return new
 
     def in_lists(self, tree: Mapping[str, Any], source: str) -> None:
-        """Give the entries of lists their fields' new names. Raises ConfigError like `now`, for an entry that has
-        both."""
+        """Rename the fields of list entries. Raises ConfigError, like `now`, for an entry that has both names."""
         for old_name, new_name in self.new_of.items():
             section, in_list, old = old_name.partition("[].")
             entries, new = tree.get(section) if in_list else None, new_name.rpartition(".")[2]
@@ -233,7 +232,7 @@ def _inherit(tree: dict[str, Any], heir: str, ancestor: str) -> None:
 
 
 def _over(below: Any, above: Any) -> Any:
-    """One value over another: two sections are merged field by field."""
+    """`above` in place of `below`, but two sections are merged field by field."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{name: _over(below.get(name), value) for name, value in above.items()}}
@@ -262,7 +261,7 @@ def _reject_unknown(
 
 
 def _drop_fixed(kind: type[msgspec.Struct], tree: dict[str, Any], source: str, trail: str = "") -> None:
-    """Take constants out of the tree. One line for each: a start after an upgrade goes on."""
+    """Remove constants from the tree with one warning each, so that a start after an upgrade succeeds."""
     for field in msgspec.structs.fields(kind):
         value, name = tree.get(field.encode_name), f"{trail}{field.encode_name}"
         if value is None:
@@ -284,8 +283,8 @@ def _warn_of_fixed(inner: type[msgspec.Struct] | None, value: Any, name: str, so
         logger.warning(_FIXED, name, source, default, SINCE)
         return
     defaults = {field.encode_name: field.default for field in msgspec.structs.fields(inner)}
-    for each, given in value.items():
-        _warn_of_fixed(None, given, f"{name}.{each}", source, defaults.get(each, "its value"))
+    for field_name, entry in value.items():
+        _warn_of_fixed(None, entry, f"{name}.{field_name}", source, defaults.get(field_name, "its value"))
 
 
 def _struct(annotation: Any) -> type[msgspec.Struct] | None:
@@ -304,9 +303,9 @@ def _is_collection(annotation: Any) -> bool:
     return origin in (tuple, list)
 
 
-def _source_of(field: str, given: list[tuple[str, str]]) -> str:
-    """The later source that `field` has its value from; "": none of them."""
-    sources = (source for dotted, source in reversed(given) if re.match(rf"{re.escape(dotted)}(?![^.\[])", field))
+def _source_of(field: str, overriding: list[tuple[str, str]]) -> str:
+    """The source that overrides the file's value of `field`; empty if none does."""
+    sources = (source for dotted, source in reversed(overriding) if re.match(rf"{re.escape(dotted)}(?![^.\[])", field))
     return next(sources, "")
 
 

@@ -1,4 +1,4 @@
-"""Settings of the fleet's speculation governor: when the engines of a pool draft tokens ahead."""
+"""Settings of the fleet's speculation governor, which decides when the engines of a pool draft tokens."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from contracts.errors import ConfigError
 
 
 class Way(Enum):
-    """An engine dialect's means to govern drafts."""
+    """The way in which an engine dialect governs drafts."""
 
     REQUEST = "request"
-    """Each request carries whether it may have drafts."""
+    """Each request states whether it may have drafts."""
     TABLE = "table"
-    """The engine has a table of its own, by batch, set at its start."""
+    """The engine has its own table by batch size, set at its start."""
     VARIANTS = "variants"
-    """Replicas that draft next to replicas that do not."""
+    """Some replicas draft, and others do not."""
 
 
 WAYS = {"embedded": Way.REQUEST, "sglang": Way.TABLE, "tensorrt_llm": Way.VARIANTS}
-"""By driver; other drivers offer none."""
+"""The way of each driver; other drivers have none."""
 
 
 class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -50,7 +50,7 @@ class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     requests, and is never idle while one waits."""
 
     def check(self, field: str, driver: str, role: str, variants: Sequence[bool]) -> None:
-        """Raise ConfigError where the rule cannot work. field: of the rule. variants: `speculation` of the replicas."""
+        """Raise ConfigError if the rule cannot work. field: its name. variants: `speculation` of each replica."""
         if self.on_below_running >= self.off_above_running:
             raise ConfigError(
                 f"{field}.on_below_running: {self.on_below_running:g}; must be less than off_above_running "

@@ -1,4 +1,4 @@
-"""The side of a session in a model's split: the arithmetic by which the router places and the gateway measures.
+"""Computes a session's side in a model's split, by which the router places requests and the gateway measures them.
 
     0 ........ share ..................... 1 - share ........ 1
     [candidate][          baseline          ][    control     ]
@@ -25,21 +25,21 @@ class Side(StrEnum):
 
     BASELINE = "baseline"
     CONTROL = "control"
-    """Served like the baseline, by caches as fresh as the candidate's: the candidate is compared with it."""
+    """Served like the baseline, from caches as fresh as the candidate's, so that the two can be compared."""
     CANDIDATE = "candidate"
 
 
 def unit_of(organization_id: str, session: str) -> int:
-    """A session as a number of 63 bits, never 0: it stays on one side, and counts once when sides are compared.
+    """A session's 63-bit number, never 0. The session stays on one side, and counts once when sides are compared.
 
-    session: one of the organization's: the client's name for a conversation, or the digest of its beginning.
+    session: the client's name for one of the organization's conversations, or the digest of its beginning.
     """
     return xxhash.xxh3_64_intdigest(f"{organization_id}\n{session}".encode("utf-8", "surrogatepass")) >> 1 or 1
 
 
 def side_of(model: Model, unit: int) -> Side:
-    """The side of a session, by its unit. Each release shuffles again, so that different customers try it, and by a
-    secret (`Canary.salt`), so that outsiders cannot predict it."""
+    """The side of a session, by its unit. Each release shuffles the sessions, so that different customers try it. The
+    shuffle depends on a secret (`Canary.salt`), so that outsiders cannot predict it."""
     canary = model.canary
     if canary is None:
         return Side.BASELINE
@@ -62,5 +62,5 @@ def pool_of(model: Model, side: Side) -> str:
 
 
 def shares_caches(model: Model, canary: Canary) -> bool:
-    """The control arm runs on the baseline's engines, where only a salt of its own separates the caches."""
+    """Whether the control arm runs on the baseline's engines, where only a salt of its own separates the caches."""
     return canary.control_pool in ("", model.pool)

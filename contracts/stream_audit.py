@@ -1,4 +1,4 @@
-"""The known stream that a gateway sends and `slipstream tools audit-stream` reads: the format that both share.
+"""Format of the known stream that a gateway sends and `slipstream tools audit-stream` reads.
 
 Each event is one `data:` line of JSON, as long as a chat completion's; the last line is `data: [DONE]`. The first event
 carries the request as it arrived at the gateway and the response headers as they left, so that the client detects
@@ -31,7 +31,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """The request's own `x-client-request-id` or `x-request-id`."""
     accept_encoding: str
     closes: bool
-    """The request asked for its connection to be closed afterwards."""
+    """Whether the request closes its connection afterwards."""
     request_headers: tuple[str, ...]
     """Names of WATCHED_HEADERS that the request had."""
     headers: dict[str, str]
@@ -44,5 +44,5 @@ class AuditEvent(msgspec.Struct, omit_defaults=True):
     number: int
     sent_us: int
     opening: Opening | None = None
-    """Only with the first event."""
+    """Only in the first event."""
     padding: str = ""

@@ -16,9 +16,9 @@ class Usage(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
     """Part of `completion_tokens`."""
     cache_write_tokens: int = 0
-    """Part of `prompt_tokens`: written to a cache that the engine charges for. 0 where it reports none."""
+    """Part of `prompt_tokens`: written to a cache that the engine charges for. 0 if it reports none."""
     draft_tokens: int = 0
-    """Proposed by speculation and checked; part of no other count. 0 where the engine does not report it."""
+    """Tokens that speculation drafted and the model checked; part of no other count. 0 if the engine reports none."""
     accepted_draft_tokens: int = 0
     """Draft tokens that became output."""
 
@@ -32,17 +32,17 @@ class EngineTiming(msgspec.Struct, frozen=True):
     """The engine's own breakdown of the time before the first token, by its own clock."""
 
     queue_s: float
-    """Waiting to be admitted."""
+    """Time until admission."""
     prefill_s: float
-    """From there to the end of its prompt."""
+    """Time from admission to the end of the prompt."""
     retractions: int
-    """Number of times that its memory was taken for others, to be computed again."""
+    """Number of times that the engine gave the request's memory to others and recomputed it later."""
     grammar_s: float | None = None
-    """Time before the queue, until the grammar of its output was compiled; None: not reported."""
+    """Time before the queue, until the grammar of its output was compiled; None if not reported."""
 
 
 class Purpose(StrEnum):
-    """The purpose of the deployment's own requests. They cost no tenant anything and are no tenant's usage."""
+    """The purpose of the deployment's own requests, which cost no tenant anything and count as no tenant's usage."""
 
     EVALS = "evals"
     BATCHES = "batches"
@@ -58,7 +58,7 @@ class Outcome(StrEnum):
     LOWER_BOUND = "lower_bound"
     """The last count seen before the engine was lost; at least this much was generated."""
     UNKNOWN = "unknown"
-    """A crash left no count and the engine could not be asked. Reported, and billed as zero."""
+    """No count: a crash left none, and the engine could not report it later. The attempt is billed as zero."""
 
 
 class Finish(StrEnum):

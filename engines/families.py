@@ -1,4 +1,4 @@
-"""The supported decoders, as their differences from Llama. The planner and `up` read them too, without PyTorch."""
+"""The supported decoders, as differences from Llama. The planner and `up` also read them, without PyTorch."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ class Family(msgspec.Struct, frozen=True):
     """One `architectures` entry of config.json. None means that config.json decides."""
 
     qkv_bias: bool | None = None
-    """Query, key and value projections have a bias; None: by `attention_bias`."""
+    """Query, key and value projections have a bias; None for `attention_bias`."""
     output_bias: bool | None = None
-    """The projection after attention has a bias; None: by `attention_bias`."""
+    """The projection after attention has a bias; None for `attention_bias`."""
     mlp_bias: bool | None = None
-    """The MLP projections have a bias; None: by `mlp_bias`."""
+    """The MLP projections have a bias; None for `mlp_bias`."""
     qk_norm: bool = False
     """Queries and keys are normalised per head before they are rotated."""
     head_dim: int | None = None
-    """Head size when `head_dim` is absent; None: hidden size / heads."""
+    """Head size if `head_dim` is absent; None for hidden size / heads."""
     window_by_default: bool | None = True
-    """`sliding_window` counts when `use_sliding_window` is absent; None: the family has no windows."""
+    """Whether `sliding_window` applies if `use_sliding_window` is absent; None if the family has no windows."""
     headless: bool = False
-    """The decoder alone, as models for embeddings are saved: without a head, and without `model.` before its tensors'
-    names."""
+    """The checkpoint has the decoder alone, like models for embeddings: it has no head, and no `model.` before the
+    tensors' names."""
     fused: bool = False
     """The checkpoint has query, key and value projections as one tensor, and gate and up projections as another."""
     activation: Literal["silu", "gelu_pytorch_tanh"] = "silu"
-    """Of the gate."""
+    """Activation of the gate."""
     unit_offset: bool = False
     """Norms multiply by 1 + weight."""
     outer_norms: bool = False
-    """The outputs of attention and of the MLP are normalised too, before they are added."""
+    """The outputs of attention and of the MLP are also normalised, before they are added."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by the root of the hidden size."""
     defaults: Mapping[str, Any] = MappingProxyType({})
@@ -61,7 +61,7 @@ _GEMMA3 = Family(
     unit_offset=True,
     outer_norms=True,
     scaled_embedding=True,
-    # folders of the larger models give little more than the sizes that differ from these
+    # config.json of the larger models has little more than the sizes that differ from these
     defaults=MappingProxyType(
         {
             "num_attention_heads": 8,

@@ -1,7 +1,6 @@
-"""A gateway's side of the lease protocol, without I/O: waiting asks, live leases, and endings that the router has not
-received.
+"""A gateway's side of the lease protocol, without I/O: waiting requests, live leases, and endings yet to be sent.
 
-`router.client` moves its messages; the stateful test drives the same book over a channel that misbehaves.
+`router.client` transports its messages; the stateful test runs the same book over a faulty channel.
 """
 
 from __future__ import annotations
@@ -19,52 +18,52 @@ from router.protocol import messages
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """An ask without an answer. deadline_at: on the caller's monotonic clock, seconds."""
+    """An unanswered lease request. deadline_at: seconds on the caller's monotonic clock."""
 
     ask: LeaseRequest
     deadline_at: float
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A release that has yet to be sent, with the lease it ends: a hello must name the lease until then."""
+    """A release that has yet to be sent, with the lease that it ends; a hello must name the lease until then."""
 
     lease: HeldLease
     end: LeaseEnd
 
 
 class Crossing(Enum):
-    """The state that a grant met on arrival."""
+    """The state of the lease request when its grant arrives."""
 
     AWAITED = "awaited"
     KNOWN = "known"
-    """A second copy of the answer to a live lease."""
+    """The lease is already live: the grant is a duplicate."""
     UNWANTED = "unwanted"
-    """The ask was withdrawn or answered already: the slot must be given back."""
+    """The request was withdrawn or already answered, so the slot must be released."""
 
 
 class LeaseBook:
     """Every lease of one gateway epoch.
 
-    endings_limit: number of releases remembered while the router is away; beyond it the oldest is forgotten, and the
-    next hello ends that lease by leaving it out.
+    endings_limit: number of releases remembered while the router is unreachable. Beyond it, the oldest is dropped; the
+    next hello omits that lease, which ends it.
     """
 
     def __init__(self, endings_limit: int) -> None:
         self.pending: dict[str, Pending] = {}
         self.live: dict[str, HeldLease] = {}
         self.prefills: dict[str, HeldLease] = {}
-        """Slots on prefill engines, by lease id: a subset of the live leases."""
+        """Slots on prefill engines, by lease id; the ids are a subset of the live leases."""
         self.endings: OrderedDict[str, Ending] = OrderedDict()
         self._endings_limit = endings_limit
 
     def asked(self, ask: LeaseRequest, now: float) -> None:
-        """Start waiting for an answer. Raises ValueError when the lease id is in use."""
+        """Start waiting for an answer. Raises ValueError if the lease id is in use."""
         if ask.lease_id in self.pending or ask.lease_id in self.live:
             raise ValueError(f"lease id {ask.lease_id} is in use")
         self.pending[ask.lease_id] = Pending(ask, now + ask.deadline_s)
 
     def granted(self, lease: Lease) -> Crossing:
-        """Record a grant; when it is AWAITED the lease is live from here on."""
+        """Record a grant. If it is AWAITED, the lease is now live."""
         pending = self.pending.pop(lease.lease_id, None)
         if pending is None:
             return Crossing.KNOWN if lease.lease_id in self.live else Crossing.UNWANTED
@@ -79,22 +78,21 @@ class LeaseBook:
         return Crossing.AWAITED
 
     def began(self, lease_id: str) -> None:
-        """The first token has come: the prefill engine has finished its part."""
+        """Record the first token, which shows that the prefill engine has finished."""
         self.prefills.pop(lease_id, None)
 
     def refused(self, lease_id: str) -> bool:
-        """Record a shed. False: no ask waited for it."""
+        """Record a refusal; False if no request waited for it."""
         return self.pending.pop(lease_id, None) is not None
 
     def withdrawn(self, lease_id: str) -> Ending | None:
-        """Stop waiting. Returns the ending to send when a grant had already come; None: the router must be sent a
-        Cancel."""
+        """Stop waiting. Returns the ending to send if a grant has arrived; None if the router must get a Cancel."""
         if self.pending.pop(lease_id, None) is not None:
             return None
         return self.released(LeaseEnd(lease_id, Finish.NOT_PLACED))
 
     def released(self, end: LeaseEnd) -> Ending | None:
-        """End a live lease. Returns the ending to send to the router; None: the lease was not live."""
+        """End a live lease. Returns the ending to send to the router; None if the lease was not live."""
         self.prefills.pop(end.lease_id, None)
         lease = self.live.pop(end.lease_id, None)
         return None if lease is None else Ending(lease, end)
@@ -107,7 +105,7 @@ class LeaseBook:
             self.endings.popitem(last=False)
 
     def hello(self, gateway_id: str, epoch: str) -> pb.GatewayMessage:
-        """The first message of a connection: everything this gateway holds, unsent endings included."""
+        """The first message of a connection: all leases of this gateway, including those of unsent endings."""
         held = [*self.live.values(), *self.prefills.values(), *(ending.lease for ending in self.endings.values())]
         leases = [
             pb.LiveLease(
@@ -121,11 +119,11 @@ class LeaseBook:
         return pb.GatewayMessage(hello=pb.Hello(gateway_id=gateway_id, epoch=epoch, leases=leases))
 
     def told(self) -> list[Ending]:
-        """Take the remembered endings, to be sent after a welcome."""
+        """Remove and return the remembered endings, to be sent after a welcome."""
         endings = list(self.endings.values())
         self.endings.clear()
         return endings
 
     def asks(self, now: float) -> list[pb.GatewayMessage]:
-        """An Acquire for every unanswered ask, to be sent (again) after a welcome."""
+        """An Acquire for every unanswered request, to be sent (again) after a welcome."""
         return [messages.acquire(pending.ask, pending.deadline_at - now) for pending in self.pending.values()]

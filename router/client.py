@@ -1,8 +1,8 @@
-"""The gateway's connection to the router: asks for leases and reports how they went.
+"""The gateway's connection to the router, which requests leases and reports their progress and end.
 
-Messages are read and written from the socket's own callbacks, without a task per request. The client reconnects to a
-lost router at once: live leases are named in the hello, asks without an answer are sent again, and remembered endings
-follow. A client belongs to one event loop.
+Messages are read and written in the socket's own callbacks, without a task per request. The client reconnects to a lost
+router at once: its hello names the live leases, and then it sends remembered endings and unanswered requests again. A
+client belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RouterClient:
         self.connections = 0
         """Number of times that the router has welcomed this client."""
         self.replicas: tuple[ReplicaState, ...] = ()
-        """The replicas that the router last reported; empty while it is away."""
+        """The replicas that the router last reported; empty while it is unreachable."""
         self.book = LeaseBook(config.endings_limit)
         self._address = Address.parse(config.address, "gateway.router.address")
         self._token = token
@@ -60,11 +60,11 @@ class RouterClient:
         self._task = BackgroundTask("router-client", self._keep_connected)
 
     async def start(self) -> None:
-        """Begin connecting, and keep trying until `stop`. Does not wait for the router."""
+        """Start connecting, and keep trying until `stop`. Does not wait for the router."""
         self._task.start()
 
     async def stop(self) -> None:
-        """Disconnect; waiting asks fail with RouterUnavailable. Live leases end at the router after its grace
+        """Disconnect. Waiting requests fail with RouterUnavailable; the router ends live leases after its grace
         period."""
         await self._task.stop()
         for timer in (self._flush_timer, self._patience_timer, self._ping_timer):
@@ -73,17 +73,17 @@ class RouterClient:
         self._give_up_waiting(tuple(self.book.pending))
 
     async def wait_connected(self, timeout_s: float) -> bool:
-        """Wait for the router's welcome; False: none came within `timeout_s`."""
+        """Wait for the router's welcome; False if none arrives within `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._welcomed.wait()
         return self.connected
 
     async def acquire(self, ask: LeaseRequest) -> Lease:
-        """Wait for a slot, at most until the ask's deadline and a margin.
+        """Wait for a slot, at most until the request's deadline plus a margin.
 
-        Every lease returned must be given to `release`. Cancelling the wait withdraws the ask, and gives the slot back
-        when its grant was already on the way. Raises RouterUnavailable, Overloaded, NoEngine, ModelNotFound.
+        The caller must pass every returned lease to `release`. Cancelling the wait withdraws the request, and releases
+        the slot if its grant was already on the way. Raises RouterUnavailable, Overloaded, NoEngine, ModelNotFound.
         """
         loop = asyncio.get_running_loop()
         self.book.asked(ask, loop.time())
@@ -99,7 +99,7 @@ class RouterClient:
             return await answer
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled():
-                answer.exception()  # looked at, so that asyncio does not report it as lost
+                answer.exception()  # retrieved, so that asyncio does not log it as lost
             self._withdraw(ask.lease_id)
             raise
         finally:
@@ -107,14 +107,14 @@ class RouterClient:
             self._answers.pop(ask.lease_id, None)
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
-        """Report the engine's first text, see `router.core.events.FirstToken`. Never raises; without a router the
+        """Report the engine's first text; see `router.core.events.FirstToken`. Never raises; without a router, the
         report is dropped."""
         self.book.began(lease_id)
         if self.connected and lease_id in self.book.live:
             self._report(messages.first_token(lease_id, ttft_s, cached_tokens))
 
     def release(self, end: LeaseEnd) -> None:
-        """End a lease. Idempotent, never raises; without a router the release is remembered and sent later."""
+        """End a lease. Idempotent, and never raises; without a router, the release is remembered and sent later."""
         ending = self.book.released(end)
         if ending is not None:
             self._tell(ending)
@@ -153,7 +153,7 @@ class RouterClient:
         loop = asyncio.get_running_loop()
         answer_by = self.book.pending[lease_id].deadline_at + self.config.answer_margin_s
         if self.connected and answer_by > loop.time():
-            # the ask was made while the router was away and has been sent since: its own deadline counts now
+            # the request began while the router was away and has been sent since, so its own deadline applies
             loop.call_at(answer_by, self._answer_late, lease_id)
             return
         why = "did not answer" if self.connected else "is not reachable"
@@ -184,7 +184,7 @@ class RouterClient:
         self._flush()
 
     def _report(self, item: Outgoing) -> None:
-        """Queue a report to travel with the next message: an acquire sends it at once, else a timer does."""
+        """Queue a report to leave with the next message: an acquire sends it at once, otherwise a timer does."""
         if self.config.report_delay_s == 0 or len(self._outbox) >= self._outbox_limit:
             self._send(item)
             return
@@ -210,8 +210,8 @@ class RouterClient:
             self._flush_timer = None
         outbox, stream = self._outbox, self._stream
         while outbox and stream is not None and stream.writable:
-            taken = [outbox.popleft() for _ in range(min(len(outbox), _TOGETHER))]
-            stream.write([messages.release(item.end) if isinstance(item, Ending) else item for item in taken])
+            batch = [outbox.popleft() for _ in range(min(len(outbox), _TOGETHER))]
+            stream.write([messages.release(item.end) if isinstance(item, Ending) else item for item in batch])
 
     # receiving
 
@@ -246,16 +246,16 @@ class RouterClient:
 
     async def _keep_connected(self) -> None:
         backoff = Backoff(_FIRST_PAUSE_S, self.config.reconnect_max_s)
-        said = ""
+        logged_reason = ""
         while True:
             welcomes = self.connections
             reason = await self._connect_until_lost()
             if self.connections > welcomes:
                 backoff.reset()
-                said = ""
+                logged_reason = ""
                 logger.warning("router connection lost (%s), reconnecting", reason)
-            elif reason != said:
-                said = reason
+            elif reason != logged_reason:
+                logged_reason = reason
                 logger.warning("no connection to the router at %s (%s), retrying", self.config.address, reason)
             await asyncio.sleep(backoff.next_s())
 
@@ -299,11 +299,11 @@ class RouterClient:
         self._router_version = welcome.desired_state_version
         self._welcomed.set()
         self._outbox.clear()
-        # the state first: a router that has just started cannot place anything before it
+        # the state first, because a router that has just started cannot place requests without it
         self._send_state()
         self._outbox.extend(self.book.told())
         self._outbox.extend(self.book.asks(asyncio.get_running_loop().time()))
-        # messages that are sent again are no sign of a router that does not read
+        # resent messages do not show that the router does not read
         self._outbox_limit = self.config.outbox_messages + len(self._outbox)
         self._unheard_pings = 0
         self._ping()
@@ -318,7 +318,7 @@ class RouterClient:
         if self._ping_timer is not None:
             self._ping_timer.cancel()
         loop = asyncio.get_running_loop()
-        # later asks bring their own timer
+        # later requests start their own timers
         waiting = tuple(self.book.pending)
         self._patience_timer = loop.call_later(self.config.patience_s, self._give_up_waiting, waiting)
         self.book.remember(item for item in self._outbox if isinstance(item, Ending))
@@ -332,7 +332,7 @@ class RouterClient:
 _FIRST_PAUSE_S = 0.02
 _UNHEARD_PINGS_LIMIT = 3
 _TOGETHER = 256
-"""Messages written at once, between two checks that the router still keeps up."""
+"""Most messages in one write, after which the client checks that the router still keeps up."""
 
 _ERRORS: dict[str, type[SlipstreamError]] = {
     kind.code: kind for kind in (ModelNotFound, NoEngine, Overloaded, RouterUnavailable)

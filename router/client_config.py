@@ -1,6 +1,5 @@
-"""Settings of the gateway's connection to the router. A file of its own, because reading settings must not load the
-connection.
-"""
+"""Settings of the gateway's connection to the router, in a separate file because reading them must not import the
+connection."""
 
 from __future__ import annotations
 

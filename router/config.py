@@ -31,8 +31,8 @@ class SloClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def slo_of(slos: Iterable[SloClass], tier: Tier, prompt_tokens: int) -> SloClass | None:
-    """The objectives of a prompt: its class, by rising length, or the tier's last when the prompt is longer than all;
-    None: no objective."""
+    """The objectives of a prompt: its class, in order of length, or the tier's last class if the prompt is longer than
+    all; None if the tier has no objective."""
     found = None
     for slo in slos:
         if slo.tier is tier:

@@ -1,9 +1,8 @@
-"""Writes every event of the core to a file, so that a day can be replayed: the core decides by its events and nothing
-else.
+"""Writes every event of the core to a file, so that a day can be replayed: the core's decisions depend only on events.
 
-A file of MessagePack records, each after its length (4 bytes, big endian): [time, kind, event, decisions]. Writing is
-buffered for a second and stops at a size limit; a log that cannot be written is closed, and the router continues
-without it.
+The file consists of MessagePack records, each after its length (4 bytes, big endian): [time, kind, event, decisions].
+Writes are buffered for a second and stop at a size limit. A log that cannot be written is closed, and the router
+continues without it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ KINDS: tuple[type[Event], ...] = (
     GatewayConnected, GatewayDisconnected, Acquire, Cancel, FirstToken, Release, StatePublished, ReplicaPolled, Tick,
     KvBatch, GenerationProbed,
 )  # fmt: skip
-"""The index of a kind in this list is its number in the file: append only."""
+"""The index of a kind is its number in the file, so new kinds may only be appended."""
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 LENGTH_BYTES = 4
 BUFFER_BYTES = 1 << 20
@@ -48,8 +47,8 @@ FLUSH_S = 1.0
 
 
 class EventLog:
-    """One file, always started empty; the previous one is kept as `.1`. limit_bytes: size at which it stops. Raises
-    ConfigError when it cannot be written."""
+    """One file, which always starts empty; the previous file is kept as `.1`. limit_bytes: size at which the log stops.
+    Raises ConfigError if the file cannot be written."""
 
     def __init__(self, path: str, limit_bytes: int) -> None:
         try:
@@ -66,10 +65,10 @@ class EventLog:
         self._flushed_at = 0.0
 
     def write(self, now: float, event: Event, decisions: list[Decision]) -> None:
-        """Append one event with the decisions on it. Never raises."""
+        """Append one event with its decisions. Never raises."""
         if self._file is None:
             return
-        record = self._encoder.encode((now, _NUMBERS[type(event)], event, [summary(one) for one in decisions]))
+        record = self._encoder.encode((now, _NUMBERS[type(event)], event, list(map(summary, decisions))))
         self._left -= len(record) + LENGTH_BYTES
         try:
             if self._left < 0:
@@ -78,7 +77,7 @@ class EventLog:
                 return
             self._file.write(len(record).to_bytes(LENGTH_BYTES, "big") + record)
             if now - self._flushed_at >= FLUSH_S:
-                # replicas are polled every second: even an idle router gets here
+                # replicas are polled every second, so even an idle router gets here
                 self._file.flush()
                 self._flushed_at = now
         except OSError as error:
@@ -86,14 +85,14 @@ class EventLog:
             self.close()
 
     def close(self) -> None:
-        """Write buffered records. Idempotent."""
+        """Write the buffered records and close the file. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """One event of a log, decided a second time."""
+    """One event of a log with the logged and the replayed decisions."""
 
     number: int
     now: float
@@ -103,14 +102,14 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def replay(path: Path, config: RouterConfig) -> Iterator[Replayed]:
-    """Feed a log to a new core with these settings. A record torn by a crash ends it."""
+    """Feed a log to a new core with these settings. A record that a crash truncated ends the replay."""
     dispatcher = Dispatcher(config, registry.create(config.policy))
     for number, (now, event, logged) in enumerate(read(path)):
-        yield Replayed(number, now, event, logged, [summary(one) for one in dispatcher.handle(event, now)])
+        yield Replayed(number, now, event, logged, list(map(summary, dispatcher.handle(event, now))))
 
 
 def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
-    """The records of a log. Raises ValueError for a file that is not one."""
+    """The records of a log. Raises ValueError for a file that is not a log."""
     decoder = msgspec.msgpack.Decoder(tuple[float, int, msgspec.Raw, list[str]])
     decoders = [msgspec.msgpack.Decoder(kind) for kind in KINDS]
     with path.open("rb") as file:
@@ -128,7 +127,7 @@ def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
 
 
 def summary(decision: Decision) -> str:
-    """A decision as a short text that can be compared."""
+    """A decision as a short text, for comparison."""
     if isinstance(decision, Granted):
         return f"granted {decision.lease.lease_id} {decision.lease.engine.replica_id} {decision.lease.queued_s:.6f}"
     if isinstance(decision, Refused):
@@ -145,7 +144,7 @@ def summary(decision: Decision) -> str:
 
 
 def outcome(decision: str) -> str:
-    """The result in a decision's text, for counting: the replica granted or the code of the refusal; empty: neither."""
+    """The result in a decision's text, for counting: the granted replica or the refusal's code; empty for neither."""
     kind, *rest = decision.split()
     if kind == "granted":
         return f"granted {rest[1]}"

@@ -19,11 +19,11 @@ LEGEND = (
 )
 
 USUAL = 100
-"""The router's share of 1, in the unit of the setting."""
+"""The setting's value for the router's share of 1."""
 
 
 def told(records: Sequence[Record]) -> str:
-    """The records of one request, as text for people."""
+    """The records of one request as text for people."""
     if not records:
         return (
             "The router has no decision about this request on record. It keeps the newest ones until it is "
@@ -42,11 +42,11 @@ def _objective(record: Record) -> str:
 
 def line(record: Record) -> str:
     """One decision on one line."""
-    what = f"{record.request_id}  {record.model}  {record.prompt_tokens:,} tokens  waited {_ms(record.queued_s)}"
+    start = f"{record.request_id}  {record.model}  {record.prompt_tokens:,} tokens  waited {_ms(record.queued_s)}"
     if record.refused:
-        return f"{what}  refused, {record.refused}"
+        return f"{start}  refused, {record.refused}"
     return (
-        f"{what}  {record.chosen}  {record.predicted_cached_tokens:,} cached  first token in {_ms(record.predicted_s)}"
+        f"{start}  {record.chosen}  {record.predicted_cached_tokens:,} cached  first token in {_ms(record.predicted_s)}"
     )
 
 
@@ -77,24 +77,24 @@ def _told(record: Record) -> str:
     head = ("replica", "cached", "to compute", "ahead", "leases", "predicted", "cost")
     rows = [
         (
-            ("> " if one.replica_id == record.chosen else "  ") + one.replica_id,
-            f"{record.prompt_tokens - one.uncached_tokens:,}" if one.overlap_blocks else "0",
-            f"{one.uncached_tokens:,}",
-            f"{one.ahead_tokens:,}",
-            f"{one.leases}/{one.max_concurrency}",
-            _ms(one.predicted_s),
-            f"{one.cost:.3f}",
+            ("> " if each.replica_id == record.chosen else "  ") + each.replica_id,
+            f"{record.prompt_tokens - each.uncached_tokens:,}" if each.overlap_blocks else "0",
+            f"{each.uncached_tokens:,}",
+            f"{each.ahead_tokens:,}",
+            f"{each.leases}/{each.max_concurrency}",
+            _ms(each.predicted_s),
+            f"{each.cost:.3f}",
         )
-        for one in sorted(record.candidates, key=lambda one: one.cost)
+        for each in sorted(record.candidates, key=lambda candidate: candidate.cost)
     ]
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     lines += [
         "    " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]
     ]
     lines += [
-        f"  at most {one.max_concurrency} on {one.replica_id}: {one.limited_by}"
-        for one in record.candidates
-        if one.replica_id == record.chosen
+        f"  at most {each.max_concurrency} on {each.replica_id}: {each.limited_by}"
+        for each in record.candidates
+        if each.replica_id == record.chosen
     ]
     if record.actual_s is not None:
         lines.append(f"  first token came after {_ms(record.actual_s)}; regret {_ms(record.regret_s or 0.0)}")

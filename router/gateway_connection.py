@@ -1,4 +1,4 @@
-"""One gateway's connection to the router: opened with the gateways' token, then a stream of leases."""
+"""One gateway's connection to the router, which the gateways' token opens and which then carries leases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LeaseService(Protocol):
     config: RouterConfig
 
     def role_of(self, token: str) -> Role | None:
-        """The rights of a token's bearer; None: none."""
+        """The rights of a token's bearer; None for an unknown token."""
 
     def handle(self, event: Event) -> None:
         """Pass an event to the core."""
@@ -38,18 +38,18 @@ class LeaseService(Protocol):
         """Pass a desired state to the core, unless its version is implausible."""
 
     def pong(self) -> pb.RouterMessage:
-        """The answer to a ping: the state of the replicas."""
+        """The answer to a ping, with the state of the replicas."""
 
     def turned_away(self) -> None:
         """Count a gateway whose stream the router ended."""
 
     def gone(self, number: int) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
 
 
 class GatewayConnection:
-    """number: identifies the connection to the core. Answers that the other end does not read wait here, up to a
-    limit."""
+    """The router's end of a connection. number: identifies the connection in the core. Answers that the gateway does
+    not read wait here, up to a limit."""
 
     def __init__(self, number: int, service: LeaseService) -> None:
         self.number = number
@@ -61,12 +61,12 @@ class GatewayConnection:
         self._heard = False
         self._outbox: deque[pb.RouterMessage] = deque()
         self._leaving = ""
-        """The reason to end the connection once everything has been sent; empty: it stays open."""
+        """The reason to end the connection once everything has been sent; empty if it stays open."""
         self._silence_s = service.config.silence_s
         self._timer = asyncio.get_running_loop().call_later(self._silence_s, self._check_silence)
 
     def send(self, message: pb.RouterMessage) -> None:
-        """Queue an answer. Ends the connection when the other end has stopped reading."""
+        """Queue an answer. Ends the connection if the gateway has stopped reading."""
         if self.stream.writable and not self._outbox:
             self.stream.write((message,))
         elif len(self._outbox) < self._service.config.stream_messages:
@@ -75,7 +75,7 @@ class GatewayConnection:
             self.turn_away(f"{len(self._outbox)} answers wait and the gateway does not read them")
 
     def turn_away(self, reason: str) -> None:
-        """End the connection by the router's decision: the other end gets the reason, if it reads."""
+        """End the connection by the router's decision. The gateway receives the reason, if it reads."""
         if self._take is not _ignore:
             if self.gateway_id:
                 logger.warning("stream of gateway %s closed: %s", self.gateway_id, reason)
@@ -83,7 +83,7 @@ class GatewayConnection:
             self._send_last(pb.RouterMessage(closing=pb.Closing(reason=reason)), reason)
 
     def _send_last(self, message: pb.RouterMessage, reason: str) -> None:
-        """Send a message, then close; an end that does not read soon misses it."""
+        """Send a message, then close; a gateway that does not read soon misses it."""
         self._take = _ignore
         self._timer.cancel()
         if self.stream.writable:
@@ -94,7 +94,7 @@ class GatewayConnection:
             self.stream.abort(reason)
 
     def leave(self, reason: str) -> None:
-        """End the connection when every decided answer has left."""
+        """End the connection once all decided answers have been sent."""
         self._take = _ignore
         self._leaving = reason
         self._flush()
@@ -150,7 +150,7 @@ class GatewayConnection:
                 self._service.handle(event)
 
     def _reject(self, message: pb.GatewayMessage, error: ValueError) -> None:
-        """A message we cannot read comes from a gateway of another version: answer so, and leave no ask waiting."""
+        """Refuse a message that a gateway of another version sent, so that no lease request is left waiting."""
         logger.error("message from gateway %s refused: %s", self.gateway_id, error)
         if message.WhichOneof("body") == "acquire":
             self.send(messages.shed(message.acquire.lease_id, RouterUnavailable.code, str(error), None))

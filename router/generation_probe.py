@@ -1,7 +1,7 @@
-"""Has an engine generate one token for the router itself, because `/health` does not prove that generating works.
+"""Has an engine generate one token for the router itself, because `/health` does not prove that generation works.
 
-The core requests a probe when requests fail while polls are healthy, never routinely. The prompt is one user's "1" or
-one text "1", so that no tenant's input can decide its outcome.
+The core requests a probe if requests fail while polls are healthy, never routinely. The prompt is a single user message
+or text "1", so that no tenant's input can decide the outcome.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from router.health import HTTP_OK, Fetch, Target
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
-"""An engine may compute other prompts first, of any length."""
+"""A long time, because an engine may first compute other prompts of any length."""
 LAST_EVENT = b"[DONE]"
 UNREADABLE_EVENTS = "a generation's events cannot be read"
 NOBODY = Caller("", "", "")
 
 
 class GenerationProber:
-    """report: called with the outcome of every probe, on the event loop."""
+    """Runs the probes. report: called with the outcome of every probe, on the event loop."""
 
     def __init__(
         self,
@@ -48,22 +48,22 @@ class GenerationProber:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def probe(self, asked: ProbeGeneration, target: Target) -> None:
-        """Start a probe; its outcome is reported."""
+        """Start a probe, whose outcome is reported."""
         task = asyncio.create_task(self._probe(asked, target), name=f"probe a generation of {asked.replica_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Cancel the probes under way."""
+        """Cancel the running probes."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _probe(self, asked: ProbeGeneration, target: Target) -> None:
+    async def _probe(self, decision: ProbeGeneration, target: Target) -> None:
         try:
             driver = self._driver_of(target.driver)
-            request = driver.generate(_generation(asked), asked.model)
+            request = driver.generate(_generation(decision), decision.model)
             status, body = await self._connections.fetch(target.url, request, self._timeout_s, pool_name=target.pool)
             probe, detail = outcome(status, body)
         except (ConnectionsExhausted, NoEngine, ConfigError) as error:  # this process lacks resources
@@ -75,13 +75,13 @@ class GenerationProber:
         except Exception:
             logger.exception("probing a generation of %s failed", target.url)
             probe, detail = Probe.UNCLEAR, "the probe itself failed, see the log"
-        logger.warning("generation probe of replica %s: %s", asked.replica_id, detail or probe.value)
-        self._report(GenerationProbed(asked.replica_id, probe, detail))
+        logger.warning("generation probe of replica %s: %s", decision.replica_id, detail or probe.value)
+        self._report(GenerationProbed(decision.replica_id, probe, detail))
 
 
 def outcome(status: int, body: bytes) -> tuple[Probe, str]:
-    """The verdict of an engine's whole response: 5xx, errors inside the stream and a torn stream are failures, while a
-    refusal (4xx, 503) decides nothing. Read like the gateway, which requires no [DONE]."""
+    """The verdict on an engine's whole response: a 5xx, an error in the stream and a truncated stream are failures,
+    while a refusal (4xx, 503) decides nothing. Like in the gateway, [DONE] is not required."""
     if status != HTTP_OK:
         return _judged(status), f"generation probe answered with {status}"
     finished = False
@@ -102,7 +102,7 @@ def _judged(status: int) -> Probe:
 
 
 def _object(payload: bytes) -> dict[str, Any]:
-    """The object in an event; [DONE] holds none."""
+    """The object in an event; empty for [DONE]."""
     return {} if payload == LAST_EVENT else decode_engine_json(payload, dict[str, Any], UNREADABLE_EVENTS)
 
 
@@ -111,13 +111,13 @@ def _finishes(chunk: dict[str, Any]) -> bool:
 
 
 def _status(code: str) -> int:
-    """An error event's code; 500 where it is no number."""
+    """An error event's code as a status; 500 if it is not one."""
     return int(code) if code.isascii() and code.isdigit() and len(code) == 3 else 500
 
 
-def _generation(asked: ProbeGeneration) -> Generation:
+def _generation(decision: ProbeGeneration) -> Generation:
     prompt: ChatPrompt | TextPrompt = TextPrompt(("1",))
-    if asked.tier is Tier.CHAT:
+    if decision.tier is Tier.CHAT:
         prompt = ChatPrompt(({"role": "user", "content": "1"},))
     sampling = Sampling(max_tokens=1)
-    return Generation(f"probe_{uuid.uuid4().hex}", NOBODY, asked.tier, asked.model, prompt, sampling)
+    return Generation(f"probe_{uuid.uuid4().hex}", NOBODY, decision.tier, decision.model, prompt, sampling)

@@ -1,8 +1,7 @@
-"""Polls every replica for health and load, and reports to the core. The thresholds live in the core, the intervals
-here.
+"""Polls every replica for health and load, and reports to the core, which has the thresholds; the intervals are here.
 
-One task per replica. An unhealthy replica is polled more often, so that it is back in service a fraction of a second
-after it recovers.
+Each replica has one task. An unhealthy replica is polled more often, so that it is back in service a fraction of a
+second after it recovers.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ class Fetch(Protocol):
     async def fetch(
         self, url: str, request: EngineRequest, timeout_s: float, *, pool_name: str = ""
     ) -> tuple[int, bytes]:
-        """Status and body; raises SlipstreamError without an answer in time."""
+        """Status and body of the response. Raises SlipstreamError if none arrives in time."""
         ...
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The address of a replica, its protocol and its key."""
+    """The address of a replica, its dialect, and the pool whose key it needs."""
 
     url: str
     driver: str
@@ -56,7 +55,7 @@ class _Watch(msgspec.Struct, frozen=True):
 
 
 class HealthPoller:
-    """report: called with the outcome of every poll, on the event loop."""
+    """Polls the replicas. report: called with the outcome of every poll, on the event loop."""
 
     def __init__(
         self,
@@ -66,8 +65,8 @@ class HealthPoller:
         report: Callable[[ReplicaPolled], None],
         own_engines: Collection[str] = (),
     ) -> None:
-        """own_engines: URLs of engines on this machine that run under this account. They are sent no key while a
-        program of another account listens on their port."""
+        """own_engines: URLs of engines on this machine that run under this account. They receive no key while a program
+        of another account listens on their port."""
         self._config = config
         self._own_engines = frozenset(own_engines)
         self._connections = connections
@@ -75,10 +74,10 @@ class HealthPoller:
         self._report = report
         self._watches: dict[str, _Watch] = {}
         self._no_load: dict[Target, str] = {}
-        """Reasons that replicas return no load report; each is logged once."""
+        """Reasons why replicas return no load report; each is logged once."""
 
     def follow(self, targets: Mapping[str, Target]) -> None:
-        """Poll exactly these replicas from now on; new ones at once."""
+        """Set the replicas to poll; new ones are polled at once."""
         for replica_id in [known for known, watch in self._watches.items() if targets.get(known) != watch.target]:
             watch = self._watches.pop(replica_id)
             watch.task.cancel()
@@ -93,7 +92,7 @@ class HealthPoller:
                 watch.task.start()
 
     def poll_now(self, replica_id: str) -> None:
-        """Poll a replica without waiting for its turn; a poll already under way does not count."""
+        """Poll a replica without waiting for its turn; a poll that is already running does not count."""
         watch = self._watches.get(replica_id)
         if watch is not None:
             watch.wanted_now.set()
@@ -105,20 +104,22 @@ class HealthPoller:
 
     async def _poll(self, replica_id: str, target: Target, wanted_now: asyncio.Event) -> None:
         config = self._config
-        said = ""
+        logged_detail = ""
         while True:
             wanted_now.clear()
             try:
                 detail, load = await self._probe(target)
-            except ConnectionsExhausted:  # this process lacks resources, as logged: the replica was not polled
+            except (
+                ConnectionsExhausted
+            ):  # this process lacks resources (logged elsewhere), so the replica was not polled
                 self._report(ReplicaPolled(replica_id, False, asked=False))
                 await self._pause(config.recovery_interval_s, wanted_now)
                 continue
             healthy = not detail
             if healthy and wanted_now.is_set():
-                continue  # a fault was reported after this poll had begun: its answer may be older than the fault
-            if detail != said:
-                said = detail
+                continue  # a fault was reported during this poll, whose answer may be older than the fault
+            if detail != logged_detail:
+                logged_detail = detail
                 logger.log(
                     logging.WARNING if detail else logging.INFO, "replica %s: %s", replica_id, detail or "healthy"
                 )
@@ -127,12 +128,12 @@ class HealthPoller:
 
     async def _pause(self, pause_s: float, wanted_now: asyncio.Event) -> None:
         with contextlib.suppress(TimeoutError):
-            # jitter keeps a thousand replicas from being polled in the same instant
+            # jitter keeps a thousand replicas from being polled at the same time
             async with asyncio.timeout(pause_s * random.uniform(0.9, 1.1)):  # noqa: S311  not a secret
                 await wanted_now.wait()
 
     async def _probe(self, target: Target) -> tuple[str, Load | None]:
-        """The replica's fault ("" for none), and its load. Raises ConnectionsExhausted."""
+        """The replica's fault ("" for none) and its load. Raises ConnectionsExhausted."""
         timeout_s = self._config.probe_timeout_s
         try:
             driver = self._driver_of(target.driver)
@@ -150,12 +151,12 @@ class HealthPoller:
         except SlipstreamError as error:
             return str(error), None
         except Exception:
-            # a defect in a driver must cost this replica, not its polling
+            # a defect in a driver must fail this poll, not end the polling
             logger.exception("polling %s failed", target.url)
             return "the poll itself failed, see the log", None
 
     async def _load(self, target: Target, driver: Driver) -> Load | None:
-        """The replica's own report; None when it has none or none can be read, which says nothing about its health."""
+        """The replica's load report; None if it has none or it cannot be read, which does not affect its health."""
         request = driver.load()
         if request is None:
             return None
@@ -183,7 +184,7 @@ class HealthPoller:
 
 async def _port_fault(url: str) -> str:
     from engines.http.origin import Origin
-    from engines.http.port_owner import port_fault  # most routers have no engine of their own account
+    from engines.http.port_owner import port_fault  # imported here, because most routers have no own engines
 
     origin = Origin.parse(url)
     return await asyncio.to_thread(port_fault, origin.host, origin.port)

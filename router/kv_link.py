@@ -1,8 +1,8 @@
-"""A ZeroMQ socket that reconnects even where ZeroMQ gives an endpoint up.
+"""A ZeroMQ socket that reconnects even if ZeroMQ gives up an endpoint.
 
-ZeroMQ reconnects by itself when a connection is lost, but not when it ended one because of the data sent: a message
-that is too large, or data that is not ZeroMQ. A publisher that sent such data once would not be heard again until the
-router restarts.
+ZeroMQ reconnects by itself after a connection is lost, but not after it closed one because of the received data: a
+message that is too large, or data that is not ZeroMQ. A publisher that sent such data once would not be heard again
+until the router restarts.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import contextlib
 from typing import Any
 
 AGAIN_AFTER_S = 1.0
-"""A publisher that sends such data repeatedly costs one connection a second."""
+"""Pause before reconnecting, so that a publisher that repeats such data costs one connection a second."""
 
 
 class KvLink:
-    """socket: set up, not connected yet. endpoint: connected to until `close`."""
+    """A link that stays connected until `close`. socket: not connected yet. endpoint: the address to connect to."""
 
     def __init__(self, socket: Any, endpoint: str) -> None:
         import zmq
@@ -41,7 +41,7 @@ class KvLink:
         self.socket.close(linger=0)
 
     def _watch(self) -> None:
-        """After a lost connection, ZeroMQ announces a retry, if there will be one."""
+        """Process monitor events: after a lost connection, ZeroMQ announces a retry if it makes one."""
         while not self.socket.closed:
             try:
                 event, _ = self._monitor.recv_multipart(self._zmq.NOBLOCK)
@@ -57,6 +57,6 @@ class KvLink:
             self._due = None
 
     def _connect_anew(self) -> None:
-        with contextlib.suppress(self._zmq.ZMQError):  # the endpoint may be forgotten already
-            self.socket.disconnect(self._endpoint)  # otherwise another connect would do nothing
+        with contextlib.suppress(self._zmq.ZMQError):  # ZeroMQ may have dropped the endpoint already
+            self.socket.disconnect(self._endpoint)  # otherwise, connecting again would do nothing
         self.socket.connect(self._endpoint)

@@ -1,7 +1,7 @@
 """Receives engines' KV events over ZeroMQ and passes them to the core. The rules are in `core/kv_mirror.py`.
 
-One SUB and one DEALER socket per replica, read by the event loop. An absent publisher costs nothing: ZeroMQ connects
-when it comes. Needs pyzmq, which only deployments with `kv_events` in their desired state must have.
+The event loop reads one SUB and one DEALER socket per replica. An absent publisher costs nothing: ZeroMQ connects when
+it starts. This module needs pyzmq, which only deployments with `kv_events` in their desired state must have.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ logger = logging.getLogger(__name__)
 END_OF_REPLAY = b"\xff" * 8
 HIGH_WATER_MESSAGES = 100_000
 BURST = 256
-"""Messages read before other tasks get a turn of the event loop."""
+"""Most messages that are read before other tasks get a turn of the event loop."""
 BURST_BYTES = 1 << 20
-"""Bytes read before such a turn; the message that exceeds it is still read."""
+"""Bytes that are read before such a turn; the message that exceeds this is still read."""
 MAX_MESSAGE_BYTES = 16 << 20
-"""Limit of a frame: a message has one step. The largest come from SGLang with pages of one token, 140 bytes for each:
-2.3 MB where a step computes 16,384 tokens, its largest, and 14 MB where it takes a prompt of 100,000 tokens back from
-host memory at once. ZeroMQ ends the connection of a larger sender before it allocates memory.
-"""
+"""Limit of a frame; a message contains one step. The largest come from SGLang with pages of one token, with 140 bytes
+each: 2.3 MB if a step computes 16,384 tokens, its maximum, and 14 MB if a step restores a prompt of 100,000 tokens from
+host memory. For a larger frame, ZeroMQ closes the connection before it allocates memory."""
 
 
 class KvSubscriptions:
-    """deliver: receives each message, on the event loop."""
+    """The subscriptions to all replicas. deliver: receives each message, on the event loop."""
 
     def __init__(self, deliver: Callable[[KvBatch], None]) -> None:
         self._deliver = deliver
@@ -39,15 +38,16 @@ class KvSubscriptions:
         self._followed: dict[str, _Subscription] = {}
 
     def follow(self, endpoints: Mapping[str, tuple[str, str]]) -> None:
-        """Listen to exactly these: replica to (events, replay). Raises ConfigError when pyzmq is not installed."""
-        for replica_id in [known for known, one in self._followed.items() if endpoints.get(known) != one.endpoints]:
+        """Set the (events, replay) endpoints by replica. Raises ConfigError if pyzmq is not installed."""
+        changed = [known for known, each in self._followed.items() if endpoints.get(known) != each.endpoints]
+        for replica_id in changed:
             self._followed.pop(replica_id).close()
         for replica_id, (events, replay) in endpoints.items():
             if replica_id not in self._followed:
                 self._followed[replica_id] = _Subscription(self._zmq(), replica_id, events, replay, self._deliver)
 
     def ask_replay(self, replica_id: str, first: int) -> None:
-        """Have the engine repeat its messages from this number on, if it can."""
+        """Request the engine's messages from number `first` on again, if the engine can repeat them."""
         subscription = self._followed.get(replica_id)
         if subscription is not None:
             subscription.ask_replay(first)
@@ -74,7 +74,7 @@ class KvSubscriptions:
 
 
 class _Subscription:
-    """One replica's two sockets. ZeroMQ's descriptor is edge-triggered: after a wake-up all available data is read."""
+    """One replica's two sockets. ZeroMQ's descriptor is edge-triggered: each wake-up must read all available data."""
 
     def __init__(
         self, context: Any, replica_id: str, events: str, replay: str, deliver: Callable[[KvBatch], None]
@@ -126,11 +126,11 @@ class _Subscription:
         try:
             drained = self._read_burst()
         finally:
-            if not drained:  # in every case: the descriptor wakes no task for data that is there already
+            if not drained:  # even after an error, because the descriptor does not signal data that is already there
                 self._loop.call_soon(self._read)
 
     def _read_burst(self) -> bool:
-        """Read a burst. Returns whether all available data was read."""
+        """Read a burst of messages. Returns whether all available data was read."""
         left, left_bytes = BURST, BURST_BYTES
         for link in self._links:
             while left > 0 and left_bytes > 0:
@@ -144,7 +144,7 @@ class _Subscription:
         return left > 0 and left_bytes > 0
 
     def _hand_over(self, frames: Sequence[bytes], repeated: bool) -> None:
-        """Pass on one message. A defect of ours must cost this message, not all after it."""
+        """Pass on one message. A defect of ours must cost only this message, not later ones."""
         if (message := numbered(frames)) is None:
             return
         try:
@@ -154,10 +154,10 @@ class _Subscription:
 
 
 def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
-    """A message's number and payload; None for the end of a replay, and for data that is no message.
+    """A message's number and payload; None for the end of a replay, and for data that is not a message.
 
-    Live messages are topic, number, payload. Repeated ones have an empty frame in front, after which vLLM keeps the
-    topic and SGLang does not.
+    The frames of a live message are topic, number, payload. A repeated message begins with an empty frame, after which
+    vLLM keeps the topic and SGLang does not.
     """
     if len(frames) not in (3, 4) or len(frames[-2]) != 8 or frames[-2] == END_OF_REPLAY:
         return None

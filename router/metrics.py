@@ -1,4 +1,4 @@
-"""The router's Prometheus metrics. State is read from the core at each scrape; events are counted as they happen."""
+"""The router's Prometheus metrics. Each scrape reads the core's state; events are counted as they happen."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ OF_ROUTER: tuple[tuple[str, str, Callable[[Dispatcher], float]], ...] = (
 
 
 class RouterMetrics:
-    """One registry per router, so that several can live in one process (tests, simulator)."""
+    """The metrics of one router. Each router has a registry, so that a process can have several (tests, simulator)."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.registry = CollectorRegistry()
@@ -208,24 +208,24 @@ class _CoreCollector(Collector):
 
 
 def _family(name: str, meaning: str, labels: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Metric:
-    """rows: values of the labels, followed by the metric's own; None: it has none there."""
+    """A metric of these rows: the labels' values, followed by the metric's value, or None to omit the row."""
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(PREFIX + name, meaning, labels=labels)
-    for *place, value in rows:
+    for *label_values, value in rows:
         if value is not None:
-            family.add_metric(place, float(value))
+            family.add_metric(label_values, float(value))
     return family
 
 
 class LoopCollector(Collector):
-    """Another collector, run on the loop that owns its data: the core's tables change between two callbacks only."""
+    """Runs another collector on the event loop that owns its data, so that the data does not change meanwhile."""
 
     def __init__(self, collector: Collector, loop: asyncio.AbstractEventLoop) -> None:
         self._collector = collector
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
-        """Called by a thread of the metrics server. Raises TimeoutError when the loop is blocked."""
+        """Collect from a thread of the metrics server. Raises TimeoutError if the loop is blocked."""
         yield from asyncio.run_coroutine_threadsafe(self._on_loop(), self._loop).result(COLLECT_TIMEOUT_S)
 
     async def _on_loop(self) -> list[Metric]:

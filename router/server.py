@@ -1,6 +1,6 @@
-"""Moves messages between the gateways' connections and the core, and feeds time and polls to it.
+"""Passes messages between the gateways' connections and the core, and feeds time and polls to the core.
 
-This module has no rules. Everything runs on one event loop; every event is decided before the next is read.
+This module has no rules. Everything runs on one event loop, and every event is decided before the next is read.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class RouterServer:
-    """One router. `start` binds, `stop` drains; `port` is the bound one."""
+    """One router. `start` binds its ports, and `stop` drains it; `port` is the bound port."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class RouterServer:
         self.dispatcher = Dispatcher(config, registry.create(config.policy))
         self.metrics = RouterMetrics(self.dispatcher)
         self.spans: PlacementSpans | None = None
-        """None: nothing is traced."""
+        """None if tracing is off."""
         self._watchers = Watchers()
         self.dispatcher.records.on_decision = self._watchers.decided
         servicer = ControlServicer(self.dispatcher, self.epoch, self.handle, self._watchers)
@@ -94,7 +94,7 @@ class RouterServer:
         self._pong_until = 0.0
 
     async def start(self) -> None:
-        """Listen. Raises ConfigError when a port is not available."""
+        """Listen. Raises ConfigError if a port is not available."""
         host, port = self.config.host, self.config.port
         loop = asyncio.get_running_loop()
         try:
@@ -126,7 +126,7 @@ class RouterServer:
         return connection.stream
 
     async def stop(self) -> None:
-        """Let decided answers leave, then close: gateways send open asks to the next router."""
+        """Send the decided answers, then close. Gateways send unanswered requests to the next router."""
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections.values()):
@@ -186,7 +186,7 @@ class RouterServer:
     def publish(self, event: StatePublished, gateway_id: str) -> None:
         """Pass a desired state to the core, unless its version is implausible.
 
-        The highest version wins, so one far ahead would shut out every true one until the router restarts.
+        The highest version wins, so a far too high one would shut out all real versions until the router restarts.
         """
         held, published = self.dispatcher.fleet.version, event.state.version
         if held and published - held > self.config.max_version_jump:
@@ -203,21 +203,22 @@ class RouterServer:
         self.handle(event)
 
     def _allows(self, token: str, changing: bool) -> bool:
-        """The control service's permission: readers may read, gateways may change as well."""
+        """Whether a token may use the control service: readers may read, and gateways may also change state."""
         role = self.role_of(token)
         return role is Role.GATEWAY or (role is Role.READER and not changing)
 
     def role_of(self, token: str) -> Role | None:
-        """The rights of a token's bearer; None: none."""
+        """The rights of a token's bearer; None for an unknown token."""
         return self._tokens.role_of(token)
 
     def pong(self) -> pb.RouterMessage:
-        """The answer to a ping: the state of the replicas. Cached briefly: many gateways ask, about many replicas."""
+        """The answer to a ping, with the state of the replicas. It is cached briefly, because there may be many
+        gateways and many replicas."""
         now = asyncio.get_running_loop().time()
         if now >= self._pong_until:
             self._pong = messages.pong(
-                ReplicaState(one.id, one.pool, one.in_words, one.usable)
-                for one in self.dispatcher.fleet.replicas.values()
+                ReplicaState(replica.id, replica.pool, replica.in_words, replica.usable)
+                for replica in self.dispatcher.fleet.replicas.values()
             )
             self._pong_until = now + PONG_KEPT_S
         return self._pong
@@ -227,7 +228,7 @@ class RouterServer:
         self.metrics.streams_closed.inc()
 
     def gone(self, number: int) -> None:
-        """Forget a connection that is over."""
+        """Remove a connection that has ended."""
         self.connections.pop(number, None)
         if not self.connections:
             self._all_gone.set()
@@ -265,9 +266,10 @@ class RouterServer:
         )
         wanted = () if state is None else [replica for pool in state.pools for replica in pool.replicas]
         try:
-            self._kv_events.follow({one.id: (one.kv_events, one.kv_events_replay) for one in wanted if one.kv_events})
+            publishing = [replica for replica in wanted if replica.kv_events]
+            self._kv_events.follow({each.id: (each.kv_events, each.kv_events_replay) for each in publishing})
         except ConfigError as error:
-            logger.error("KV events not followed: %s", error.message)  # noqa: TRY400  says all there is to say
+            logger.error("KV events not followed: %s", error.message)  # noqa: TRY400  the message is complete
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         wakeup = self.dispatcher.next_wakeup()
@@ -276,7 +278,7 @@ class RouterServer:
                 return
             self._timer.cancel()
             self._timer = None
-        # computed here: uvloop's handle has no time once that has passed, as after a paused process
+        # kept here, because uvloop's handle has no time once that has passed, such as after a paused process
         self._wakes_at = wakeup
         if wakeup is not None:
             self._timer = loop.call_at(wakeup, self._wake)

@@ -1,4 +1,4 @@
-"""The router process: serves until it is stopped, then drains."""
+"""The router process, which serves until it is stopped, and then drains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def serve(
     tracing: TracingConfig,
     own_engines: Collection[str] = (),
 ) -> None:
-    """Run a router until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
+    """Run a router until SIGTERM or SIGINT. Raises ConfigError if it cannot start."""
     connections = EngineConnections(keys)
     server = RouterServer(config, tokens, connections, drivers.get, keys.follow, own_engines)
     stopping = asyncio.Event()
@@ -54,6 +54,6 @@ def main(
     tracing: TracingConfig | None = None,
     own_engines: Collection[str] = (),
 ) -> None:
-    """Entry point of `slipstream router`. keys: sent with its polls of engines. tracing: None: off. own_engines: see
-    `HealthPoller`."""
+    """Entry point of `slipstream router`. keys: the keys for polls of engines. tracing: None to turn it off.
+    own_engines: see `HealthPoller`."""
     uvloop.run(serve(config, tokens, keys, tracing or TracingConfig(), own_engines))

@@ -1,4 +1,4 @@
-"""Makes a span of each decision about a traced request: from the ask until it was granted, refused or withdrawn."""
+"""Records a span for each lease request of a traced request, until it is granted, refused or withdrawn."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class PlacementSpans:
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
         self._waiting: dict[str, _Ask] = {}
-        """Traced asks without an answer, by lease."""
+        """Unanswered traced requests by lease id."""
 
     def told(self, event: Event) -> None:
         """Process an event before the core does."""
         if isinstance(event, Acquire):
             trace = following(event.ask.traceparent)
             if trace is not None and len(self._waiting) < MAX_WAITING:
-                # an ask sent again after a lost connection began to wait when it was first sent
+                # a request that is sent again after a lost connection has waited since it was first sent
                 self._waiting.setdefault(event.ask.lease_id, _Ask(event.connection, event.ask, trace, time.time_ns()))
         elif isinstance(event, Cancel):
             if (ask := self._waiting.pop(event.lease_id, None)) is not None:
                 self._end(ask, {name.FINISH: "withdrawn"})
         elif isinstance(event, GatewayDisconnected):
-            gone = [lease for lease, ask in self._waiting.items() if ask.connection == event.connection]
-            for lease_id in gone:
+            lost = [lease for lease, ask in self._waiting.items() if ask.connection == event.connection]
+            for lease_id in lost:
                 self._end(self._waiting.pop(lease_id), {name.FINISH: "disconnected"})
 
     def decided(self, decision: Granted | Refused) -> None:
-        """Process the core's decisions."""
+        """Process a decision of the core."""
         if isinstance(decision, Refused):
             if (ask := self._waiting.pop(decision.lease_id, None)) is not None:
                 outcome = {name.FINISH: "refused", name.REASON: decision.cause.value, name.ERROR_TYPE: decision.code}
@@ -64,16 +64,18 @@ class PlacementSpans:
             self._end(ask, outcome, queued_s=lease.queued_s)
 
     def _end(self, ask: _Ask, outcome: dict[str, Value], *, queued_s: float = 0.0, failed: bool = False) -> None:
-        ended_ns, trace, asked = time.time_ns(), ask.trace, ask.ask
-        about: dict[str, Value] = {
-            name.REQUEST_ID: asked.request_id,
-            name.ORGANIZATION_ID: asked.organization_id,
-            name.ATTEMPT: asked.attempt,
-            name.TIER: asked.tier.value,
-            name.REQUEST_MODEL: asked.model,
+        ended_ns, trace, request = time.time_ns(), ask.trace, ask.ask
+        attributes: dict[str, Value] = {
+            name.REQUEST_ID: request.request_id,
+            name.ORGANIZATION_ID: request.organization_id,
+            name.ATTEMPT: request.attempt,
+            name.TIER: request.tier.value,
+            name.REQUEST_MODEL: request.model,
         }
         spans = [
-            Span("place", trace.parent_id, ask.began_ns, ended_ns, about | outcome, "server", trace.span_id, failed),
+            Span(
+                "place", trace.parent_id, ask.began_ns, ended_ns, attributes | outcome, "server", trace.span_id, failed
+            ),
         ]
         if queued_s > 0:
             spans.append(Span("queue", trace.span_id, max(ask.began_ns, ended_ns - round(queued_s * 1e9)), ended_ns))

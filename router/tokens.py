@@ -1,4 +1,4 @@
-"""The callers of the router, identified by the token a connection opens with. Engines' tokens open nothing here."""
+"""Identifies the router's callers by the token with which a connection opens. Engines' tokens are not valid here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Role(enum.Enum):
     """The rights of a connection."""
 
     GATEWAY = "gateway"
-    """All rights: lease and publish desired states at the lease port; the control service."""
+    """All rights: leases and desired states at the lease port, and the control service."""
     READER = "reader"
     """Read access to the control service: the fleet, and the reasons for placements."""
 
@@ -24,8 +24,8 @@ class RouterTokens(msgspec.Struct, frozen=True):
     reader: str
 
     def role_of(self, token: str) -> Role | None:
-        """None: unknown token. Takes as long for an almost right token as for any other."""
-        given = token.encode()
-        gateway = hmac.compare_digest(given, self.gateway.encode())
-        reader = hmac.compare_digest(given, self.reader.encode())
+        """The role of a token; None if it is unknown. The time does not depend on how much of a token is right."""
+        encoded = token.encode()
+        gateway = hmac.compare_digest(encoded, self.gateway.encode())
+        reader = hmac.compare_digest(encoded, self.reader.encode())
         return Role.GATEWAY if gateway else Role.READER if reader else None

@@ -12,18 +12,18 @@ from engines.drivers.base import MAX_COUNTED, EngineRequest
 
 
 class EngineStages(msgspec.Struct, frozen=True):
-    """Total time of all requests by stage since the engine's process started, without decoding, and its retractions.
+    """Total time of all requests by stage since the engine's process started, except decoding, and its retractions.
 
-    Two requests that wait at the same time add up. A request's time is added when it leaves the stage; waits and
-    recomputation after a retraction are in neither.
+    The times of concurrent requests add up. A request's time is added when it leaves the stage. Waits and recomputation
+    after a retraction are in neither stage.
     """
 
     queue_s: float
-    """From the engine's queue to the first forward pass."""
+    """Time from entering the engine's queue to the first forward pass."""
     prefill_s: float
-    """From there to the end of the prompt, all its chunks together."""
+    """Time from the first forward pass to the end of the prompt, over all its chunks."""
     requests: int
-    """Ended requests."""
+    """Number of ended requests."""
     retractions: int
     """Number of times that a running request was restarted for lack of KV memory."""
 
@@ -35,26 +35,26 @@ class EngineCounts(msgspec.Struct, frozen=True):
     cached_tokens: int
     completion_tokens: int
     stages: EngineStages | None = None
-    """None: not reported."""
+    """None if not reported."""
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A driver that can request them; pure, like every driver."""
+    """A driver that can request the counters; pure, like every driver."""
 
     def counts(self) -> EngineRequest:
         """The request for the counters."""
         ...
 
     def parse_counts(self, body: bytes) -> EngineCounts:
-        """The answer. Raises EngineFailed when it cannot be read or lacks a counter."""
+        """The counters in a response. Raises EngineFailed if it cannot be read or lacks a counter."""
         ...
 
 
 def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict[bytes, float]:
     """Sums of the wanted samples of a Prometheus page, by metric. is_wanted: called with a name and its whole line.
 
-    Raises EngineFailed for a wanted sample without a number, or with one that no counter can have.
+    Raises EngineFailed for a wanted sample without a number, or with a number that no counter can have.
     """
     sums: dict[bytes, float] = {}
     for line in body.splitlines():
@@ -65,7 +65,7 @@ def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict
             value = float(line.rsplit(b" ", 1)[1])
         except (IndexError, ValueError):
             raise EngineFailed("The engine's counters cannot be read.") from None
-        if not 0 <= value <= MAX_COUNTED:  # NaN is not either
+        if not 0 <= value <= MAX_COUNTED:  # also false for NaN
             raise EngineFailed("The engine's counters have an impossible number.")
         sums[name] = sums.get(name, 0.0) + value
     return sums

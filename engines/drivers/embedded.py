@@ -1,4 +1,4 @@
-"""The embedded engine's dialect: SGLang's, with the promises kept that SGLang does not make."""
+"""The embedded engine's dialect: SGLang's, with guarantees that SGLang does not give."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNREADABLE_USAGE = "The engine's answer about a past request cannot be read."
 
 
 class _OwnLoad(msgspec.Struct, frozen=True):
-    """Fields of a load report that SGLang's lacks; see `Load`."""
+    """Fields that SGLang's load report lacks; see `Load`."""
 
     step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     share_behind: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
@@ -53,7 +53,7 @@ class EmbeddedDriver(SGLangDriver):
     no_counters = "The engine shows no counters yet: its model is still being loaded."
 
     def parse_load(self, body: bytes) -> Load:
-        """Read SGLang's fields and ours: how a step is shared among prompts, and the memory reserved."""
+        """Read SGLang's fields and ours: how prompts share a step, and the reserved memory."""
         load = super().parse_load(body)
         try:
             ranks = decode_engine_json(body, dict[str, Any], UNREADABLE_LOAD)["loads"]
@@ -82,8 +82,8 @@ class EmbeddedDriver(SGLangDriver):
         if status == 404:
             return None
         try:
-            answer = decode_engine_json(body, dict[str, Any], UNREADABLE_USAGE) if status == 200 else {}
-            usage = answer["usage"]
+            reply = decode_engine_json(body, dict[str, Any], UNREADABLE_USAGE) if status == 200 else {}
+            usage = reply["usage"]
         except KeyError:
             raise EngineFailed(UNREADABLE_USAGE) from None
-        return with_drafts(usage_of(usage), answer.get("sglext"))
+        return with_drafts(usage_of(usage), reply.get("sglext"))

@@ -1,4 +1,4 @@
-"""Decodes what an engine sent as JSON. Whatever it is, nothing is raised but EngineFailed."""
+"""Decodes JSON from an engine. Invalid data of any kind raises EngineFailed and nothing else."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _decode = msgspec.json.Decoder().decode
 
 
 def decode_engine_json(data: bytes, type: type[T], failure: str) -> T:
-    """data as a `type`. failure: the message of the EngineFailed for invalid data. msgspec raises DecodeError for most
-    of it, but UnicodeDecodeError for a string that is not UTF-8, and RecursionError for deep nesting."""
+    """Decode `data` as a `type`. failure: the message of the EngineFailed for invalid data. For most such data, msgspec
+    raises DecodeError; for a string that is not UTF-8, UnicodeDecodeError; for deep nesting, RecursionError."""
     try:
         return _decode(data) if type is object else msgspec.json.decode(data, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,8 +1,8 @@
 """Reads responses of OpenAI-compatible engines: usage objects, and error bodies in any of their three shapes.
 
-An engine's own words reach a client only when they are one plain sentence about the request; stack traces, file paths,
-addresses, keys and validation dumps do not. An engine quotes the client, so its text may be the client's too: patterns
-see only its beginning, and each gap and number in them is bounded.
+An engine's own words reach a client only if they are one plain sentence about the request; stack traces, file paths,
+addresses, keys and validation dumps do not. An engine quotes the client, so its text may also be the client's: patterns
+search only its beginning, and each gap and number in them is bounded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from engines.drivers.engine_json import decode_engine_json
 
 RETRY_AFTER_S = 1.0
 MAX_READ = 2_048
-"""Characters of an engine's message that are looked at."""
+"""Most characters of an engine's message that are examined."""
 MAX_SENTENCE = 400
 MAX_TOKENS = 10_000_000
-"""Limit of one count. No context holds so many; a greater number is an engine's or a proxy's mistake, which would
-overflow the ledger's columns and the router's messages over all choices of a request."""
+"""Limit of one count. No context holds so many tokens; a greater number is an error of an engine or a proxy, and summed
+over a request's choices it would overflow the ledger's columns and the router's messages."""
 CLIENT_STATUSES = (400, 413, 422)
 OUR_FIELDS = frozenset({"request_id", "rid", "cache_salt", "extra_key", "input_ids", "return_token_ids"})
 """Fields of bodies that drivers write and clients cannot."""
@@ -42,7 +42,7 @@ _TOO_LONG = (
         r"maximum context length of (?P<limit>\d{1,9}) tokens\. .{0,200}?: (?P<prompt>\d{1,9}) tokens from the input "
         r"messages and (?P<output>\d{1,9}) tokens for the completion"
     ),
-    # vLLM: a text that is too long whatever its tokens are; prompt and output; prompt alone
+    # vLLM: a text that is too long for any tokenization; prompt and output; prompt alone
     re.compile(
         r"maximum context length is (?P<limit>\d{1,9}) tokens\. .{0,100}? contains (?P<characters>\d{1,9}) characters "
         r"\(more than"
@@ -55,11 +55,11 @@ _TOO_LONG = (
         r"maximum (?:context|model) length (?:is|of) (?P<limit>\d{1,9})\b(?: tokens)?.{0,200}? "
         r"(?P<prompt>\d{1,9}) (?:input )?tokens"
     ),
-    # the embedded engine speaks as the gateway does
+    # the embedded engine uses the gateway's sentences
     re.compile(r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens, which leaves none"),
     re.compile(
         r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens and "
-        r"(?P<output>\d{1,9}) are (?:requested as output|asked for)"  # asked for: engines of 0.1
+        r"(?P<output>\d{1,9}) are (?:requested as output|asked for)"  # release 0.1 wrote "asked for"
     ),
     # TensorRT-LLM: prompt alone, with chunked prefill and without; prompt and output
     re.compile(
@@ -77,17 +77,17 @@ _TOO_LONG = (
     re.compile(
         r"request \((?P<prompt>\d{1,9}) tokens\) exceeds the available context size \((?P<limit>\d{1,9}) tokens\)"
     ),
-    # llama.cpp: a text for a vector must fit its physical batch, and it answers 500
+    # llama.cpp: a text for a vector must fit its physical batch; the status is 500
     re.compile(
         r"input \((?P<prompt>\d{1,9}) tokens\) is too large to process.{0,100}?batch size: (?P<limit>\d{1,9})\)"
     ),
 )
 _VALIDATION = re.compile(
-    r"'loc': (?:\('body', '|'body\.)(?P<field>\w{1,100}).{0,500}?'msg': (?P<quote>['\"])(?P<said>.{0,400}?)(?P=quote)",
+    r"'loc': (?:\('body', '|'body\.)(?P<field>\w{1,100}).{0,500}?'msg': (?P<quote>['\"])(?P<text>.{0,400}?)(?P=quote)",
     re.DOTALL,
 )
 _VLLM_PARAMETER = re.compile(r" \(parameter=\w{1,100}(?:, value=.{0,2000})?\)$", re.DOTALL)
-"""vLLM's text after its sentence; the response has a field of its own for it."""
+"""vLLM's text after its sentence; our response has a separate field for it."""
 _INTERNAL = re.compile(
     # paths of a program, a disk or a network
     r"Traceback|File \"|\w\.py\b|(?<![\w#])/[\w.-]+/|0x[0-9a-f]{6,}|://|\blocalhost\b"
@@ -95,14 +95,14 @@ _INTERNAL = re.compile(
     r"|\w\.(?:internal|local|svc|lan|corp)\b|[A-Za-z][\w-]*\.[\w.-]+:\d{2,5}\b|[A-Za-z][\w-]*:\d{4,5}\b"
     # keys and their owners
     r"|\b(?:sk|org|proj)-\w|\bhf_\w|\bBearer\s"
-    # what Python and jinja2 say of their own objects: a chat template that fails under vLLM, for one
+    # messages of Python and jinja2 about their own objects, such as when a chat template fails under vLLM
     r"|has no attribute|NoneType|<class '|can only concatenate"
     r"|(?:un|not )(?:hashable|subscriptable|iterable|callable)|jinja"
 )
 
 
 class TransferFailed(EngineFailed):
-    """A prompt's keys and values did not come from the prefill engine of a pair, and its decode engine said so."""
+    """A pair's decode engine reports that a prompt's keys and values did not arrive from the prefill engine."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -111,15 +111,15 @@ class ErrorBody(msgspec.Struct, frozen=True):
     message: str
     """Its first `MAX_READ` characters."""
     code: str
-    """As text; engines send numbers, strings and null."""
+    """The code as text; engines send numbers, strings and null."""
     kind: str
-    """Its `type`."""
+    """The body's `type`."""
     param: str | None
 
 
 def error_body(body: bytes) -> ErrorBody:
-    """`{"error": {"message", …}}`, the flat `{"object": "error", "message", …}`, and FastAPI's `{"detail": "…"}`; else
-    all empty."""
+    """Read `{"error": {"message", …}}`, the flat `{"object": "error", "message", …}` or FastAPI's `{"detail": "…"}`;
+    all fields are empty for any other body."""
     try:
         decoded = decode_engine_json(body, object, "The engine's error cannot be read.")
     except EngineFailed:
@@ -141,25 +141,25 @@ def error_body(body: bytes) -> ErrorBody:
 
 
 def engine_error(status: int, body: bytes) -> SlipstreamError:
-    """A non-200 answer, or an error event inside a stream with the code it carries, as one of our errors."""
-    said = error_body(body)
-    too_long = context_too_long(said.message)
+    """A non-200 response, or a stream's error event with its code as the status, as one of our errors."""
+    reported = error_body(body)
+    too_long = context_too_long(reported.message)
     if too_long is not None:
         return too_long
     if status in CLIENT_STATUSES:
-        param = (said.param or "").removeprefix("body.")
+        param = (reported.param or "").removeprefix("body.")
         if param in OUR_FIELDS:
             return EngineFailed(
                 "The model is misconfigured here: its engine refuses a field that the gateway sends. Tell the "
                 "operator, with this response's x-request-id.",
-                detail=f"status {status}: {said.message[:MAX_SENTENCE]}; {DRIVER_HINT}",
+                detail=f"status {status}: {reported.message[:MAX_SENTENCE]}; {DRIVER_HINT}",
             )
-        return EngineRefused(sentence_of(said.message), param=_safe(param) or None)
-    # for the log: the operator's to fix
-    detail = said.message[:MAX_SENTENCE]
+        return EngineRefused(sentence_of(reported.message), param=_safe(param) or None)
+    # for the log, because the operator must fix the cause
+    detail = reported.message[:MAX_SENTENCE]
     reason = f"status {status}: {detail or 'no reason given'}"
-    if status == 402 or (status == 429 and "insufficient_quota" in (said.code, said.kind)):
-        # no wait of the client's brings money back
+    if status == 402 or (status == 429 and "insufficient_quota" in (reported.code, reported.kind)):
+        # no Retry-After: waiting does not refill the account
         return EngineFailed(
             "The engine's provider does not serve this deployment's account. Tell the operator, with this answer's "
             "x-request-id.",
@@ -168,26 +168,26 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
     if status in (429, 503):
         return Overloaded("The engine is at its limit. Try again shortly.", retry_after_s=RETRY_AFTER_S, detail=reason)
     if status in (401, 403):
-        # the client's key was good
+        # the client's own key was valid
         return EngineFailed(
             "The engine does not accept the API key it is sent.", retry_after_s=RETRY_AFTER_S, detail=detail
         )
     if status == 404:
-        # Usually an unknown name. The engine's sentence lists models by its own names: that helps the operator, and
-        # misleads a client that knows ours.
+        # Usually an unknown name. The engine's sentence lists models by its own names, which helps the operator but
+        # misleads a client that knows our names.
         return EngineFailed(
             "The model is misconfigured here: its engine does not serve it. Tell the operator, with this answer's "
             "x-request-id.",
             detail=f"{reason}; {NAMES_HINT}",
         )
     if status == 501:
-        # llama.cpp, of vectors, scores or chat that it was not started for: its sentence names the flag
+        # llama.cpp was not started for vectors, scores or chat: its sentence names the missing flag
         return EngineFailed(
             "The model is misconfigured here: its engine was not started for such requests. Tell the operator, with "
             "this answer's x-request-id.",
             detail=reason,
         )
-    if said.code == EngineLoop.code:
+    if reported.code == EngineLoop.code:
         return EngineFailed(
             "The model is misconfigured here: its engine is this deployment's own gateway. Tell the operator, with "
             "this answer's x-request-id.",
@@ -197,9 +197,9 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
 
 
 def event_error(event: bytes, read: Callable[[int, bytes], SlipstreamError]) -> SlipstreamError:
-    """An error event inside a stream that has begun. read: `Driver.error`, for an event that carries a status.
+    """An error event in a stream as one of our errors. read: `Driver.error`, for an event that carries a status.
 
-    4xx is a refusal, even after generated text; everything else, and a code that is no status, is the engine's own
+    A 4xx is a refusal, even after generated text. Any other status, or a code that is not a status, is the engine's own
     failure, unless it reports that the other half of a pair has failed.
     """
     code = error_body(event).code
@@ -211,7 +211,7 @@ def event_error(event: bytes, read: Callable[[int, bytes], SlipstreamError]) -> 
 
 
 def context_too_long(message: str) -> ContextTooLong | None:
-    """The engine's complaint about length, in our words; None when the message is about something else."""
+    """The engine's error about length as ours; None if the message is about something else."""
     for pattern in _TOO_LONG:
         match = pattern.search(message)
         if match is not None:
@@ -234,48 +234,49 @@ def sentence_of(message: str) -> str:
     if validation is None:
         sentence = _VLLM_PARAMETER.sub("", message)
     else:
-        sentence = f"{validation['field']}: {validation['said']}"
+        sentence = f"{validation['field']}: {validation['text']}"
     return _safe(sentence) or "The engine found the request invalid."
 
 
 def _safe(message: str) -> str:
-    """The message if it is one plain sentence, else nothing."""
+    """The message if it is one plain sentence, else an empty text."""
     line = message.strip()
     return "" if "\n" in line or len(line) > MAX_SENTENCE or _INTERNAL.search(line) else line
 
 
 def with_drafts(usage: Usage, extension: Any) -> Usage:
-    """`usage` with the draft tokens, all choices together; unchanged without a valid report.
+    """`usage` with the draft tokens of all choices; unchanged without a valid report.
 
     extension: SGLang's `sglext`, or vLLM's `metrics`, which it sends with `--per-request-spec-decode-metrics`.
     """
     if not isinstance(extension, dict):
         return usage
     details = extension.get("spec_tokens_details") or extension.get("speculative_decoding")
-    choices = [one for one in (details if isinstance(details, list) else [details]) if isinstance(one, dict)]
+    entries = details if isinstance(details, list) else [details]
+    choices = [entry for entry in entries if isinstance(entry, dict)]
     if not choices:
         return usage
     try:
-        drafts = sum(_count(one.get("spec_num_proposed_drafts") or one.get("num_draft_tokens")) for one in choices)
+        drafts = sum(_count(each.get("spec_num_proposed_drafts") or each.get("num_draft_tokens")) for each in choices)
         accepted = sum(
-            _count(one.get("spec_num_correct_drafts") or one.get("num_accepted_draft_tokens")) for one in choices
+            _count(each.get("spec_num_correct_drafts") or each.get("num_accepted_draft_tokens")) for each in choices
         )
     except (OverflowError, TypeError, ValueError):
         return usage
     if max(drafts, accepted) > MAX_TOKENS:
         return usage
-    # SGLang multiplies its checks by its initial draft length, which an adaptive table may have raised since
+    # SGLang reports its checks times its initial draft length, which an adaptive table may have raised since
     return msgspec.structs.replace(usage, draft_tokens=max(drafts, accepted), accepted_draft_tokens=accepted)
 
 
 def usage_of(value: Any) -> Usage:
-    """An OpenAI usage object; counts that are missing or null are 0, and a part is no more than its whole. Raises
-    EngineFailed when it is not one, and when a count is negative or more than `MAX_TOKENS`."""
+    """Read an OpenAI usage object. Missing and null counts are 0, and a part is capped at its whole. Raises
+    EngineFailed if it is not such an object, or if a count is negative or more than `MAX_TOKENS`."""
     try:
         prompt_details = value.get("prompt_tokens_details") or {}
         completion_details = value.get("completion_tokens_details") or {}
         prompt, completion = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
-        # SGLang reports it next to the counts, OpenAI inside the details
+        # SGLang reports reasoning next to the counts, OpenAI inside the details
         reasoning = _count(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens"))
         accepted = _count(completion_details.get("accepted_prediction_tokens"))
         return Usage(
@@ -292,7 +293,7 @@ def usage_of(value: Any) -> Usage:
 
 
 def _count(value: Any) -> int:
-    """Null is 0. Raises ValueError for anything but a count, and like `int`."""
+    """The value as a count; null is 0. Raises ValueError if it is out of range, and the errors of `int`."""
     count = int(value or 0)
     if not 0 <= count <= MAX_TOKENS:
         raise ValueError(value)

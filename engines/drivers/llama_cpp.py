@@ -24,7 +24,7 @@ class LlamaCppDriver(OpenAIDriver):
         self.capabilities = msgspec.structs.replace(self.capabilities, parameters=LLAMA_CPP)
 
     def health(self) -> EngineRequest:
-        """503 while it loads its model, when `/v1/models` already answers; needs no key."""
+        """Returns 503 while the model loads, when `/v1/models` already returns 200; needs no key."""
         return EngineRequest("GET", "/health")
 
     def load(self) -> EngineRequest | None:

@@ -1,5 +1,5 @@
-"""The plain OpenAI HTTP API, as llama.cpp and hosted services serve it: no ids, no abort, stopped by closing the
-connection."""
+"""The plain OpenAI HTTP API, which llama.cpp and hosted services serve. It has neither ids nor an abort call: closing
+the connection stops a request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OpenAIDriver(Driver):
     """Drives any server that speaks OpenAI's completions and chat completions.
 
     continuous_usage_stats, cache_salt, max_completion_tokens: the pool's options of these names. Servers ignore or
-    refuse unknown fields, so none is sent unless the pool declares that its engines have it.
+    refuse unknown fields, so each of these is sent only if the pool declares that its engines have it.
     """
 
     name = "openai"
@@ -64,5 +64,5 @@ class OpenAIDriver(Driver):
         return engine_error(status, body)
 
     def health(self) -> EngineRequest:
-        """The one GET that all of them have."""
+        """The only GET endpoint that all these servers have."""
         return MODELS

@@ -13,17 +13,15 @@ JsonObject = dict[str, Any]
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 GIVEN_OR_THE_ENGINES_OWN = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
-"""Fields of `Sampling` that are OpenAI's under the same name."""
+"""Fields of `Sampling` that OpenAI's API has under the same name."""
 LIKELIEST_TOP_P = 1e-6
-"""Sent for a `top_p` of 0, which OpenAI takes and engines refuse: the likeliest token alone."""
-
-
+"""Sent for a `top_p` of 0, which OpenAI accepts and engines refuse: it leaves only the likeliest token."""
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
 def opening_pattern(text: str) -> str:
-    """A regular expression for all texts that begin with this one. It is written as XGrammar, LLGuidance and Outlines
-    all read it: without flags, and escaped only where it must be, since XGrammar logs other escapes."""
+    """A regular expression for all texts that begin with this one. XGrammar, LLGuidance and Outlines all accept it: it
+    has no flags, and only the necessary escapes, because XGrammar logs others."""
     return _SPECIAL.sub(r"\\\g<0>", text) + r"[\s\S]*"
 
 
@@ -35,9 +33,9 @@ def path_of(generation: Generation) -> str:
 def openai_body(generation: Generation, engine_model: str) -> JsonObject:
     """The body without stream options and extras.
 
-    A sampling value that the client did not give is left out, so that the engine's own applies: vLLM and SGLang take
-    the recommendation of the model's maker in `generation_config.json`. Only `max_tokens` is always there: it is the
-    reservation. Raises UnsupportedField for prompts of mixed kind.
+    A sampling value that the client did not set is left out, so that the engine's default applies: vLLM and SGLang take
+    the model maker's recommendation in `generation_config.json`. Only `max_tokens` is always present, because it is the
+    reservation. Raises UnsupportedField for prompts of mixed kinds.
     """
     prompt, sampling = generation.prompt, generation.sampling
     body: JsonObject = {"model": engine_model, "stream": True}
@@ -47,7 +45,7 @@ def openai_body(generation: Generation, engine_model: str) -> JsonObject:
         body |= _completion(prompt, sampling)
     body |= _sampling(sampling)
     if sampling.engine_parameters:
-        # text that the gateway itself writes stays unchanged
+        # fields that the gateway itself sets take precedence
         body = {**sampling.engine_parameters, **body}
     return body
 
@@ -56,7 +54,7 @@ def engine_body(generation: Generation, engine_model: str) -> JsonObject:
     """`openai_body` with the extensions that self-hosted engines have under the same names: usage so far with every
     event, ids that end a text, the least number of tokens, and a salt for the prefix cache.
 
-    Of several choices an event counts its own only; the last event, the one without choices, counts all.
+    With several choices, an event counts its own choice only; the last event, which has no choices, counts all.
     """
     body = openai_body(generation, engine_model)
     body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
@@ -98,7 +96,7 @@ def _completion(prompt: TextPrompt, sampling: Sampling) -> JsonObject:
     if sampling.logprobs is not None:
         body["logprobs"] = sampling.logprobs
     elif sampling.best is not None:
-        # what the choices are compared by
+        # the choices are compared by their log probabilities
         body["logprobs"] = 1
     return body
 

@@ -1,7 +1,7 @@
-"""Parameters of engines' own APIs that a client may send: by driver, with their allowed values.
+"""Parameters of engines' own APIs that a client may send, by driver, with their allowed values.
 
-Parameters that OpenAI's API has under the same name, and those that the gateway reads itself (`min_tokens`,
-`ignore_eos`), are not here. `engines/drivers/openai_body.py` writes them; `gateway/wire/openai/engine_parameters.py`
+The lists exclude parameters that OpenAI's API has under the same name, and parameters that the gateway reads itself
+(`min_tokens`, `ignore_eos`). `engines/drivers/openai_body.py` writes them; `gateway/wire/openai/engine_parameters.py`
 reads them.
 """
 
@@ -24,11 +24,11 @@ class Parameter(msgspec.Struct, frozen=True):
     """One parameter."""
 
     kind: Any = Any
-    """The type that its value must have, as msgspec writes types."""
+    """The type of its value, in msgspec's notation."""
     allowed: str = ""
-    """The same in words; empty: any JSON value, which the engine judges."""
+    """The type in words; empty for any JSON value, which the engine validates."""
     chat_only: bool = False
-    """It belongs to chat completions."""
+    """Whether only chat completions have it."""
 
 
 _FLAG = Parameter(bool, "true or false")
@@ -67,7 +67,7 @@ LLAMA_CPP: Mapping[str, Parameter] = MappingProxyType(
     {**{name: _SAMPLING[name] for name in ("top_k", "min_p")}, **_TEMPLATE}
 )
 KNOWN: Mapping[str, Parameter] = MappingProxyType({**EMBEDDED, **SGLANG, **TENSORRT_LLM, **VLLM})
-"""Parameters of all drivers: a pool's own list is checked against them."""
+"""Parameters of all drivers; a pool's own list is checked against them."""
 
 
 def with_passed(own: Mapping[str, Parameter], names: tuple[str, ...]) -> Mapping[str, Parameter]:

@@ -1,4 +1,4 @@
-"""The part of a request for vectors or scores that every engine with such an endpoint understands."""
+"""The part of a request for vectors or scores that all engines with such endpoints understand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pooling_body(work: PoolingWork, engine_model: str) -> tuple[str, JsonObject]
 
 
 def embedding_body(work: EmbeddingWork, engine_model: str) -> JsonObject:
-    """One text is sent alone: some servers take no list."""
+    """The body of an embeddings request. A single text is sent without a list, because some servers take no list."""
     inputs = work.inputs
     body: JsonObject = {"model": engine_model, "input": inputs[0] if len(inputs) == 1 else inputs}
     if work.encoding_format != "float":
@@ -28,7 +28,7 @@ def embedding_body(work: EmbeddingWork, engine_model: str) -> JsonObject:
 
 
 def rerank_body(work: ScoringWork, engine_model: str) -> JsonObject:
-    """All documents are scored; the gateway keeps the best."""
+    """The body of a rerank request. The engine scores all documents; the gateway keeps the best."""
     if len(work.queries) > 1:
         raise UnsupportedField(
             f"This engine compares one text with others, not {len(work.queries)} texts with as many: give 'text_1' as "

@@ -1,4 +1,4 @@
-"""The drivers by name, as a pool's `driver` setting gives it, and by pool, with its options."""
+"""Finds a driver by the name in a pool's `driver` setting, or by the pool, with the pool's options."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _DRIVERS: dict[str, Driver] = {
 
 
 def get(name: str, field: str = "driver") -> Driver:
-    """The driver called `name`, without a pool's options: enough for health, load and crash recovery.
+    """The driver called `name`, without a pool's options, which is enough for health, load and crash recovery.
 
-    Raises ConfigError naming `field` and those there are.
+    Raises ConfigError, which names `field` and the existing drivers.
     """
     driver = _DRIVERS.get(name)
     if driver is None:
@@ -45,7 +45,7 @@ def get(name: str, field: str = "driver") -> Driver:
 
 
 def of_pool(pool: Pool) -> Driver:
-    """The driver of a pool's engines. All dialects but `openai` always have the features of its options.
+    """The driver of a pool's engines, with the pool's options.
 
     Raises ConfigError for an unknown name.
     """

@@ -1,4 +1,4 @@
-"""An engine's list of models: `GET /v1/models`, which every dialect has; llama.cpp's context is in another answer."""
+"""An engine's list of models, `GET /v1/models`, which every dialect has. llama.cpp reports its context elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engines.drivers.engine_json import decode_engine_json
 
 MODELS = EngineRequest("GET", "/v1/models")
 PROPS = EngineRequest("GET", "/props")
-"""Of llama.cpp's server, whose list of models has no `max_model_len`."""
+"""An endpoint of llama.cpp's server, whose list of models has no `max_model_len`."""
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """id: the name requests must give. max_model_len: the longest prompt and answer; None where it is not said."""
+    """id: the name for requests. max_model_len: the longest prompt and response together; None if not reported."""
 
     id: str
     max_model_len: int | None = None
@@ -25,7 +25,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 def parse_served_models(body: bytes) -> list[ServedModel]:
-    """The response to MODELS. Raises EngineFailed for an invalid one."""
+    """The models in a response to MODELS. Raises EngineFailed for an invalid response."""
     return decode_engine_json(
         body, _List, "The engine's answer to GET /v1/models did not return a list of models."
     ).data
@@ -40,7 +40,7 @@ class _Props(msgspec.Struct, frozen=True):
 
 
 def parse_context_tokens(body: bytes) -> int | None:
-    """The response to PROPS: the longest prompt and answer of one slot. None where it has none, or cannot be read."""
+    """The context of one slot, from a response to PROPS; None if it is missing or the response cannot be read."""
     try:
         props = decode_engine_json(body, _Props, "")
     except EngineFailed:

@@ -1,8 +1,8 @@
 """TensorRT-LLM's HTTP dialect, as `trtllm-serve` speaks it: version 1.2, and 1.4 where the two differ.
 
-No id and no abort: a request is stopped by closing its connection, which the server checks once a second. It refuses
-unknown fields, so only fields of both versions are sent. tests/fakes/tensorrt_llm.md names the source of each
-behaviour.
+The dialect has neither ids nor an abort call: closing the connection stops a request, and the server checks for that
+once a second. It refuses unknown fields, so only fields of both versions are sent. tests/fakes/tensorrt_llm.md names
+the source of each behaviour.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
 BAD_REQUEST = 400
 INTERNAL_ERROR = 500
 REFUSING = ("validation error", "not supported", "are supported", "must be", "must alternate", "invalid", "should ")
-"""Words of pydantic, of the server's own checks and of chat templates, in lower case."""
+"""Words in messages of pydantic, of the server's own checks and of chat templates, in lower case."""
 FRONT_ERROR = "Internal server error "
-"""Beginning of every failure behind `trtllm-serve disaggregated`, always with the status 500."""
+"""Beginning of every failure that `trtllm-serve disaggregated` reports, always with the status 500."""
 ONE_CHOICE = ("more than one choice", "choices, expecting 1")
-_BEHIND_A_FRONT = re.compile(r"^400, message=.{0,100}?\"message\": ?\"(?P<said>[^\"]{1,400})", re.DOTALL)
-"""A context server's 400 in the front's words."""
+_BEHIND_A_FRONT = re.compile(r"^400, message=.{0,100}?\"message\": ?\"(?P<message>[^\"]{1,400})", re.DOTALL)
+"""A context server's 400, as the front quotes it."""
 MIDDLE_PRIORITY = 0.5
 """Priority of a request without one."""
 
@@ -61,7 +61,7 @@ class TensorRTLLMDriver(Driver):
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         prompt = generation.prompt
         if not isinstance(prompt, ChatPrompt):
-            # `/v1/completions` takes no cache_salt: tenants would share one another's prefixes
+            # `/v1/completions` takes no cache_salt, so tenants would share cached prefixes
             raise UnsupportedField("This model answers chat completions only.", param="model")
         if prompt.tool_choice == "required":
             raise UnsupportedField(
@@ -79,34 +79,34 @@ class TensorRTLLMDriver(Driver):
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
-        """The server returns 400 for nearly all errors, its own failures too: the status alone does not show a client's
-        fault. Requests that the gateway let through and the server finds invalid are recognized by the message, and so
-        are the 500s of a front of prefill/decode pairs."""
-        said = error_body(body)
-        if status == INTERNAL_ERROR and said.message.startswith(FRONT_ERROR):
-            return _behind_a_front(said.message.removeprefix(FRONT_ERROR)) or engine_error(status, body)
-        too_long = context_too_long(said.message)
-        if status == BAD_REQUEST and too_long is None and not _is_validation(said.message):
+        """The server returns 400 for nearly all errors, even its own failures, so the status does not show whose fault
+        an error is. The message identifies requests that the server finds invalid, and the 500s of a front of
+        prefill/decode pairs."""
+        message = error_body(body).message
+        if status == INTERNAL_ERROR and message.startswith(FRONT_ERROR):
+            return _behind_a_front(message.removeprefix(FRONT_ERROR)) or engine_error(status, body)
+        too_long = context_too_long(message)
+        if status == BAD_REQUEST and too_long is None and not _is_validation(message):
             return EngineFailed(
-                "The engine failed.", retry_after_s=RETRY_AFTER_S, detail=f"status {status}: {said.message[:400]}"
+                "The engine failed.", retry_after_s=RETRY_AFTER_S, detail=f"status {status}: {message[:400]}"
             )
         return engine_error(status, body)
 
     def health(self) -> EngineRequest:
-        """503 with a sentence once its executor is dead."""
+        """Returns 503 with a sentence once the server's executor is dead."""
         return EngineRequest("GET", "/health")
 
     def load(self) -> EngineRequest | None:
-        """Statistics of each iteration since the last read; for one reader alone. Empty unless the server's
-        `enable_iter_perf_stats` is true."""
+        """The request for the statistics of each iteration since the last read, so there must be only one reader. They
+        are empty unless the server's `enable_iter_perf_stats` is true."""
         return EngineRequest("GET", "/metrics")
 
     def parse_load(self, body: bytes) -> Load | None:
-        """The load of the last iteration; drafts and retractions of all iterations since the previous report. None
-        without an iteration.
+        """The load of the last iteration, with the drafts and retractions of all iterations since the previous report.
+        None if there was no iteration.
 
-        An iteration lists the requests that it paused, and no later one lists them again: the sum is a count, short by
-        the iterations that were never read.
+        A paused request is in one iteration only: the sum counts all of them, except in iterations that were never
+        read.
         """
         try:
             iterations = decode_engine_json(body, list[JsonObject], UNREADABLE_LOAD)
@@ -114,25 +114,25 @@ class TensorRTLLMDriver(Driver):
                 return None
             last = iterations[-1]
             kv: JsonObject = last.get("kvCacheStats") or {}
-            # memory without a figure for its use would count as empty
+            # memory with unknown use would count as empty
             block = int(kv.get("tokensPerBlock") or 0) if kv.get("usedNumBlocks") is not None else 0
-            batches: list[JsonObject] = [one.get("inflightBatchingStats") or {} for one in iterations]
-            drafting: list[JsonObject] = [one.get("specDecodingStats") or {} for one in iterations]
+            batches: list[JsonObject] = [each.get("inflightBatchingStats") or {} for each in iterations]
+            drafting: list[JsonObject] = [each.get("specDecodingStats") or {} for each in iterations]
             return Load(
                 running=int(last["numActiveRequests"]),
                 waiting=int(last["numQueuedRequests"]),
                 used_tokens=int(kv.get("usedNumBlocks") or 0) * block,
                 capacity_tokens=int(kv.get("maxNumBlocks") or 0) * block,
                 max_running=int(last.get("maxNumActiveRequests") or 0),
-                retracted_since=sum(int(one.get("numPausedRequests") or 0) for one in batches),
-                draft_tokens=sum(int(one.get("numDraftTokens") or 0) for one in drafting),
-                accepted_draft_tokens=sum(int(one.get("numAcceptedTokens") or 0) for one in drafting),
+                retracted_since=sum(int(batch.get("numPausedRequests") or 0) for batch in batches),
+                draft_tokens=sum(int(drafts.get("numDraftTokens") or 0) for drafts in drafting),
+                accepted_draft_tokens=sum(int(drafts.get("numAcceptedTokens") or 0) for drafts in drafting),
             )
         except (LookupError, TypeError, ValueError, OverflowError, AttributeError):
             raise EngineFailed(UNREADABLE_LOAD) from None
 
     def counts(self) -> EngineRequest:
-        """Its Prometheus page, which needs `return_perf_metrics: true`."""
+        """The request for the server's Prometheus page, which needs `return_perf_metrics: true`."""
         return EngineRequest("GET", "/prometheus/metrics")
 
     def parse_counts(self, body: bytes) -> EngineCounts:
@@ -144,21 +144,21 @@ class TensorRTLLMDriver(Driver):
 
 
 def unit_priority(priority: int) -> float:
-    """Any priority of ours between the server's 0 and 1, in the same order, none at `MIDDLE_PRIORITY`."""
+    """Map any priority of ours to the server's range from 0 to 1, in the same order, and 0 to `MIDDLE_PRIORITY`."""
     return MIDDLE_PRIORITY + MIDDLE_PRIORITY * priority / (1 + abs(priority))
 
 
 def _is_validation(message: str) -> bool:
-    """Whether the error is about the request: a template's sentence about its roles does not mean a broken engine."""
+    """Whether the error is about the request (such as a template's sentence about roles), not a broken engine."""
     start = message[:200].lower()
     return any(words in start for words in REFUSING)
 
 
-def _behind_a_front(said: str) -> SlipstreamError | None:
-    """The error about the request behind a front's 500; None for a failure."""
-    if any(words in said[:200] for words in ONE_CHOICE):
+def _behind_a_front(message: str) -> SlipstreamError | None:
+    """The error about the request that a front reports as 500; None for a failure."""
+    if any(words in message[:200] for words in ONE_CHOICE):
         return UnsupportedField("This model returns one choice: send the request 'n' times instead.", param="n")
-    found = _BEHIND_A_FRONT.match(said)
-    if found is None or (context_too_long(found["said"]) is None and not _is_validation(found["said"])):
+    match = _BEHIND_A_FRONT.match(message)
+    if match is None or (context_too_long(match["message"]) is None and not _is_validation(match["message"])):
         return None
-    return engine_error(BAD_REQUEST, msgspec.json.encode({"message": found["said"]}))
+    return engine_error(BAD_REQUEST, msgspec.json.encode({"message": match["message"]}))

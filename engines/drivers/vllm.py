@@ -1,6 +1,5 @@
-"""vLLM's HTTP dialect, as version 0.32 speaks it. A test in `tests/vllm` checks every statement here. vLLM uses our id
-as the request's, with the endpoint's name before and the prompt's number after it; two running requests may share it.
-"""
+"""vLLM's HTTP dialect, as version 0.32 speaks it. A test in `tests/vllm` checks every statement here. vLLM's id of a
+request is ours between the endpoint's name and the prompt's number; two running requests may have the same id."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class VLLMDriver(Driver):
     capabilities = Capabilities(
         running_count=True,
         token_prompts=True,
-        # it parses `<|im_end|>` in a message as the control token
+        # vLLM parses `<|im_end|>` in a message as the control token
         literal_text=False,
         usage_by_id=False,
         openings=True,
@@ -82,7 +81,7 @@ class VLLMDriver(Driver):
         if generation.adapter is not None:
             body["model"] = generation.adapter.engine_name
         if generation.priority:
-            # there the lowest number goes first, with `--scheduling-policy priority`; otherwise it is passed over
+            # vLLM serves the lowest number first with `--scheduling-policy priority`, and otherwise ignores it
             body["priority"] = -generation.priority
         opening = opening_of(prompt)
         if opening:
@@ -90,12 +89,13 @@ class VLLMDriver(Driver):
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body), opening)
 
     def pooled(self, work: PoolingWork, generation: Generation, engine_model: str) -> EngineRequest:
-        """Its score endpoint also takes as many queries as documents, unlike its rerank endpoint."""
+        """The request for vectors or scores. vLLM's score endpoint also takes as many queries as documents, unlike its
+        rerank endpoint."""
         if isinstance(work, EmbeddingWork):
             path, body = EMBEDDINGS_PATH, embedding_body(work, engine_model)
         else:
-            one = len(work.queries) == 1
-            texts: JsonObject = {"text_1": work.queries[0] if one else work.queries, "text_2": work.documents}
+            queries = work.queries[0] if len(work.queries) == 1 else work.queries
+            texts: JsonObject = {"text_1": queries, "text_2": work.documents}
             path, body = SCORE_PATH, {"model": engine_model, **texts}
         body["request_id"] = generation.request_id
         if generation.cache_salt:
@@ -103,10 +103,11 @@ class VLLMDriver(Driver):
         return EngineRequest("POST", path, msgspec.json.encode(body))
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
-        """The stream then ends as usual: finish_reason `abort`, exact usage, [DONE].
+        """The request that stops a generation, whose stream then ends with finish_reason `abort`, exact usage and
+        [DONE].
 
-        A chat has one id, whatever its choices; of a completion each prompt has one, and there are not more of these
-        than choices. Ids that are not there are passed over.
+        A chat has one id for all its choices. A completion has one id for each prompt, and no more prompts than
+        choices. vLLM ignores unknown ids.
         """
         if not self._abort_by_id:
             return None
@@ -114,24 +115,24 @@ class VLLMDriver(Driver):
         return EngineRequest("POST", "/inference/v1/abort_requests", msgspec.json.encode({"request_ids": ids}))
 
     def load_adapter(self, name: str, path: str) -> EngineRequest:
-        """Needs `--enable-lora` and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment. Beyond `--max-cpu-loras` it
-        gives up the one that was used longest ago, and reads it again when it is asked for."""
+        """vLLM needs `--enable-lora` and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment for this. Beyond
+        `--max-cpu-loras`, it drops the least recently used adapter and loads it again when a request needs it."""
         body = msgspec.json.encode({"lora_name": name, "lora_path": path})
         return EngineRequest("POST", "/v1/load_lora_adapter", body)
 
     def load_refusal(self, status: int, body: bytes) -> str | None:
-        said = error_body(body).message
-        return None if status == HTTPStatus.OK or ALREADY_LOADED.match(said) else said or f"status {status}"
+        message = error_body(body).message
+        return None if status == HTTPStatus.OK or ALREADY_LOADED.match(message) else message or f"status {status}"
 
     def unload_adapter(self, name: str) -> EngineRequest:
-        """Accepts no more requests for it; does not wait for running ones."""
+        """vLLM then accepts no more requests with the adapter; it does not wait for running ones."""
         return EngineRequest("POST", "/v1/unload_lora_adapter", msgspec.json.encode({"lora_name": name}))
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
-        said = error_body(body).message
-        if said.startswith(NO_SUCH_ADAPTER):
+        message = error_body(body).message
+        if message.startswith(NO_SUCH_ADAPTER):
             return AdapterUnavailable("The engine has lost the adapter; try again.", retry_after_s=RETRY_AFTER_S)
-        if "--enable-auto-tool-choice" in said or "--tool-call-parser" in said:
+        if "--enable-auto-tool-choice" in message or "--tool-call-parser" in message:
             return UnsupportedField(
                 "This model cannot choose among tools here: its engine was started without a parser of tool calls.",
                 param="tool_choice",
@@ -139,23 +140,23 @@ class VLLMDriver(Driver):
         return engine_error(status, body)
 
     def health(self) -> EngineRequest:
-        """503 once its engine process is dead; needs no token."""
+        """Returns 503 once vLLM's engine process is dead; needs no token."""
         return EngineRequest("GET", "/health")
 
     def load(self) -> EngineRequest | None:
-        """Its Prometheus page: `/load` only counts the requests of its HTTP server."""
+        """The request for vLLM's Prometheus page, because `/load` only counts the requests of its HTTP server."""
         return EngineRequest("GET", "/metrics")
 
     def parse_load(self, body: bytes) -> Load:
-        """A replica's data-parallel engines together. Its limit of running requests (`--max-num-seqs`) is not
-        reported."""
+        """The load of all data-parallel engines of a replica. vLLM does not report its limit of running requests
+        (`--max-num-seqs`)."""
         gauges = (_RUNNING, _WAITING, _USED_SHARE, _PREEMPTIONS)
         sums = sums_of_page(body, lambda name, _: name in gauges)
         if _RUNNING not in sums or _WAITING not in sums:
             raise EngineFailed(self.no_counters)
         sizes = [_cache_tokens(line) for line in body.splitlines() if line.startswith(_CACHE + b"{")]
         # each engine reports the used share of its own memory, and all have the same size
-        if _USED_SHARE not in sums:  # memory without a figure for its use would count as empty
+        if _USED_SHARE not in sums:  # memory with unknown use would count as empty
             sizes = []
         used_tokens = round(sums[_USED_SHARE] * sum(sizes) / len(sizes)) if sizes else 0
         return Load(
@@ -167,7 +168,7 @@ class VLLMDriver(Driver):
         )
 
     def counts(self) -> EngineRequest:
-        """Its Prometheus page."""
+        """The request for vLLM's Prometheus page."""
         return EngineRequest("GET", "/metrics")
 
     def parse_counts(self, body: bytes) -> EngineCounts:
@@ -190,12 +191,12 @@ class VLLMDriver(Driver):
 
 
 ALREADY_LOADED = re.compile(r"The lora adapter '[\w-]+' has already been loaded")
-"""Beginning of the error for loading a loaded adapter. Other refusals quote the adapter's files."""
+"""Beginning of the error for loading an adapter that is loaded. Other refusals quote the adapter's files."""
 NO_SUCH_ADAPTER = f"The model `{ENGINE_NAME}"
-"""Beginning of the error for a request with an adapter that it does not hold."""
+"""Beginning of the error for a request with an adapter that vLLM does not hold."""
 
 
 def _cache_tokens(line: bytes) -> int:
-    """The size of one engine's KV cache, by its configuration; 0 where it does not say."""
-    told = {name: int(value) for name, value in _LABEL.findall(line)}
-    return told.get(b"kv_cache_size_tokens") or told.get(b"num_gpu_blocks", 0) * told.get(b"block_size", 0)
+    """The size in tokens of one engine's KV cache, from its configuration; 0 if not reported."""
+    labels = {name: int(value) for name, value in _LABEL.findall(line)}
+    return labels.get(b"kv_cache_size_tokens") or labels.get(b"num_gpu_blocks", 0) * labels.get(b"block_size", 0)

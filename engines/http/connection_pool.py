@@ -1,4 +1,4 @@
-"""Keep-alive connections to one engine. Each carries one response at a time."""
+"""Keep-alive connections to one engine, each of which carries one response at a time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from engines.http.origin import Origin
 from engines.http.retry_after import retry_after_s
 
 HEADER_BYTES = 1 << 16
-"""Bytes that an engine may send outside a body at one time: headers, a chunk's size with its extensions, or
+"""Most bytes that an engine may send outside a body at one time: headers, a chunk's size with its extensions, or
 trailers."""
 IDLE_S = 60.0
-"""A connection unused for longer is not reused."""
+"""Idle time after which a connection is not reused."""
 MAX_IDLE_CONNECTIONS = 1_024
-"""Idle connections kept per replica."""
+"""Most idle connections that are kept per replica."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
         self._framed = False
         self._informational = False
         self._header_bytes = 0
-        """Bytes read since the response began, and once its headers are complete, since the last part of its body."""
+        """Bytes read since the response began or, once its headers are complete, since the last part of its body."""
         self.got_bytes = False
         self.used = False
         self.idle_since_s = 0.0
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # a cast, because uvloop's transports are no subclasses of asyncio's
+        # a cast, because uvloop's transports are not subclasses of asyncio's
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
             stream.fail("its response is not valid HTTP")
             self.abort()
             return
-        # httptools joins a header's value again with each read: an endless one would take ever more time
+        # httptools joins a header's value again with each read, so an endless value would take ever more time
         if self._header_bytes > HEADER_BYTES and not stream.over:
             stream.fail(f"its {'trailers or chunk headers' if stream.status else 'response headers'} are too large")
             self.abort()
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         stream, self._stream = self._stream, None
         if stream is not None:
             if error is None and stream.status and not self._framed:
-                stream.end()  # neither length nor chunks: the body ends with the connection
+                stream.end()  # without a length or chunks, the body ends with the connection
                 stream.changed()
             else:
                 stream.fail("it closed the connection before its response was complete")
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         self._header_bytes = 0
         stream = self._stream
-        if stream is not None:  # once for each token: no call
+        if stream is not None:  # no call, because this runs for each token
             stream.pieces.append(data)
             stream.unread_bytes += len(data)
             if stream.unread_bytes > BUFFER_BYTES:
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
 
 
 class ConnectionPool:
-    """Idle connections to one origin; the most recently used is taken first."""
+    """Connections to one origin; `take` returns the idle one that was used most recently."""
 
     def __init__(self, origin: Origin, tls: ssl.SSLContext | None = None) -> None:
         """tls: context for an https origin."""
@@ -203,7 +203,7 @@ class ConnectionPool:
                 retry_after_s=RETRY_AFTER_S,
                 detail=place,
             ) from None
-        except OSError as error:  # TLS errors are among them
+        except OSError as error:  # includes TLS errors
             if (shortage := local_shortage(error, self.origin.host)) is not None:
                 raise exhausted(place, shortage) from None
             raise EngineFailed(
@@ -214,7 +214,7 @@ class ConnectionPool:
 
 
 def exhausted(place: str, shortage: str) -> ConnectionsExhausted:
-    """The error for a connection to `place` that failed for lack of a resource of this machine. Nothing was sent."""
+    """The error for a connection to `place` that lacked a resource of this machine. Nothing was sent."""
     logger.error("no connection to %s: %s (open files are limited by ulimit -n)", place, shortage)
     return ConnectionsExhausted(
         "No further connection can be opened here at present; try again shortly.",

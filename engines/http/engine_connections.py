@@ -1,6 +1,6 @@
-"""HTTP/1.1 to engines: one keep-alive pool per replica, responses read in chunks as they arrive.
+"""An HTTP/1.1 client for engines, with one keep-alive pool per replica, which reads responses in chunks as they arrive.
 
-Implemented here, on asyncio and httptools, because this is the path of every generated token: a general client costs
+It is implemented here, on asyncio and httptools, because every generated token takes this path: a general client costs
 1.2 to 2.6 times as much CPU per event. It knows nothing about dialects; see `engines/drivers/base.py`.
 """
 
@@ -22,7 +22,7 @@ FETCH_BYTES = 1 << 22
 """Largest response to a small request."""
 MAX_HEADS = 64
 SENDER_HEADER = "x-slipstream-sender"
-"""Names the deployment that asks an engine: a gateway refuses its own requests, whose engine would be itself."""
+"""Names the deployment that sends a request. A gateway refuses its own deployment's, whose engine it would be."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +30,14 @@ logger = logging.getLogger(__name__)
 class Opening:
     """A request on its way to an engine, until its response begins.
 
-    Waiting for the response can be cancelled without stopping the request: a client that has left still pays for the
-    tokens that the engine generated. `close` is always due.
+    Waiting for the response can be cancelled without stopping the request, because a client that has left still pays
+    for the tokens that the engine generated. The caller must always call `close`.
     """
 
     def __init__(
         self, pool: ConnectionPool, data: bytes, connect_timeout_s: float, request_id: str, opening: str
     ) -> None:
-        """Made by `EngineConnections.opening` only. opening: see `EngineRequest.opening`."""
+        """Only `EngineConnections.opening` calls this. opening: see `EngineRequest.opening`."""
         self._pool = pool
         self._cut_opening = opening
         self._data = data
@@ -49,14 +49,14 @@ class Opening:
 
     @property
     def sent(self) -> bool:
-        """The engine may have the request."""
+        """Whether the engine may have the request."""
         return self._stream is not None
 
     async def response(self, timeout_s: float) -> EngineStream:
-        """The response, as soon as its status is known; may be called again after a cancelled call.
+        """The response, as soon as its status is known. A cancelled call may be repeated.
 
-        Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
-        timeout_s, ConnectionsExhausted when this process can open no connection.
+        Raises EngineFailed if the engine cannot be reached or breaks off, EngineTimeout if it is silent for timeout_s,
+        ConnectionsExhausted if this process can open no connection.
         """
         if self._stream is None:
             self._connection = self._pool.take()
@@ -78,7 +78,7 @@ class Opening:
         return self._stream
 
     def close(self) -> None:
-        """Stop: a response that has not ended loses its connection. Idempotent."""
+        """Stop the request: a response that has not ended loses its connection. Idempotent."""
         if self._stream is not None:
             self._stream.close()
 
@@ -89,10 +89,10 @@ class Opening:
 
 
 class EngineConnections:
-    """Every connection of this process to engines. Use from one event loop."""
+    """All connections of this process to engines, for use from one event loop."""
 
     def __init__(self, keys: KeySource, ssl_context: ssl.SSLContext | None = None, sender: str = "") -> None:
-        """keys: the bearer token of each engine. sender: the value of `SENDER_HEADER`; empty: it is not sent."""
+        """keys: the bearer token of each engine. sender: the value of `SENDER_HEADER`; empty to omit it."""
         self._keys = keys
         self._sender = f"{SENDER_HEADER}: {sender}\r\n" if sender else ""
         self._ssl_context = ssl_context
@@ -108,10 +108,10 @@ class EngineConnections:
         headers: bytes = b"",
     ) -> Opening:
         """The request, not yet sent. request_id: for the log. pool_name: the pool whose key is sent. headers: further
-        lines, each with its end.
+        header lines, each with its line end.
 
-        Raises ConfigError or NoEngine when there is no key for it, see `KeySource`, and ConnectionsExhausted when this
-        process cannot read its trusted certificate authorities.
+        Raises ConfigError or NoEngine if it has no key for the engine (see `KeySource`), and ConnectionsExhausted if
+        this process cannot read its trusted certificate authorities.
         """
         key = self._keys.key_for(url, pool_name)
         pool = self._pools.get(url)
@@ -130,10 +130,10 @@ class EngineConnections:
         response_timeout_s: float = 300.0,
         pool_name: str = "",
     ) -> EngineStream:
-        """Send the request; returns when the status is known.
+        """Send the request and return the response once its status is known.
 
-        Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
-        response_timeout_s, ConnectionsExhausted when this process can open no connection. Cancelling closes the
+        Raises EngineFailed if the engine cannot be reached or breaks off, EngineTimeout if it is silent for
+        response_timeout_s, ConnectionsExhausted if this process can open no connection. Cancelling closes the
         connection, which stops the engine.
         """
         opening = self.opening(url, request, connect_timeout_s, request_id, pool_name)
@@ -146,18 +146,18 @@ class EngineConnections:
     async def fetch(
         self, url: str, request: EngineRequest, timeout_s: float, max_bytes: int = FETCH_BYTES, *, pool_name: str = ""
     ) -> tuple[int, bytes]:
-        """Status and whole body of a small request.
+        """Status and whole body of the response to a small request.
 
-        Raises EngineFailed, also for a body over max_bytes, EngineTimeout when all of it takes over timeout_s, and
-        ConnectionsExhausted when this process can open no connection.
+        Raises EngineFailed, also for a body over max_bytes, EngineTimeout if the whole exchange takes over timeout_s,
+        and ConnectionsExhausted if this process can open no connection.
         """
         stream: EngineStream | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 stream = await self.open(url, request, timeout_s, response_timeout_s=timeout_s, pool_name=pool_name)
                 body = bytearray()
-                while piece := await stream.read():
-                    body += piece
+                while chunk := await stream.read():
+                    body += chunk
                     if len(body) > max_bytes:
                         place = self._pools[url].origin.place
                         raise EngineFailed(f"The engine answered with more than {max_bytes} bytes.", detail=place)
@@ -169,7 +169,7 @@ class EngineConnections:
                 stream.close()
 
     async def close(self) -> None:
-        """Abort everything and wait until the sockets are gone."""
+        """Abort all connections and wait until their sockets are closed."""
         lost = [connection.lost for pool in self._pools.values() for connection in pool.connections]
         for pool in self._pools.values():
             for connection in list(pool.connections):
@@ -191,7 +191,7 @@ class EngineConnections:
         if head is None:
             origin = pool.origin
             if len(pool.heads) == MAX_HEADS:
-                pool.heads.clear()  # requests by id have a path each
+                pool.heads.clear()  # each request by id has its own path
             authorization = f"Authorization: Bearer {key}\r\n" if key else ""
             head = pool.heads[request.method, request.path, key] = (
                 f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n"

@@ -1,4 +1,4 @@
-"""An engine's response as it arrives, with backpressure on the engine while it is not read."""
+"""An engine's response as it arrives, with backpressure on the engine while no reader takes it."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ RETRY_AFTER_S = 1.0
 
 
 class EngineStream:
-    """One response as it arrives. `close` is always due; after the clean end it costs nothing."""
+    """One response as it arrives. The reader must always call `close`, which costs nothing after a clean end."""
 
     def __init__(self, transport: asyncio.Transport, origin: Origin) -> None:
-        """Made by `Connection.send` only."""
+        """Only `Connection.send` calls this."""
         self.status = 0
-        """0 until the response's head has come."""
+        """0 until the response's head has arrived."""
         self.retry_after_s: float | None = None
-        """Time for which the engine asks not to be contacted; None: it sends none."""
+        """The engine's `Retry-After`; None if it sends none."""
         self.on_change: Callable[[], None] | None = None
-        """Called in the socket's callback when `take` has data or the response is over, instead of waking a reader: for
-        a relay that passes bytes on without waiting. It must not raise."""
+        """Called in the socket's callback when `take` has data or the response has ended, instead of waking a reader. A
+        relay uses it to pass bytes on without waiting. It must not raise."""
         self._transport = transport
         self._origin = origin
         self._loop = asyncio.get_running_loop()
         self.pieces: list[bytes] = []
-        """Chunks of the body that `take` has. Who adds one adds its size, and calls `changed` once the whole read is
-        parsed."""
+        """Unread chunks of the body. The code that adds a chunk also adds its size to `unread_bytes`, and calls
+        `changed` once it has parsed the whole read."""
         self.unread_bytes = 0
-        """Bytes that `take` has."""
+        """Size of the unread chunks."""
         self.over = False
-        """Nothing more will arrive; `read` reports whether the end was clean."""
+        """Whether the response has ended; `read` reports whether the end was clean."""
         self._error: EngineFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
         self._late = False
-        """The response's head did not come in time."""
+        """Whether the response's head has missed its deadline."""
 
     @property
     def paused(self) -> bool:
-        """Reading from the engine is paused, because its bytes are not read."""
+        """Whether reading from the engine is paused, because its bytes are not taken."""
         return self._paused
 
     async def responded(self, timeout_s: float) -> None:
-        """Return when the status is known. Raises EngineFailed, and EngineTimeout after `timeout_s`. Cancelling loses
-        nothing."""
+        """Return once the status is known. Raises EngineFailed, or EngineTimeout after `timeout_s`. Cancelling is
+        safe."""
         if self.status:
             return
         self._late = False
@@ -66,10 +66,10 @@ class EngineStream:
             timer.cancel()
 
     async def read(self) -> bytes:
-        """All bytes that came since the last call, waiting for at least one; b"" at the clean end.
+        """All bytes since the last call, waiting for at least one; b"" at a clean end.
 
-        Raises EngineFailed when the response was cut short or is not HTTP, after everything before the cut was read.
-        One caller at a time; cancelling loses nothing.
+        Raises EngineFailed if the response was cut short or is not HTTP, once everything before the cut has been read.
+        Only one caller may wait at a time; cancelling loses no data.
         """
         while not self.pieces:
             if self._error is not None:
@@ -80,7 +80,7 @@ class EngineStream:
         return self.take()
 
     def take(self) -> bytes:
-        """All bytes that came since the last call, perhaps none."""
+        """All bytes since the last call, possibly none."""
         pieces = self.pieces
         if not pieces:
             return b""
@@ -92,25 +92,25 @@ class EngineStream:
         return data
 
     def close(self) -> None:
-        """Stop here: a response that has not ended loses its connection, which stops the engine. Idempotent."""
+        """Stop reading: a response that has not ended loses its connection, which stops the engine. Idempotent."""
         if not self.over:
             self.fail("closed by us")
             self._transport.abort()
 
     def pause(self) -> None:
-        """Read no more from the engine until `take`."""
+        """Stop reading from the engine until `take`."""
         if not self._paused:
             self._paused = True
             if not self._transport.is_closing():
                 self._transport.pause_reading()
 
     def end(self) -> None:
-        """The body is complete; `changed` follows."""
+        """Mark the body as complete; the caller then calls `changed`."""
         self.over = True
         self._resume()
 
     def fail(self, reason: str) -> None:
-        """The rest of the response will not arrive."""
+        """End the response with an error, because its rest will not arrive."""
         if self.over:
             return
         self.over = True
@@ -146,28 +146,27 @@ class EngineStream:
 
 
 class CutStream(EngineStream):
-    """A response whose choices begin with an opening, which its reader does not get."""
+    """A response whose choices begin with an opening, which the reader does not receive."""
 
     def __init__(self, transport: asyncio.Transport, origin: Origin, opening: str) -> None:
         super().__init__(transport, origin)
         self._cut = OpeningCut(opening)
 
     async def read(self) -> bytes:
-        """Like `EngineStream.read`. Bytes of which no event is complete are not the end."""
+        """Like `EngineStream.read`. Bytes that complete no event do not count as the end."""
         while not (data := await super().read()):
             if self.over and not self.pieces and self._error is None:
                 break
         return data
 
     def take(self) -> bytes:
-        """Like `EngineStream.take`, in whole events. Raises EngineFailed when a choice does not begin with the
-        opening."""
+        """Like `EngineStream.take`, in whole events. Raises EngineFailed if a choice begins without the opening."""
         data = super().take()
         return self._cut.feed(data) if self.status == HTTPStatus.OK else data
 
 
 def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
-    """The error when nothing arrived within `timeout_s`."""
+    """The error for an engine that sent nothing within `timeout_s`."""
     return EngineTimeout(
         f"The engine did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S, detail=origin.place
     )

@@ -9,37 +9,36 @@ from contracts.errors import EngineFailed
 from engines.http.repeated_event import RepeatedEvent
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
-"""Larger than any event an engine sends (logprobs of a long chunk); a stream without event ends is cut here."""
+"""Limit of one event, larger than any that an engine sends (logprobs of a long chunk)."""
 
 
 class EventSplitter:
-    """Splits a byte stream into the payloads of its `data:` events. Takes time in proportion to its bytes, however they
-    are chunked."""
+    """Splits a byte stream into the payloads of its `data:` events, in time proportional to its bytes."""
 
     __slots__ = ("_at_start", "_rest", "repeated")
 
     def __init__(self) -> None:
         self.repeated: RepeatedEvent | None = None
-        """The usual event, of which `runs` gives only the texts. It may change between two results."""
+        """The usual event, of which `runs` yields only the texts. It may change between two results."""
         self._rest = bytearray()
         """The beginning of an event whose end has not arrived."""
         self._at_start = True
-        """A byte order mark may still arrive."""
+        """Whether a byte order mark may still arrive."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Payloads completed by `data`, in order. Raises EngineFailed when an event grows without end."""
+        """Payloads completed by `data`, in order. Raises EngineFailed if an event exceeds MAX_EVENT_BYTES."""
         for payload in self.runs(data):
             assert isinstance(payload, bytes)
             yield payload
 
     def runs(self, data: bytes) -> Iterator[bytes | list[bytes]]:
-        """Like `feed`, but the texts of usual events that follow each other come as a list."""
+        """Like `feed`, but yields the texts of consecutive usual events as a list."""
         if self._at_start:
             data = self._without_mark(data)
         if self._rest:
             data = self._ended_by(data)
         elif data.find(b"\r") >= 0:
-            # JSON never holds a raw \r, so line ends can be unified; a \r at the very end waits for its \n
+            # JSON never contains a raw \r, so line ends can be unified; a \r at the very end waits for its \n
             data = data.replace(b"\r\n", b"\n")
         start = 0
         while start < len(data):
@@ -61,7 +60,7 @@ class EventSplitter:
             raise EngineFailed("The engine sent an event without an end.")
 
     def _without_mark(self, data: bytes) -> bytes:
-        """The stream's beginning without a byte order mark; b"" while that is not known."""
+        """The stream's beginning without a byte order mark; b"" while too few bytes have arrived."""
         if self._rest:
             data = bytes(self._rest) + data
             self._rest.clear()
@@ -72,7 +71,7 @@ class EventSplitter:
         return data.removeprefix(BOM_UTF8)
 
     def _ended_by(self, data: bytes) -> bytes:
-        """The rest followed by `data`, once an event ends there; until then b"", and `data` is added to the rest."""
+        """The rest followed by `data`, if an event ends there; otherwise b"", after adding `data` to the rest."""
         rest = self._rest
         if data.startswith(b"\n") and rest.endswith(b"\r"):
             del rest[-1]
@@ -86,6 +85,6 @@ class EventSplitter:
 
 
 def _payload_of_lines(event: bytes) -> bytes:
-    """The general form: several lines, comments, `event:` and `id:` fields; `data:` lines are joined."""
+    """The payload of an event with several lines, comments, `event:` or `id:` fields: its `data:` lines, joined."""
     lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
     return b"\n".join(lines)

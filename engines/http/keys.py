@@ -1,7 +1,7 @@
-"""The API key for each engine: its pool's own, else the deployment's token.
+"""Finds the API key for each engine: its pool's own, else the deployment's token.
 
-Keys belong to pools and URLs of the desired state, and are never named by a lease or a journal: an attacker who forged
-one would have a key sent anywhere. Only a key's source is ever stored or logged, never the key.
+Keys belong to pools and URLs of the desired state. A lease or a journal never names a key: an attacker who forged one
+could have a key sent anywhere. Only a key's source is ever stored or logged, never the key.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from engines.drivers.openai import OpenAIDriver
 from engines.http.origin import Origin
 
 LOOK_EVERY_S = 1.0
-"""Least time between two checks of a key's file: a replaced key is in use this soon."""
+"""Least time between two checks of a key's file, and so the delay until a replaced key is used."""
 KEY_BYTES = 4_096
 ENGINES_REMEMBERED = 10_000
-"""Engines that have left the desired state and are kept: requests may still run on them."""
+"""Most remembered engines. Engines that have left the desired state stay, because they may still run requests."""
 RETRY_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class KeySource(Protocol):
     """The source of each engine's key."""
 
     def key_for(self, url: str, pool: str = "") -> str:
-        """Printable ASCII, or "" for none. Raises NoEngine when the engine is unknown or its key cannot be read."""
+        """The key in printable ASCII, or "" for none. Raises NoEngine for an unknown engine or an unreadable key."""
         ...
 
 
@@ -44,34 +44,34 @@ class OneKey:
     """The same key for every engine, for callers that know only one."""
 
     def __init__(self, key: str) -> None:
-        """Raises ConfigError when it cannot be a header."""
+        """Raises ConfigError if the key cannot be sent in a header."""
         _require_sendable(key)
         self._key = key
 
     def key_for(self, url: str, pool: str = "") -> str:
-        """The one key, for any engine."""
+        """The key, whatever the engine."""
         return self._key
 
 
 class EngineKeys:
-    """The keys of a fleet's engines. `follow` sets the known engines; no other receives a key."""
+    """The keys of a fleet's engines. Only engines that `learn` or `follow` has added receive a key."""
 
     def __init__(
         self, token: Callable[[], str], environ: Mapping[str, str], metrics_token: Callable[[], str] | None = None
     ) -> None:
-        """token: read once a pool without a key of its own needs it. metrics_token: used for embedded engines instead,
-        where the caller only reads counters and load."""
+        """token: read when a pool without a key of its own first needs it. metrics_token: replaces it for embedded
+        engines, if the caller only reads counters and load."""
         self._read_token = token
         self._read_metrics_token = metrics_token or token
         self._tokens: dict[bool, str] = {}
-        """The tokens, once read, by whether it is the metrics token."""
+        """The tokens that have been read; the key is True for the metrics token."""
         self._environ = environ
         self._files: dict[str, _KeyFile] = {}
         self._by_engine: dict[tuple[str, str], _Engine] = {}
         self._by_url: dict[str, _Engine | None] = {}
-        """None: pools with different keys share the URL."""
+        """The engine is None if pools with different keys share the URL."""
         self._problems: dict[str, str] = {}
-        """The last logged problem of a pool whose key cannot be read."""
+        """The last logged problem of each pool whose key cannot be read."""
         self._warned: set[tuple[str, str]] = set()
 
     def require(self, pools: Iterable[Pool]) -> None:
@@ -92,7 +92,7 @@ class EngineKeys:
                     )
 
     def learn(self, pools: Iterable[Pool]) -> None:
-        """These engines may soon be part of the fleet: known keys stay unchanged."""
+        """Add engines that may soon be part of the fleet, without changing known ones."""
         for pool in pools:
             for replica in pool.replicas:
                 if (pool.name, replica.url) not in self._by_engine:
@@ -100,7 +100,7 @@ class EngineKeys:
                     self._by_url.setdefault(replica.url, engine)
 
     def follow(self, pools: Iterable[Pool]) -> None:
-        """These engines are part of the fleet from now on, in addition to the known ones."""
+        """Add the engines of the current fleet to the known ones, or update them."""
         if len(self._by_engine) > ENGINES_REMEMBERED:
             self._by_engine.clear()
             self._by_url.clear()
@@ -114,23 +114,23 @@ class EngineKeys:
         self._by_url.update(by_url)
 
     def key_for(self, url: str, pool: str = "") -> str:
-        """pool: may be left out where all pools with this URL have one key."""
-        found = self._by_engine.get((pool, url)) if pool else self._by_url.get(url)
-        if found is None:
+        """The engine's key; see `KeySource`. pool: may be left out if all pools with this URL have one key."""
+        engine = self._by_engine.get((pool, url)) if pool else self._by_url.get(url)
+        if engine is None:
             raise NoEngine("The engine is not part of the fleet as this process knows it.", retry_after_s=RETRY_AFTER_S)
         try:
-            if found.refusal is not None:
-                raise found.refusal
-            key = self._key(found.pool)
+            if engine.refusal is not None:
+                raise engine.refusal
+            key = self._key(engine.pool)
         except ConfigError as error:
-            if self._problems.get(found.pool.name) != error.message:
-                self._problems[found.pool.name] = error.message
+            if self._problems.get(engine.pool.name) != error.message:
+                self._problems[engine.pool.name] = error.message
                 logger.error(error.message)  # noqa: TRY400  a sentence for the operator; clients get another
             raise NoEngine(
                 "The engine's API key is missing; this process's log has the reason.", retry_after_s=RETRY_AFTER_S
             ) from None
         if self._problems:
-            self._problems.pop(found.pool.name, None)
+            self._problems.pop(engine.pool.name, None)
         return key
 
     def _key(self, pool: Pool) -> str:
@@ -167,11 +167,11 @@ class EngineKeys:
 class _Engine(msgspec.Struct, frozen=True):
     pool: Pool
     refusal: ConfigError | None
-    """The reason why no key is sent there."""
+    """The reason why the engine receives no key."""
 
 
 class _KeyFile:
-    """A key in a file. If the file becomes unreadable, the last key stays in force: rotation is not atomic."""
+    """A key in a file. If the file becomes unreadable, the last key stays in force, because rotation is not atomic."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -181,7 +181,7 @@ class _KeyFile:
         self._problem = ""
 
     def key(self, field: str) -> str:
-        """Raises ConfigError, which names `field`, while no key has ever been read."""
+        """The current key. Raises ConfigError, which names `field`, if no key has ever been read."""
         now = time.monotonic()
         if self._key and now < self._look_at:
             return self._key
@@ -215,13 +215,13 @@ class _KeyFile:
 
 
 def _place(pool: Pool) -> tuple[object, ...]:
-    """Pools for which it is equal have one key."""
+    """The source of a pool's key; pools with equal sources have one key."""
     return pool.api_key_file, pool.api_key_env, pool.api_key_required, pool.driver == EmbeddedDriver.name
 
 
 def _refusal(pool: Pool, url: str) -> ConfigError | None:
-    """The deployment's token is sent to our own engines only; the operator decides where a key of the pool's own
-    goes."""
+    """The reason why an engine receives no key. The deployment's token is sent only to our own engines; the operator
+    decides where a pool's own key is sent."""
     try:
         origin = Origin.parse(url)
     except ConfigError as error:
@@ -254,5 +254,5 @@ def _require_sendable(token: str) -> None:
 
 
 def _sendable(key: str) -> bool:
-    """It fits into a header and cannot end it early."""
+    """Whether a header can carry the key, which must not end the header early."""
     return all(" " < character <= "~" for character in key)

@@ -1,4 +1,4 @@
-"""Detects connections that failed for lack of a resource on this machine, which is no fault of the engine."""
+"""Detects connections that failed for lack of a resource on this machine, which is not the engine's fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORTAGES = frozenset(
 
 
 def local_shortage(error: OSError, host: str) -> str | None:
-    """The machine's own reason for a failed connection to `host`; None where no resource was lacking."""
+    """The machine's own reason for a failed connection to `host`; None if no resource was lacking."""
     if isinstance(error, socket.gaierror):
         return os.strerror(errno.ENOMEM) if error.errno == socket.EAI_MEMORY else shortage_now()
     if error.errno in SHORTAGES or (error.errno == errno.EADDRNOTAVAIL and _has_route(host)):
@@ -29,7 +29,7 @@ def local_shortage(error: OSError, host: str) -> str | None:
 
 
 def shortage_now() -> str | None:
-    """The reason that no socket can be opened at present, for failures without a reason; None: one can."""
+    """The reason why no socket can be opened now, for failures without a reason; None if one can be opened."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
     except OSError as error:
@@ -38,8 +38,8 @@ def shortage_now() -> str | None:
 
 
 def _has_route(host: str) -> bool:
-    """This machine has an address from which `host` can be reached. If so, the failed connection lacked a free port; if
-    not, the replica's URL is wrong. Connecting a datagram socket sends nothing and takes no TCP port."""
+    """Whether this machine has an address from which `host` can be reached. If so, the failed connection lacked a free
+    port; if not, the replica's URL is wrong. Connecting a datagram socket sends nothing and takes no TCP port."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:

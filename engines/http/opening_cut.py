@@ -1,4 +1,4 @@
-"""Cuts the opening off a response, for an engine that returns the text with which its output had to begin."""
+"""Cuts the opening off a response of an engine that returns the text with which its output had to begin."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from engines.http.event_splitter import EventSplitter
 PER_TOKEN = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 """Members of a completion's log probabilities with an entry for each token."""
 PARTIAL = "\ufffd"
-"""An incomplete character in a text; as a token's name, one or more of its bytes."""
+"""In a text, an incomplete character; in a token's name, one or more bytes of a character."""
 
 
 class OpeningCut:
-    """One response's bytes without the opening at the start of each choice. Events stay, and so does their usage.
+    """Removes the opening from the start of each choice of one response. All events stay, with their usage.
 
-    Log probabilities begin with the token in which the opening ends. A choice that ends within it has no text. Names of
-    parts of characters do not say how many they are: in an event with such parts, a short token's log probability may
-    be missing.
+    Log probabilities then begin with the token in which the opening ends. A choice that ends within the opening has no
+    text. A token's name that has parts of characters does not show how many: in an event with such parts, a short
+    token's log probability may be missing.
     """
 
     def __init__(self, opening: str) -> None:
-        """opening: not empty."""
+        """opening: must not be empty."""
         self._opening = opening
         self._splitter = EventSplitter()
         self._left: dict[int, str] = {}
-        """What each choice has yet to write of it."""
+        """The part of the opening that each choice has yet to write."""
         self._named: dict[int, int] = {}
-        """Characters of it that each choice's tokens have named."""
+        """Number of the opening's characters that each choice's tokens have named."""
 
     def feed(self, data: bytes) -> bytes:
-        """The events completed by `data`. Raises EngineFailed when a choice does not begin with the opening."""
+        """The events completed by `data`. Raises EngineFailed if a choice does not begin with the opening."""
         return b"".join([self._event(payload) for payload in self._splitter.feed(data)])
 
     def _event(self, payload: bytes) -> bytes:
         try:
             event = msgspec.json.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            event = None  # `[DONE]`, or for the reader of events to refuse
+            event = None  # `[DONE]`, or an event that the reader will refuse
         choices = event.get("choices") if isinstance(event, dict) else None
         if not isinstance(choices, list):
             choices = []
-        shortened = [self._shortened(one) for one in choices if isinstance(one, dict)]
+        shortened = [self._shortened(choice) for choice in choices if isinstance(choice, dict)]
         if any(shortened):
             payload = msgspec.json.encode(event)
         return b"data: " + payload.replace(b"\n", b"\ndata: ") + b"\n\n"
 
     def _shortened(self, choice: dict[str, Any]) -> bool:
-        """Cut one choice's part of an event; whether anything was."""
+        """Cut one choice's part of an event; True if anything was cut."""
         text, logprobs, index = choice.get("text"), choice.get("logprobs"), choice.get("index")
         index = index if isinstance(index, int) else 0
         moved = isinstance(logprobs, dict) and self._moved(logprobs)
@@ -70,13 +70,13 @@ class OpeningCut:
         return shortened
 
     def _moved(self, logprobs: dict[str, Any]) -> bool:
-        """Count vLLM's places in the text from the opening's end on; SGLang sends none, but -1. Whether any changed."""
-        places, size = logprobs.get("text_offset"), len(self._opening)
-        if not isinstance(places, list):
+        """Count vLLM's text offsets from the opening's end; SGLang sends -1 instead. True if any offset changed."""
+        offsets, size = logprobs.get("text_offset"), len(self._opening)
+        if not isinstance(offsets, list):
             return False
-        moved = [max(place - size, 0) if isinstance(place, int) and place > 0 else place for place in places]
+        moved = [max(offset - size, 0) if isinstance(offset, int) and offset > 0 else offset for offset in offsets]
         logprobs["text_offset"] = moved
-        return moved != places
+        return moved != offsets
 
     def _rest(self, text: str, left: str, index: int, *, ended: bool) -> str:
         if ended and len(text) <= len(left):
@@ -90,8 +90,8 @@ class OpeningCut:
         return text[len(left) :]
 
     def _within(self, tokens: list[str], index: int, beyond: int) -> int:
-        """Number of tokens at the start that name nothing beyond the opening. beyond: characters of the event's text
-        behind it, which no earlier event's tokens spell."""
+        """Number of tokens at the start that name nothing beyond the opening. beyond: number of characters after the
+        opening in the event's text, which no earlier event's tokens spell."""
         named, within, whole = self._named.get(index, 0), 0, len(self._opening)
         for token in tokens:
             size = 0 if token.startswith("bytes:") else len(token.replace(PARTIAL, ""))
@@ -101,7 +101,7 @@ class OpeningCut:
             named += size
             within += 1
         self._named[index] = named
-        # parts of characters count as none above, and as one each here
+        # above, a part of a character counts as none; here, as one
         characters = sum(map(_most_characters, tokens[within:]))
         while within and characters < beyond:
             within -= 1

@@ -13,12 +13,12 @@ from contracts.errors import ConfigError
 
 CLIENTS_END = "/v1"
 _PRIVATE_DOMAINS = (".internal", ".local", ".localhost", ".lan", ".home.arpa", ".svc", ".test")
-"""Names that the public DNS does not have (RFC 6761, 6762, 8375, ICANN's `internal`), or that Kubernetes assigns."""
+"""Domains that the public DNS does not have (RFC 6761, 6762, 8375, ICANN's `internal`), or that Kubernetes assigns."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The address of a replica. prefix: path before every request's path, without a trailing slash and without the
-    `/v1` that requests' paths begin with: people paste the base URL of an SDK."""
+    """The address of a replica. prefix: path before every request's path, without a trailing slash. It does not end in
+    `/v1`, with which requests' paths begin: operators often paste the base URL of an SDK."""
 
     secure: bool
     host: str
@@ -27,7 +27,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, url: str) -> Origin:
-        """Raises ConfigError unless the URL is http(s)://host[:port][/prefix]."""
+        """The address in a URL. Raises ConfigError unless it is http(s)://host[:port][/prefix]."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -43,13 +43,13 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def private(self) -> bool | None:
-        """Its address is of a private network or of this machine; None for a name that only DNS could resolve."""
+        """Whether the host is in a private network or is this machine; None for a name that only DNS could resolve."""
         address: ipaddress.IPv4Address | ipaddress.IPv6Address
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:
             try:
-                address = ipaddress.IPv4Address(socket.inet_aton(self.host))  # resolvers read 134744072 as an address
+                address = ipaddress.IPv4Address(socket.inet_aton(self.host))  # resolvers accept 134744072 as an address
             except OSError:
                 return True if "." not in self.host or self.host.endswith(_PRIVATE_DOMAINS) else None
         return not (carried(address) or address).is_global

@@ -1,7 +1,7 @@
-"""Whose programs listen on a TCP port of this machine, by the kernel's tables.
+"""Finds the accounts whose programs listen on a TCP port of this machine, from the kernel's tables.
 
-An engine that loads does not listen yet. A program of another account can take its port meanwhile, and would receive
-the deployment's token and prompts. A program of this account, or of root, could read both anyway.
+An engine that is still loading does not listen yet. Meanwhile, a program of another account can take its port, and
+would receive the deployment's token and prompts. A program of this account, or of root, could read both anyway.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ REACHED: Mapping[Address, Address] = {
     ANY_IPV4: ipaddress.ip_address("127.0.0.1"),
     ANY_IPV6: ipaddress.ip_address("::1"),
 }
-"""Where connections to "any address" end."""
+"""The address that a connection to "any address" reaches."""
 
 
 def listening_uids(host: str, port: int) -> set[int] | None:
-    """The user ids of the programs that connections to this host and port can reach. None: this system has no such
+    """The user ids of the programs that connections to this host and port can reach; None if this system has no such
     tables. Raises ConfigError if the host has no address."""
     # sl, local address, remote address, state (0A: LISTEN), queues, timer, retransmits, uid
     row = re.compile(rb"^ *\d+: ([0-9A-F]+):%04X [0-9A-F]+:0000 0A \S+ \S+ \S+ +(\d+) " % port, re.MULTILINE)
@@ -43,39 +43,40 @@ def listening_uids(host: str, port: int) -> set[int] | None:
 
 
 def _listened(digits: bytes) -> Address:
-    """The kernel prints 32 bits at once, in the machine's byte order."""
+    """Parse the kernel's form of an address: 32 bits at a time, in the machine's byte order."""
     words = (int(digits[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(digits), 8))
     return plain(ipaddress.ip_address(b"".join(words)))
 
 
 def _addresses(host: str) -> Iterator[Address]:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(f"engine on {host!r}: {error.strerror}; write an address of this machine") from None
-    for *_, place in found:
-        address = plain(ipaddress.ip_address(str(place[0]).partition("%")[0]))
+    for *_, sockaddr in entries:
+        address = plain(ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]))
         yield REACHED.get(address, address)
 
 
 def _reached(address: Address, uids: Mapping[Address, set[int]]) -> set[int]:
-    """Of listeners on one port, the kernel takes the most specific, so another account's `::` beside ours gets none."""
-    places = (address, ANY_IPV4, ANY_IPV6) if address.version == 4 else (address, ANY_IPV6)
-    return next((uids[place] for place in places if place in uids), set())
+    """The user ids that a connection to `address` reaches. The kernel prefers the most specific listener, so another
+    account's listener on `::` receives none of our connections."""
+    listeners = (address, ANY_IPV4, ANY_IPV6) if address.version == 4 else (address, ANY_IPV6)
+    return next((uids[listener] for listener in listeners if listener in uids), set())
 
 
 def stranger(uids: set[int]) -> str:
-    """The name of an account among these that is neither this one nor root; empty: there is none."""
+    """The name of an account in `uids` that is neither this one nor root; empty if there is none."""
     for uid in sorted(uids - {0, os.geteuid()}):
         try:
             return pwd.getpwuid(uid).pw_name
-        except KeyError:  # of another container
+        except KeyError:  # an account of another container
             return f"uid {uid}"
     return ""
 
 
 def port_fault(host: str, port: int) -> str:
-    """The reason for which no token may be sent to an engine of this account there now; empty: there is none."""
+    """The reason why no token may be sent to an engine at this port now; empty if there is none."""
     uids = listening_uids(host, port)
     if uids is None:
         return ""
@@ -85,7 +86,7 @@ def port_fault(host: str, port: int) -> str:
 
 
 def taken_by(port: int, account: str) -> str:
-    """The fault of an engine's port on which another account's program listens, with the next step."""
+    """The error text for an engine's port on which another account's program listens, with the next step."""
     return (
         f"a program of the account {account} listens on its port {port}; stop that program, or restart `slipstream "
         "up`, which picks another port unless pools.launch.port is set"

@@ -1,8 +1,8 @@
-"""Recognizes a stream's usual events by their bytes: they differ in one text only.
+"""Recognizes a stream's usual events, which differ only in their text, by their bytes.
 
-An engine writes the same members in the same order for every token. Once one event has been decoded, the next ones are
-compared with it, which costs a tenth of decoding them. A text is a JSON string's inside, and checked to
-be one: an event that is anything else is not recognized.
+An engine writes the same members in the same order for every token. Once one event has been decoded, later ones are
+compared with it, which costs a tenth of decoding them. The text must be the inside of a valid JSON string; otherwise
+the event is not recognized.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import msgspec
 _inside: Callable[[bytes, int], re.Match[bytes]] = re.compile(
     rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}'
     rb'|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))[^"\\\x00-\x1f]*)*'
-).match  # type: ignore[assignment]  # it always matches, if only nothing
+).match  # type: ignore[assignment]  # it always matches, possibly an empty text
 _json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class RepeatedEvent:
-    """What surrounds the text in each event."""
+    """The bytes that surround the text in each usual event."""
 
     __slots__ = ("after", "before", "begin", "between", "end")
 
     def __init__(self, before: bytes, after: bytes) -> None:
-        """before, after: of the event's payload."""
+        """before, after: the parts of the event's payload before and after the text."""
         self.before = before
         self.after = after
         self.begin = b"data: " + before
@@ -33,15 +33,15 @@ class RepeatedEvent:
         self.between = self.end + self.begin
 
     def run(self, data: bytes, start: int) -> tuple[list[bytes], int]:
-        """The texts of the whole events that begin at `start`, one after the other, and where they end. Takes time in
-        proportion to the events found: what follows them is not searched."""
+        """The texts of the consecutive whole events that begin at `start`, and the position at which they end. The time
+        is proportional to the events found, because the data after them is not searched."""
         begin, end, texts = self.begin, self.end, []
         before_bytes, after_bytes = len(begin), len(end)
         while data.startswith(begin, start):
             start_of_text = start + before_bytes
             stop = _inside(data, start_of_text).end()
             if not data.startswith(end, stop):
-                break  # it is another event, or not whole
+                break  # another event, or an incomplete one
             text = data[start_of_text:stop]
             if not (text.isascii() or _is_utf8(text)):
                 break
@@ -55,24 +55,24 @@ class RepeatedEvent:
 
 
 class CountedEvent:
-    """A usual event with the usage so far, which differs too: in one place after the text."""
+    """A usual event with the usage so far, which also differs and comes after the text."""
 
     __slots__ = ("_after", "_before", "_rest")
 
     def __init__(self, before: bytes, after: bytes, rest: bytes) -> None:
-        """before, after: of the text, up to the usage. rest: after the usage."""
+        """before: the bytes before the text. after: the bytes between text and usage. rest: the bytes after usage."""
         self._before = before
         self._after = after
         self._rest = rest
 
     @classmethod
     def after(cls, usual: RepeatedEvent, usage: bytes) -> CountedEvent | None:
-        """The usual event that this one is, with this usage after its text; None: the usage stands elsewhere."""
+        """The counted event for a usual event with this usage; None if the usage does not follow the text."""
         after, found, rest = usual.after.rpartition(usage)
         return cls(usual.before, after, rest) if found and after.endswith(b',"usage":') else None
 
     def cut(self, payload: bytes) -> tuple[bytes, bytes] | None:
-        """Text and usage of such an event; None: it is another one."""
+        """Text and usage of such an event; None for any other event."""
         if not payload.startswith(self._before) or not payload.endswith(self._rest):
             return None
         start = len(self._before)

@@ -6,11 +6,11 @@ from email.utils import parsedate_to_datetime
 
 SHORTEST_S = 1.0
 LONGEST_S = 60.0
-"""Upper bound: no engine here stays full for longer."""
+"""Upper bound, because no engine here stays full for longer."""
 
 
 def retry_after_s(value: bytes, now_s: float) -> float | None:
-    """The wait in a header's value, limited to between a second and a minute; None when it cannot be read.
+    """The wait in a header's value, limited to between a second and a minute; None if it cannot be parsed.
 
     now_s: seconds since the epoch.
     """

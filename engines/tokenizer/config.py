@@ -1,4 +1,4 @@
-"""Settings of tokenizing in one process."""
+"""Settings for tokenization in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strings that act as control tokens in a model's input, and their occurrences in a text."""
+"""Finds the strings in a text that act as control tokens in a model's input."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 SEARCHED_CHARACTERS = 65_536
-"""Characters searched at a time: `re` holds the interpreter lock for a whole search."""
+"""Characters searched at a time, because `re` holds the interpreter lock for a whole search."""
 _SPACES = re.compile(r"\s*")
 
 
 class ControlToken(msgspec.Struct, frozen=True):
-    """A token whose text steers the model when it is parsed as one."""
+    """A token whose text steers the model if it is parsed as the token."""
 
     id: int
     text: str
@@ -26,8 +26,8 @@ class ControlToken(msgspec.Struct, frozen=True):
 class ControlTokens:
     """All control tokens of one tokenizer.
 
-    Every token marked special is one. So is an unmarked token that looks like a marker: Qwen2.5-Coder's
-    `<|fim_prefix|>` is not marked. Added tokens that are plain text, such as runs of spaces, are not.
+    Every token that is marked special is one. So is an unmarked token that looks like a marker: Qwen2.5-Coder's
+    `<|fim_prefix|>` is not marked. Added tokens that are plain text, such as runs of spaces, are not control tokens.
     """
 
     def __init__(self, added_tokens: Iterable[dict[str, Any]]) -> None:
@@ -51,8 +51,8 @@ class ControlTokens:
         return match[0] if match else None
 
     def risky(self, text: str) -> bool:
-        """The text holds a control string, or could complete one together with adjacent text."""
-        # most text has none of the two to four characters that control strings begin or end with
+        """Whether the text contains a control string, or could form one together with adjacent text."""
+        # most texts have none of the two to four characters with which control strings begin or end
         for character in self._ends:
             if character in text:
                 break
@@ -61,11 +61,11 @@ class ControlTokens:
         return self.find(text) is not None or self._edge(text) > 0 or self._front(text) > 0
 
     def may_begin_in(self, text: str) -> bool:
-        """The text holds a control string, or the beginning of one at its end."""
+        """Whether the text contains a control string, or the beginning of one at its end."""
         return self.find(text) is not None or self._edge(text) > 0
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Start and end of the parts that make a text `risky`, in order: whole control strings, and parts of one at
+        """Start and end of the parts that make a text `risky`, in order: whole control strings, and partial ones at
         either edge."""
         spans = [match.span() for match in self._matches(text)]
         front, edge = self._front(text), self._edge(text)
@@ -76,7 +76,7 @@ class ControlTokens:
         return spans
 
     def split(self, text: str) -> Iterator[str | ControlToken]:
-        """The text cut at its control strings, like in `tokenizers`."""
+        """The text cut at its control strings, as `tokenizers` does it."""
         position = 0
         for match in self._matches(text):
             if match.start() < position:
@@ -91,34 +91,34 @@ class ControlTokens:
         yield text[position:]
 
     def _matches(self, text: str) -> Iterator[re.Match[str]]:
-        """The matches of `finditer`, searched a stretch at a time."""
+        """The matches of `finditer`, searched one section at a time."""
         position = 0
         while position < len(text):
-            # a match that begins in this stretch is seen whole; one that begins after it belongs to the next
-            stretch = position + SEARCHED_CHARACTERS
-            for match in self._pattern.finditer(text, position, stretch + self._longest):
-                if match.start() >= stretch:
+            # a match that begins in this section is found whole; one that begins after it belongs to the next section
+            section_end = position + SEARCHED_CHARACTERS
+            for match in self._pattern.finditer(text, position, section_end + self._longest):
+                if match.start() >= section_end:
                     break
                 yield match
                 position = match.end()
-            position = max(position, stretch)
+            position = max(position, section_end)
 
     def _edge(self, text: str) -> int:
-        """Length of the longest end of the text that begins a control string."""
+        """Length of the longest suffix of the text that begins a control string."""
         longest = min(len(text), self._longest - 1)
         return next((length for length in range(longest, 0, -1) if text[-length:] in self._heads), 0)
 
     def _front(self, text: str) -> int:
-        """Length of the longest start of the text that ends a control string."""
+        """Length of the longest prefix of the text that ends a control string."""
         longest = min(len(text), self._longest - 1)
         return next((length for length in range(longest, 0, -1) if text[:length] in self._tails), 0)
 
 
 def _any_of(texts: Sequence[str]) -> str:
-    """A pattern for the longest of these texts at a position, in which texts with a common beginning share it.
+    """A pattern for the longest of these texts at a position, in which texts share their common beginnings.
 
-    Plain alternatives are tried one after the other at every position that looks like a beginning: with the 6,000
-    unused tokens of Gemma's vocabulary 4 MB of `<` held the interpreter for minutes.
+    `re` would try plain alternatives one after the other at every position that looks like a beginning: with the 6,000
+    unused tokens of Gemma's vocabulary, 4 MB of `<` held the interpreter for minutes.
     """
     tails: dict[str, list[str]] = {}
     for text in texts:
@@ -133,21 +133,21 @@ def _any_of(texts: Sequence[str]) -> str:
 
 
 def is_control(token: dict[str, Any]) -> bool:
-    """An entry of tokenizer.json's `added_tokens` steers the model."""
+    """Whether an entry of tokenizer.json's `added_tokens` steers the model."""
     text: str = token["content"]
     marker = len(text) > 2 and text.lstrip("▁")[:1] in ("<", "[") and text[-1:] in (">", "]")
     return bool(token.get("special")) or marker
 
 
 CALL_MARKS = frozenset({"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"})
-"""Marks of Mistral's models: control tokens, but without them a call cannot be distinguished from text."""
+"""Control tokens of Mistral's models, without which a call cannot be distinguished from text."""
 
 
 def gives_text(token: dict[str, Any]) -> bool:
-    """An entry of `added_tokens` is text when the model generates it.
+    """Whether an entry of `added_tokens` counts as text when the model generates it.
 
-    Plain text is; so are tags that are not marked special, such as `<tool_call>` and `<think>`, which the caller needs,
-    and `CALL_MARKS`. Markers in bars, such as an unmarked `<|fim_pad|>`, never are.
+    Plain text does. So do `CALL_MARKS`, and tags that are not marked special, such as `<tool_call>` and `<think>`,
+    which the caller needs. Markers with bars, such as an unmarked `<|fim_pad|>`, never do.
     """
     text: str = token["content"]
     if text in CALL_MARKS:

@@ -1,7 +1,7 @@
 """Masks possible control tokens in user text while a chat template is rendered.
 
-Each risky part is replaced by a mark that the template passes through and that no user text contains; after rendering,
-every control string left is the template's own, and the marks are turned back into the user's characters.
+A mark, which no user text contains and which the template passes through, replaces each risky part. After rendering,
+all remaining control strings are the template's own, and the marks are turned back into the user's characters.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from engines.tokenizer.sound import require_sound
 
 JsonObject = dict[str, Any]
 OPEN, CLOSE, ZERO = "\udc00", "\udc01", 0xDC10
-"""Halves of surrogate pairs: Python's strings hold them and no text does, so no part of a mark is ever the user's. The
-index of the part stands between the first two, in digits that are ten more of them."""
+"""Halves of surrogate pairs: Python's strings can contain them but no valid text does, so no part of a mark can be the
+user's. The index of the part is between the first two, in digits that are ten further halves from ZERO."""
 _DIGITS = {ord(str(digit)): ZERO + digit for digit in range(10)}
 _NUMBERS = {ZERO + digit: str(digit) for digit in range(10)}
 _MARK = re.compile(f"{OPEN}([{chr(ZERO)}-{chr(ZERO + 9)}]+){CLOSE}")
 
 
 class Escape:
-    """The messages and tools of one request with risky parts replaced."""
+    """The messages and tools of one request, with risky parts replaced."""
 
     def __init__(
         self, control: ControlTokens, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None
     ) -> None:
-        """Raises InvalidField for a text with half a surrogate pair of its own, where anything is replaced."""
+        """Raises InvalidField if anything is replaced and a text itself has half of a surrogate pair."""
         self._control = control
         self._pieces: list[str] = []
         self.needed = any(control.risky(text) for text in texts((messages, tools)))
-        """False: nothing was replaced, `messages` and `tools` are the originals."""
+        """False if nothing was replaced; `messages` and `tools` are then the originals."""
         self.messages: Sequence[JsonObject] = messages
         self.tools: Sequence[JsonObject] | None = tools
         if self.needed:
@@ -44,7 +44,7 @@ class Escape:
             self.tools = self._walk(tools)
 
     def restore(self, text: str) -> str:
-        """Turn marks back into the user's characters. Raises InvalidField where the template split a mark."""
+        """Turn marks back into the user's characters. Raises InvalidField if the template split a mark."""
         if not self._pieces:
             return text
         restored = _MARK.sub(lambda mark: self._pieces[int(mark[1].translate(_NUMBERS))], text)

@@ -1,6 +1,6 @@
-"""Runs tokenization in threads, organizations in turn, so that a tenant with much text does not delay the others.
+"""Runs tokenization in threads, in which organizations take turns, so that none with much text delays others.
 
-Every decision is taken on the event loop; a thread only runs its job.
+All decisions are made on the event loop; a thread only runs its job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """Work and the future of its result; compared by identity."""
+    """A unit of work and the future of its result; jobs are compared by identity."""
 
     tenant: str
     work: Callable[[], Any]
@@ -35,7 +35,7 @@ class FairExecutor:
     """Threads shared by all models of a process. Used from one event loop."""
 
     def __init__(self, config: TokenizingConfig | None = None) -> None:
-        """None: the defaults."""
+        """config: None for the defaults."""
         config = config or TokenizingConfig()
         self._queue: FairQueue[_Job] = FairQueue(config.organization_jobs, config.organization_bytes)
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="tokenizer")
@@ -43,9 +43,10 @@ class FairExecutor:
         self._closed = False
 
     async def run(self, tenant: str, size_bytes: int, work: Callable[[], ResultT]) -> ResultT:
-        """The result of `work`, run in a thread when the tenant's turn comes. Cancelled before that, it never runs.
+        """The result of `work`, run in a thread when the tenant's turn comes. If cancelled before, it never runs.
 
-        Raises the errors of `ours`, RateLimited when the tenant has too much waiting already, Draining once closed.
+        Raises the errors of `ours`, RateLimited if the tenant's jobs have reached its limit, and Draining after
+        `close`.
         """
         if self._closed:
             raise Draining()
@@ -61,7 +62,7 @@ class FairExecutor:
         return result
 
     def close(self) -> None:
-        """Refuse waiting jobs. Jobs under way are finished, and the threads are not awaited."""
+        """Refuse waiting jobs. Running jobs finish, but `close` does not wait for their threads."""
         self._closed = True
         for job in self._queue.clear():
             if not job.answer.done():
@@ -75,7 +76,7 @@ class FairExecutor:
             done.add_done_callback(functools.partial(self._hand_over, loop, job))
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, job: _Job, done: Future[Any]) -> None:
-        """In the thread: pass the result to the loop, unless it was closed meanwhile."""
+        """Pass the result from the thread to the loop, unless the loop has been closed."""
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._finished, loop, job, done)
 
@@ -94,8 +95,8 @@ class FairExecutor:
 
 
 def ours(work: Callable[[], ResultT]) -> ResultT:
-    """The result of `work`. Raises SlipstreamError only, so that every future is resolved: asyncio cannot pass on a
-    StopIteration, and a panic of the Rust library is no Exception."""
+    """The result of `work`. Raises only SlipstreamError (and interrupts), so that every future is resolved: asyncio
+    cannot pass on a StopIteration, and a panic of the Rust library is not an Exception."""
     try:
         return work()
     except (SlipstreamError, KeyboardInterrupt, SystemExit):

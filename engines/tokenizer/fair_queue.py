@@ -1,5 +1,5 @@
-"""Decides whose prompt is tokenized next: organizations in turn, one prompt of each at a time, within a share of the
-queue.
+"""Decides which organization's prompt is tokenized next: organizations take turns, with one prompt at a time and a
+limit on each one's queue.
 
 `FairExecutor` has the threads.
 """
@@ -19,9 +19,9 @@ class _Tenant(Generic[JobT]):
 
     def __init__(self) -> None:
         self.waiting: dict[JobT, int] = {}
-        """Bytes by job, oldest first."""
+        """Bytes of each job, oldest first."""
         self.running_bytes: int | None = None
-        """Bytes of the running job, or None."""
+        """Bytes of the running job; None if no job runs."""
 
     @property
     def jobs(self) -> int:
@@ -33,7 +33,7 @@ class _Tenant(Generic[JobT]):
 
 
 class FairQueue(Generic[JobT]):
-    """Jobs of many tenants. Between two jobs of one tenant, every other waiting tenant has one taken."""
+    """Jobs of many tenants. Between two jobs of one tenant, every other waiting tenant gets a turn."""
 
     def __init__(self, tenant_jobs: int, tenant_bytes: int) -> None:
         """Limits on one tenant's jobs, running or waiting."""
@@ -41,10 +41,10 @@ class FairQueue(Generic[JobT]):
         self._tenant_bytes = tenant_bytes
         self._tenants: dict[str, _Tenant[JobT]] = {}
         self._ready: dict[str, None] = {}
-        """Tenants with a job waiting and none running, in the order of their turns."""
+        """Tenants with a waiting job and no running one, in the order of their turns."""
 
     def put(self, tenant: str, job: JobT, size_bytes: int) -> None:
-        """Add a job. Raises RateLimited when its tenant has reached its limit; a single job is always accepted."""
+        """Add a job. Raises RateLimited if the tenant has reached its limit; a single job is always accepted."""
         own = self._tenants.get(tenant) or _Tenant()
         if own.jobs >= self._tenant_jobs or (own.jobs and own.bytes + size_bytes > self._tenant_bytes):
             raise RateLimited(
@@ -59,7 +59,7 @@ class FairQueue(Generic[JobT]):
             self._ready.setdefault(tenant)
 
     def take(self) -> JobT | None:
-        """The next job, or None when every waiting tenant has one running. The tenant's next comes after `finish`."""
+        """The next job, or None if every waiting tenant has a running job. A tenant's next job waits for `finish`."""
         tenant = next(iter(self._ready), None)
         if tenant is None:
             return None
@@ -70,7 +70,7 @@ class FairQueue(Generic[JobT]):
         return job
 
     def finish(self, tenant: str) -> None:
-        """The tenant's running job is done; its next one queues after the others' turns."""
+        """End the tenant's running job; its next job waits until the other tenants have had their turns."""
         own = self._tenants[tenant]
         own.running_bytes = None
         if own.waiting:
@@ -79,7 +79,7 @@ class FairQueue(Generic[JobT]):
             del self._tenants[tenant]
 
     def drop(self, tenant: str, job: JobT) -> None:
-        """The job's result is no longer needed. A running one stays until `finish`."""
+        """Remove a job whose result is no longer needed. A running job stays until `finish`."""
         own = self._tenants.get(tenant)
         if own is None or own.waiting.pop(job, None) is None or own.waiting:
             return
@@ -88,7 +88,7 @@ class FairQueue(Generic[JobT]):
             del self._tenants[tenant]
 
     def clear(self) -> list[JobT]:
-        """Remove all waiting jobs."""
+        """Remove and return all waiting jobs."""
         jobs = [job for own in self._tenants.values() for job in own.waiting]
         for own in self._tenants.values():
             own.waiting.clear()

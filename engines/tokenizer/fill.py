@@ -1,23 +1,22 @@
 """Lays out a fill-in-the-middle (FIM) prompt from a prefix and a suffix, by token ids.
 
-The families differ in their tokens and in the order. A tokenizer's tokens identify the family; the order is prefix
-first unless tokenizer_config.json says `"fim_order": "spm"`.
+Model families differ in their tokens and in the order. A tokenizer's tokens identify the family; the prefix comes first
+unless the family's default or `"fim_order": "spm"` in tokenizer_config.json puts the suffix first.
 
-The position of the cursor's line is a property of the weights too. Models learn to continue a whole prefix, and get one
-unless the file has `"fim_typed_line": "after_middle"`: such a model saw the half-typed line after the middle token, as
-the beginning of what it continues, so that a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, by
-whole lines). The weights' folder sets it, like the order; a model's `fim.typed_line` overrides the folder, for weights
-that do as well without having learnt it.
-The confidence from which a completion is worth showing is theirs too: `"fim_min_confidence"`, read by
-`fim.min_confidence`.
+The position of the cursor's line is also a property of the weights. Models learn to continue a whole prefix, and get
+one unless the file has `"fim_typed_line": "after_middle"`. Such a model saw the half-typed line after the middle token,
+as the beginning of its output, so that a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, by whole
+lines). The weights' folder sets the position, like the order. A model's `fim.typed_line` overrides the folder, for
+weights that did not learn that form but complete as well with it. `"fim_min_confidence"` in the folder is the least
+confidence at which a completion is worth showing; `fim.min_confidence` uses it.
 
-A completion ends at any of its family's marks and at the tokens its models put after one (`ends`), in addition to the
-end tokens in the model's own files, which are incomplete for a base model.
+A completion ends at any of its family's marks, and at the tokens that its models write after a completion (`ends`), in
+addition to the end tokens in the model's own files, which are incomplete for a base model.
 
-Text of other files comes before all of it, each file after the family's own token, as Qwen and StarCoder learnt
-repositories; Codestral learnt a line of text before each, in the prefix. If a family has neither, it is written as
-comments: before the marks where the suffix comes first, so that they stay in an engine's cache when it changes; else at
-the head of the prefix, which is equivalent.
+Text of other files comes first, each file after the family's own token, as Qwen and StarCoder learnt repositories;
+Codestral learnt a line of text before each file, in the prefix. For other families, it is written as comments. If the
+suffix comes first, they precede the marks, so that they stay in an engine's cache when the suffix changes; else they
+are at the head of the prefix, which is equivalent.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from engines.tokenizer.folder import TokenizerFolder
 ORDERS = ("psm", "spm")
 TYPED_LINES = ("before_middle", "after_middle")
 REPOSITORY = "repository\n"
-"""The repository's name where a family has a token for it: clients do not send theirs."""
+"""The repository's name for families with a token for it, because clients do not send the real one."""
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -45,14 +44,13 @@ class Family(msgspec.Struct, frozen=True):
     middle: str | None
     order: str = "psm"
     files: tuple[str, ...] = ()
-    """Tokens before each file of a repository; the first that a tokenizer has is its own."""
+    """Possible tokens before each file of a repository; the first one that the tokenizer has is used."""
     repository: str = ""
-    """Tokens before all files."""
+    """Token before all files."""
     file_line: str = ""
-    """Text instead of a token: the line before each file."""
+    """The line before each file, for a family that has text instead of a token."""
     ends: tuple[str, ...] = ()
-    """Tokens that its models write after a completion, in addition to the marks above; those that a tokenizer lacks are
-    skipped."""
+    """Tokens that its models write after a completion, in addition to the marks above; a tokenizer may lack some."""
 
 
 FAMILIES = (
@@ -73,7 +71,7 @@ FAMILIES = (
     ),
     Family("▁<PRE>", "▁<SUF>", "▁<MID>", ends=("▁<EOT>",)),  # CodeLlama
     Family("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", ends=("<|endoftext|>",)),  # GLM
-    # Codestral: the text after [PREFIX] is continued
+    # Codestral continues the text after [PREFIX]
     Family("[PREFIX]", "[SUFFIX]", None, order="spm", file_line="+++++ {path}\n"),
 )
 
@@ -90,9 +88,9 @@ class FillTemplate(msgspec.Struct, frozen=True):
     repository_ids: tuple[int, ...] = ()
     """Ids before the first file of a repository, followed by its name."""
     file_ids: tuple[int, ...] = ()
-    """Ids before each file, followed by its path; empty: files are part of the prefix."""
+    """Ids before each file, followed by its path; empty if files are part of the prefix."""
     file_line: str = ""
-    """The line before each file where it is part of the prefix, with `{path}`; empty: the weights know no such form."""
+    """The line, with `{path}`, before each file in the prefix; empty if the weights know no such form."""
     comments_first: bool = False
     """Files written as comments come before the marks."""
     end_ids: tuple[int, ...] = ()
@@ -100,29 +98,29 @@ class FillTemplate(msgspec.Struct, frozen=True):
     end_texts: tuple[str, ...] = ()
     """Texts of these ids, for an engine that takes no ids."""
     end_lines: tuple[str, ...] = ()
-    """Texts that end a completion and are no tokens."""
+    """Texts that end a completion and are not tokens."""
     min_confidence: float = 0.0
-    """Least geometric mean of its tokens' probabilities that a completion needs to be shown; 0: none."""
+    """Least geometric mean of a completion's token probabilities for it to be shown; 0 for no limit."""
 
     def fill(
         self, leading: Sequence[int], prefix: str, suffix: str, encode: Callable[[str], Sequence[int]]
     ) -> list[int]:
         """The whole prompt for two texts. encode: text to ids, without a begin-of-text token (`leading` has it).
 
-        The completion continues at the end of `prefix`, wherever the half-typed line is: it is not repeated.
+        The completion continues at the end of `prefix`, wherever the half-typed line is, and does not repeat it.
         """
         cut = self.cut(prefix)
         return self.lay_out(leading, encode(prefix[:cut]), encode(suffix), encode(prefix[cut:]))
 
     def with_typed_line(self, where: Literal["auto", "before_middle", "after_middle"]) -> FillTemplate:
-        """The same with the cursor's line at that position; auto: unchanged."""
+        """The same template with the cursor's line at that position; unchanged for "auto"."""
         line_after = where == "after_middle"
         if where == "auto" or line_after == self.line_after:
             return self
         return msgspec.structs.replace(self, line_after=line_after)
 
     def cut(self, prefix: str) -> int:
-        """Start of the part of the prefix that comes after the middle token; the prefix's end: there is none."""
+        """Start of the part of the prefix that comes after the middle token; the prefix's length if there is none."""
         return prefix.rfind("\n") + 1 if self.line_after else len(prefix)
 
     def lay_out(
@@ -134,14 +132,14 @@ class FillTemplate(msgspec.Struct, frozen=True):
         files: Sequence[int] = (),
     ) -> list[int]:
         """The whole prompt: leading ids (a begin-of-text token, if the model has one), other files in the form of
-        `file`, the sides, the marker, and the part of the prefix after it."""
+        `file`, the two sides, the middle token, and the part of the prefix after it."""
         before, after = [self.prefix_id, *prefix], [self.suffix_id, *suffix]
         sides = before + after if self.order == "psm" else after + before
         return [*leading, *files, *sides, *self.middle_ids, *typed]
 
     @property
     def marks(self) -> int:
-        """Number of tokens of a gap besides the two sides, without the leading ids."""
+        """Number of a gap's tokens besides its two sides and the leading ids."""
         return 2 + len(self.middle_ids)
 
     def repository(self, encode: Callable[[str], Sequence[int]]) -> list[int]:
@@ -149,14 +147,14 @@ class FillTemplate(msgspec.Struct, frozen=True):
         return [*self.repository_ids, *encode(REPOSITORY)] if self.repository_ids else []
 
     def file(self, path: str, text: str, encode: Callable[[str], Sequence[int]]) -> list[int]:
-        """The ids of one file of a repository, if `file_ids` is set. path: empty: unknown."""
+        """The ids of one file of a repository, if `file_ids` is set. path: empty if unknown."""
         return [*self.file_ids, *encode(f"{path}\n{text}" if path else text)]
 
 
 def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTemplate | None:
     """The template of the family whose tokens this tokenizer has, or None.
 
-    Raises ConfigError for a `fim_order`, a `fim_typed_line` or a `fim_min_confidence` that is unknown.
+    Raises ConfigError for an invalid `fim_order`, `fim_typed_line` or `fim_min_confidence`.
     """
     order, line = _choice(folder, "fim_order", ORDERS), _choice(folder, "fim_typed_line", TYPED_LINES)
     min_confidence = _share(folder, "fim_min_confidence")
@@ -186,7 +184,7 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
 
 
 def _ids(control: ControlTokens, names: Sequence[str]) -> tuple[int, ...]:
-    """The ids of the first of these that the tokenizer has."""
+    """The id of the first of these tokens that the tokenizer has; empty if it has none."""
     return tuple(control.by_text[name].id for name in names if name in control.by_text)[:1]
 
 

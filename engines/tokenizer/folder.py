@@ -1,4 +1,4 @@
-"""Reads the tokenizer of a Hugging Face model folder or a GGUF file; a broken file stops the start with its name."""
+"""Reads the tokenizer of a Hugging Face model folder or a GGUF file. The error for a broken file names it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class TokenizerFolder(msgspec.Struct, frozen=True):
     definition: JsonObject
     """tokenizer.json"""
     config: JsonObject
-    """tokenizer_config.json, over special_tokens_map.json; empty when neither exists."""
+    """tokenizer_config.json, over special_tokens_map.json; empty if neither exists."""
     chat_template: str | None
     tool_template: str | None
-    """The template named `tool_use`, where the folder has several."""
+    """The template named `tool_use`, if the folder has several templates."""
     end_ids: frozenset[int]
     """The ids that end a generation, from generation_config.json, else config.json."""
 
     @classmethod
     def read(cls, path: Path) -> TokenizerFolder:
-        """Read the folder or the GGUF file. Raises ConfigError that names the missing or broken file."""
+        """Read the folder or the GGUF file. Raises ConfigError, which names the missing or broken file."""
         if is_gguf(path):
-            # imported here: most processes read no GGUF file
+            # imported here, because most processes read no GGUF file
             from engines.gguf.text_files import text_of
 
             text = text_of(path)
@@ -95,7 +95,7 @@ def _read_json(path: Path) -> JsonObject | None:
 
 
 def _templates(path: Path, config: JsonObject) -> tuple[str | None, str | None]:
-    """The default template and the one for tools; a file of its own wins over the config's field."""
+    """The default template and the one for tools. chat_template.jinja takes precedence over the config's field."""
     source = path / "chat_template.jinja"
     if source.exists():
         try:

@@ -1,4 +1,4 @@
-"""JSON values that a client sent, walked without recursion: their size, and every text in them."""
+"""Walks a client's JSON values without recursion, to find their size and all texts in them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import msgspec
 from contracts.errors import InvalidField
 
 MAX_VALUES = 200_000
-"""Parsing or writing this many holds the interpreter for some 60 ms, and every stream with it."""
+"""Parsing or writing this many values holds the interpreter lock for some 60 ms, which stalls all streams."""
 MAX_DEPTH = 128
-"""Templates, `json` and pydantic walk by recursion and give up at some hundreds."""
+"""Templates, `json` and pydantic recurse, and fail at a depth of some hundreds."""
 
 
 class JsonBounds(msgspec.Struct, frozen=True):
-    """Limits on the JSON of one prompt. The gateway's are its settings (`gateway.requests`)."""
+    """Limits on the JSON of one prompt. The gateway takes them from its settings (`gateway.requests`)."""
 
     max_depth: int = MAX_DEPTH
-    """Nesting of lists and objects."""
+    """Deepest nesting of lists and objects."""
     max_values: int = MAX_VALUES
-    """Number of values in all, lists and objects included."""
+    """Most values in total, including lists and objects."""
 
 
 def require_bounded(value: Any, param: str, bounds: JsonBounds) -> None:
-    """Raises InvalidField when the value exceeds the limits."""
+    """Raise InvalidField if the value exceeds the limits."""
     count = 0
     open_values: list[Iterator[Any]] = [iter((value,))]
     while open_values:
@@ -46,7 +46,7 @@ def require_bounded(value: Any, param: str, bounds: JsonBounds) -> None:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in a value, keys included, in no particular order."""
+    """All texts in a value, including keys, in no particular order."""
     left = [value]
     while left:
         inner = left.pop()
@@ -60,7 +60,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def size_up_to(value: Any, most_bytes: int) -> int:
-    """Bytes of a value's texts, and one for every value; counted no further than it takes to exceed `most_bytes`."""
+    """Bytes of a value's texts, plus one for every value. Counting stops once the size exceeds `most_bytes`."""
     size = 0
     left = [value]
     while left and size <= most_bytes:
@@ -76,7 +76,7 @@ def size_up_to(value: Any, most_bytes: int) -> int:
 
 
 def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> dict[str, Any]:
-    """The arguments of a tool call as an object, for templates. Empty text is `{}`: several engines write it.
+    """The arguments of a tool call as an object, for templates. Empty text, which several engines write, is `{}`.
 
     Raises InvalidField for text that is not a JSON object, and for an object beyond the limits of `require_bounded`.
     """

@@ -1,6 +1,4 @@
-"""The longest text that one id can stand for, which bounds the number of ids of a text from below before it is
-encoded.
-"""
+"""Computes the longest text that one id can represent, and so a lower bound of a text's ids before it is encoded."""
 
 from __future__ import annotations
 
@@ -10,17 +8,18 @@ from typing import Any
 JsonObject = dict[str, Any]
 BYTES = 256
 KEEPING_PRE_TOKENIZERS = frozenset({"ByteLevel", "Digits", "Metaspace", "Split", "UnicodeScripts"})
-"""Pre-tokenizers that split a text and drop nothing, by default."""
+"""Pre-tokenizers that, by default, split a text without dropping any of it."""
 NFC_SHRINKS = (7, 2)
-"""Largest ratio of bytes before and after: the 7 of U+1FBE U+0308 U+0301 become the 2 of U+0390. The tests go through
-every character that composes."""
+"""Largest ratio of bytes before and after NFC: the 7 bytes of U+1FBE U+0308 U+0301 become the 2 of U+0390. The tests
+check every character that composes."""
 
 
 def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> int | None:
-    """Bytes of text that no single id exceeds; None where one id may stand for any amount.
+    """The most bytes of text that a single id can represent; None if there is no bound.
 
-    vocabulary: added tokens included. None wherever text may vanish before the lookup: a normalizer that shortens
-    without a bound, a pre-tokenizer that removes, an unknown-token, an added token that swallows adjacent spaces.
+    vocabulary: includes added tokens. The result is None if text may vanish before the lookup, because of a normalizer
+    that shortens without a bound, a pre-tokenizer that removes text, an unknown-token, or an added token that swallows
+    adjacent spaces.
     """
     added = {token["content"]: token for token in definition.get("added_tokens") or []}
     if any(token.get("lstrip") or token.get("rstrip") for token in added.values()):
@@ -35,7 +34,7 @@ def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> i
     model = definition["model"]
     if any(part["type"] == "ByteLevel" for part in cutters):
         whole = sum(len(text) == 1 and text not in added for text in vocabulary) >= BYTES
-        # a character of the byte alphabet stands for a byte
+        # a character of the byte alphabet represents one byte
         lengths = [len(text.encode()) if text in added else len(text) for text in vocabulary]
     else:
         whole = bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in vocabulary for byte in range(BYTES))
@@ -50,7 +49,7 @@ def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> i
 
 
 def _parts(section: JsonObject | None, inner: str) -> Iterator[JsonObject]:
-    """The single steps of a step of the pipeline."""
+    """The single steps of a pipeline step, which may be a sequence."""
     if section is None:
         return
     if section["type"] == "Sequence":

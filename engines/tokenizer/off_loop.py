@@ -1,7 +1,7 @@
-"""Tokenizes without blocking the event loop: short prompts at once, long ones in a thread, tenants in turn.
+"""Tokenizes without blocking the event loop: short prompts at once, long ones in a thread, tenant by tenant in turn.
 
-A thread helps because `Tokenizer` encodes without the interpreter lock, and holds it for only some ten milliseconds at
-a time around that.
+A thread helps because `Tokenizer` encodes without the interpreter lock, and otherwise holds it for only some ten
+milliseconds at a time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from engines.tokenizer.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
 INLINE_BYTES = 4_096
-"""Below this a hop to a thread costs more than the work, about a millisecond."""
+"""Size up to which a thread hop costs more than the work, which takes about a millisecond."""
 ResultT = TypeVar("ResultT")
 
 
 class OffLoopTokenizer:
-    """The asynchronous interface of a `Tokenizer`; same guarantees and errors, plus those of `FairExecutor.run`."""
+    """The asynchronous interface of a `Tokenizer`, with the same guarantees and the errors of `FairExecutor.run`."""
 
     def __init__(self, tokenizer: Tokenizer, executor: FairExecutor | None = None) -> None:
         """executor: shared by all models of a process; None makes a new one."""
@@ -54,8 +54,8 @@ class OffLoopTokenizer:
         return await self.run(tenant, (prefix, suffix), lambda: self.tokenizer.fill_ids(prefix, suffix, limit_tokens))
 
     async def run(self, tenant: str, prompt: Any, work: Callable[[], ResultT]) -> ResultT:
-        """The result of `work`. tenant: whose turn it takes. prompt: all the input of the work, which decides where it
-        runs and how much it counts."""
+        """The result of `work`. tenant: the organization whose turn the work takes. prompt: the whole input of the
+        work, which decides where it runs and how much it counts."""
         if size_up_to(prompt, INLINE_BYTES) <= INLINE_BYTES:
             return ours(work)
         return await self._executor.run(tenant, _size_bytes(prompt), work)
@@ -67,7 +67,7 @@ class OffLoopTokenizer:
 
 
 def _size_bytes(prompt: Any) -> int:
-    """Size as JSON, its form on arrival; a text is not copied for it."""
+    """Size as JSON, which is the prompt's form on arrival; texts are not copied to measure them."""
     if isinstance(prompt, str):
         return require_sound(prompt)
     if isinstance(prompt, list) and all(isinstance(text, str) for text in prompt):

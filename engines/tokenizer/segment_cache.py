@@ -1,8 +1,8 @@
-"""Ids of texts between control tokens that were encoded before.
+"""Caches the ids of texts between control tokens.
 
-A conversation is sent whole with every turn, and all but its last messages have been encoded already. Control tokens
-cut a prompt into segments that are encoded independently, so a segment's ids are the same in every prompt. Kept by the
-text's digest and by tenant: nobody learns by timing what another tenant has sent.
+A client sends the whole conversation with every turn, and all but its last messages have already been encoded. Control
+tokens cut a prompt into segments that are encoded independently, so a segment's ids are the same in every prompt. The
+cache's key is the tenant and the text's digest: no tenant can learn by timing what another tenant has sent.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 CACHE_BYTES = 32 * 1024 * 1024
-"""Of one model: eight million tokens. The least recently used segments go first."""
+"""Size of one model's cache, about eight million tokens. It evicts the least recently used segments first."""
 SEGMENT_BYTES = 256
-"""Memory of a segment besides its ids."""
+"""Estimated memory of a segment in addition to its ids."""
 DIGEST_BYTES = 16
 
 Key = tuple[str, bytes]
 
 
 class SegmentCache:
-    """Safe to use from several threads."""
+    """The cached segments of one model. Safe to use from several threads."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -35,13 +35,13 @@ class SegmentCache:
         return len(self._kept)
 
     def ids(self, tenant: str, text: str, encode: Callable[[str], Sequence[int]]) -> Sequence[int]:
-        """The segment's ids, which `encode` makes where they are not kept."""
+        """The segment's ids, which `encode` computes if they are not cached."""
         key = tenant, hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
+            cached = self._kept.get(key)
+            if cached is not None:
                 self._kept.move_to_end(key)
-                return kept
+                return cached
         ids = array("I", encode(text))
         with self._lock:
             if key not in self._kept:

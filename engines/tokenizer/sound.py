@@ -1,4 +1,4 @@
-"""Checks that text is valid: JSON can carry half a surrogate pair, which is no character and has no bytes."""
+"""Checks that text is valid: JSON can contain half of a surrogate pair, which is not a character and has no bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contracts.errors import InvalidField
 
 
 def require_sound(text: str) -> int:
-    """The text's bytes in UTF-8. Raises InvalidField where it holds half a surrogate pair."""
+    """Number of the text's bytes in UTF-8. Raises InvalidField if it contains half of a surrogate pair."""
     if text.isascii():
         return len(text)
     try:

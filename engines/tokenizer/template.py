@@ -1,6 +1,6 @@
 """Renders a model's chat template as Hugging Face does, in a sandbox with limits (`template_sandbox.py`).
 
-A template is the model maker's program: it may only read its arguments.
+A template is a program of the model's maker, so it may only read its arguments.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from engines.tokenizer.template_sandbox import PRODUCED, Allowance, TemplateEnvi
 logger = logging.getLogger(__name__)
 JsonObject = dict[str, Any]
 Check = Callable[[Sequence[JsonObject]], None]
-"""Checks messages whose calls' arguments are parsed; raises its own errors."""
+"""A check of messages whose tool-call arguments are parsed; it raises its own errors."""
 REFUSAL_CHARACTERS = 300
 SOURCE_CHARACTERS = 1 << 17
-"""The longest templates of published models have a fourth of it."""
+"""The longest templates of published models have a quarter of this."""
 INDENT_CHARACTERS = 16
 DATE_CHARACTERS = 100
 TOOL_RESULT = "seventeen herons"
@@ -42,11 +42,11 @@ _CONTENT_VARIABLE = re.compile(r"\bfor\s+\w+\s+in\s+content\b")
 
 
 class ChatTemplate:
-    """One compiled template and the special token strings it may mention."""
+    """One compiled template with the special token strings that it may use."""
 
     def __init__(self, source: str, specials: Mapping[str, str], origin: str) -> None:
-        """specials: `bos_token` and the like. origin: the file and key, named in errors. Raises ConfigError
-        for a template that is no program."""
+        """specials: `bos_token` and the like. origin: the file and key, for errors. Raises ConfigError for a template
+        that is too long or cannot be compiled."""
         if len(source) > SOURCE_CHARACTERS:
             raise ConfigError(f"{origin} has {len(source):,} characters; the limit is {SOURCE_CHARACTERS:,}")
         environment = TemplateEnvironment(_GenerationBlock)
@@ -64,7 +64,7 @@ class ChatTemplate:
                 f"{origin} does not parse, line {error.lineno}: {_said(error.message or '')}. Correct the template, "
                 "or use another file"
             ) from None
-        # Python fails in several ways on the code that jinja2 makes of deep nesting, long numbers and loose `break`s
+        # Python fails in several ways on jinja2's code for deep nesting, long numbers and `break`s outside of loops
         except Exception as error:
             raise ConfigError(
                 f"{origin} cannot be compiled: {_said(in_words(error))}. Correct the template, or use another file"
@@ -73,17 +73,17 @@ class ChatTemplate:
     def prepared(
         self, messages: Sequence[JsonObject], bounds: JsonBounds, check: Check | None = None
     ) -> list[JsonObject]:
-        """The messages in the template's form, which differs slightly from that on the wire.
+        """The messages in the template's form, which differs slightly from the wire format.
 
-        Arguments of tool calls are objects, not JSON text. Missing content becomes empty, like in SGLang and vLLM. A
-        list of text parts becomes one text, joined by spaces like in SGLang, unless the template reads the parts
-        itself; otherwise it supports no image. check: called before that. Raises InvalidField for more values than a
-        template may walk through, UnsupportedField that names the part that is no text.
+        Arguments of tool calls are objects, not JSON text. Missing content becomes empty, like in SGLang and vLLM. If
+        the template does not read content parts itself, text parts are joined by spaces into one text, like in SGLang,
+        and other parts are refused. check: called before the contents change. Raises InvalidField for more values than
+        a template may walk through, and UnsupportedField, which names the part, for a part that is not text.
         """
         messages = [_with_parsed_arguments(message, index, bounds) for index, message in enumerate(messages)]
         if check is not None:
             check(messages)
-        # they were text until now, whose own depth counts
+        # the arguments were text until now, and only their own depth counts
         parsed = msgspec.structs.replace(bounds, max_depth=bounds.max_depth + ARGUMENTS_DEPTH)
         require_bounded(messages, "messages", parsed)
         messages = [_with_content(message) for message in messages]
@@ -97,17 +97,17 @@ class ChatTemplate:
         tools: Sequence[JsonObject] | None,
         variables: Mapping[str, TemplateValue] | None = None,
     ) -> str:
-        """The prompt text, with the assistant's turn opened. variables: the template's own, checked
-        (`template_variables`). Raises InvalidField when the template refuses.
+        """The prompt text, with the assistant's turn opened. variables: the template's own variables, validated by
+        `template_variables`. Raises InvalidField if the template refuses or fails.
 
-        The template's own refusal is meant for the client; jinja2's message on a failure is not.
+        A template's own refusal is meant for the client; jinja2's message about a failure is not.
         """
         try:
             return self._rendered(messages, tools, variables)
         except _Refused as refused:
-            # it may quote a message, with the marks of `Escape` in it
-            said = str(refused)[:REFUSAL_CHARACTERS].encode("utf-8", "replace").decode()
-            raise InvalidField(f"The model's chat template refused: {said}", param="messages") from None
+            # the refusal may quote a message that contains marks of `Escape`
+            reason = str(refused)[:REFUSAL_CHARACTERS].encode("utf-8", "replace").decode()
+            raise InvalidField(f"The model's chat template refused: {reason}", param="messages") from None
         # a template may fail in any way on a conversation that its author did not foresee
         except Exception as error:
             logger.warning("a chat template failed: %s", in_words(error)[:REFUSAL_CHARACTERS])
@@ -134,19 +134,19 @@ class ChatTemplate:
                 **self._specials,
             )
         )
-        pieces: list[str] = []
+        parts: list[str] = []
         left = PRODUCED
-        for piece in self._template.root_render_func(context):
-            pieces.append(piece)
-            left -= len(piece)
+        for part in self._template.root_render_func(context):
+            parts.append(part)
+            left -= len(part)
             if left < 0:
                 raise TooCostly(f"its text has more than {PRODUCED} characters")
-        return "".join(pieces)
+        return "".join(parts)
 
     @property
     def shows_tool_results(self) -> bool:
-        """Tool results appear in the prompt. False only where the template omits them silently; one that fails on our
-        example may still take others."""
+        """Whether tool results appear in the prompt. False only if the template omits them silently; a template that
+        fails on our example may still accept others."""
         call = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": {}}}
         example: list[JsonObject] = [
             {"role": "user", "content": "Look."},
@@ -160,7 +160,7 @@ class ChatTemplate:
 
     @property
     def takes_later_system(self) -> bool:
-        """A system message after the user's appears in the prompt; many templates refuse it there."""
+        """Whether a system message after the user's appears in the prompt; many templates refuse it there."""
         example: list[JsonObject] = [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "Look."},
@@ -198,7 +198,7 @@ def _json_filter(allowance: Allowance) -> Callable[..., str]:
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        """jinja2's own filter escapes for HTML, which no model was trained on."""
+        """Replaces jinja2's own filter, which escapes for HTML; no model was trained on that."""
         if indent is not None or separators is not None:
             extra = (
                 [indent] if isinstance(indent, int) else [len(text) for text in (indent, *(separators or ())) if text]
@@ -248,7 +248,7 @@ def _with_parsed_call(call: JsonObject, field: str, bounds: JsonBounds) -> JsonO
 
 
 class _GenerationBlock(Extension):
-    """`{% generation %}…{% endgeneration %}` marks text to train on; for serving only its content counts."""
+    """`{% generation %}…{% endgeneration %}`, which marks text to train on; serving uses only its content."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
 

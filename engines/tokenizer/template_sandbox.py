@@ -1,8 +1,8 @@
 """jinja2's immutable sandbox with limits: a model file from the Hub may be hostile, and its template is a program.
 
-jinja2 keeps a template from Python's internals; it bounds neither time nor memory. Here each rendering has an allowance
-of steps, of CPU time and of characters that it produces, and the operations that could exceed it at once are measured
-before they run. Threads and signals are not needed: loops and calls themselves read the clock.
+jinja2 keeps a template from Python's internals, but bounds neither time nor memory. Here, each rendering has an
+allowance of steps, CPU time and produced characters, and operations that could exceed it at once are measured before
+they run. Loops and calls themselves read the clock, so neither threads nor signals are needed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from jinja2.visitor import NodeTransformer
 from engines.tokenizer.json_value import size_up_to
 
 CPU_S = 3.0
-"""CPU time of one rendering. The largest accepted conversation takes a tenth of it."""
+"""CPU time of one rendering. The largest accepted conversation takes a tenth of this."""
 PRODUCED = 1 << 27
-"""Characters that one rendering may produce, intermediate values included. An item of a list counts as several."""
+"""Characters that one rendering may produce, including intermediate values. A list's item counts as several."""
 ITEM = 32
-"""Characters that count as much as an item of a list: both take as many bytes, roughly."""
+"""Number of characters as which a list's item counts, because both take about the same memory."""
 STEPS = 4_000_000
-"""Loop rounds and calls of one rendering: some twenty for each value of the largest accepted conversation."""
+"""Loop iterations and calls of one rendering: some twenty for each value of the largest accepted conversation."""
 CHECKED_STEPS = 64
-"""Loop rounds and calls between two looks at the clock, which cost a system call each."""
+"""Loop iterations and calls between two readings of the clock, each of which costs a system call."""
 FORMAT_WIDTH = 999
 """Largest width of a formatted value."""
 FILTERS_KEPT = frozenset(
@@ -47,12 +47,12 @@ FILTERS_KEPT = frozenset(
         "truncate", "unique", "upper", "wordcount",
     }
 )  # fmt: skip
-"""Filters of jinja2 that templates may use. The others are for web pages, or random, or pad without a limit."""
+"""jinja2's filters that templates may use. The others are for web pages, are random, or pad without a limit."""
 DENIED = frozenset({"center", "encode", "expandtabs", "ljust", "rjust", "to_bytes", "translate", "zfill"})
-"""Methods that make long values of short ones."""
+"""Methods that turn short values into long ones."""
 _WIDE_PERCENT = re.compile(r"\*|\d{4}")
 _WIDE_BRACES = re.compile(r"\d{4}|\{[^{}]*:[^{}]*\{|\{\w*[.\[]")
-"""Widths above `FORMAT_WIDTH`, computed widths, and fields that reach inside a value, whose size is unknown."""
+"""Widths above `FORMAT_WIDTH`, computed widths, and fields that access a value's parts, whose size is unknown."""
 
 
 class TooCostly(Exception):
@@ -60,8 +60,8 @@ class TooCostly(Exception):
 
 
 class Allowance(threading.local):
-    """The rest of what the rendering in this thread may use. Constants are folded while a template is compiled, when
-    there is none: a limited operation then fails, and jinja2 leaves it to the rendering."""
+    """The remaining allowance of the rendering in this thread. jinja2 folds constants while it compiles a template,
+    when no allowance exists: a limited operation then fails, and jinja2 leaves it to the rendering."""
 
     left: int
     steps: Iterator[None]
@@ -69,18 +69,18 @@ class Allowance(threading.local):
     def begin(self) -> None:
         """Grant a rendering its allowance."""
         self.left = PRODUCED
-        # C from end to end, save for one look at the clock in so many steps
+        # implemented in C, except for one reading of the clock in CHECKED_STEPS steps
         self.steps = itertools.chain.from_iterable(_steps(time.thread_time() + CPU_S))
 
     def spend(self, characters: int) -> None:
-        """Count a step and its product. Raises TooCostly."""
+        """Count a step and the characters that it produced. Raises TooCostly."""
         self.left -= characters
         if self.left < 0:
             raise TooCostly(f"it produces more than {PRODUCED} characters")
         next(self.steps)
 
     def spend_value(self, value: Any) -> None:
-        """Count a list, or an object, with all inside: one that holds another twice is as large as when written out."""
+        """Count a list or an object with its contents, as if written out: a value that occurs twice counts twice."""
         pending = [value]
         for _ in self.steps:
             if not pending:
@@ -105,7 +105,7 @@ def _steps(end_s: float) -> Iterator[Iterator[None]]:
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """The environment of one template. Call `allowance.begin` before each rendering."""
+    """The environment of one template. The caller calls `allowance.begin` before each rendering."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
 
@@ -117,7 +117,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        # not by way of the base class: templates read attributes often
+        # without the base class's method, because templates read attributes often
         return (
             attr not in DENIED
             and SandboxedEnvironment.is_safe_attribute(self, obj, attr, value)
@@ -133,14 +133,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if measured is not None:
             text = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
             if isinstance(text, str):
-                args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
+                args = tuple(list(arg) if isinstance(arg, Iterator) else arg for arg in args)
                 __self.allowance.spend(measured(text, args, kwargs))
-        made = __context.call(__obj, *args, **kwargs)
-        if isinstance(made, dict):
-            __self.allowance.spend_value(made)
+        result = __context.call(__obj, *args, **kwargs)
+        if isinstance(result, dict):
+            __self.allowance.spend_value(result)
         else:
-            __self.allowance.spend(_size(made))
-        return made
+            __self.allowance.spend(_size(result))
+        return result
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "%":
@@ -163,30 +163,30 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """Join the output of a macro, a block or a call. jinja2's compiled code calls it."""
-        found = list(pieces)
-        self.allowance.spend(sum(map(len, found)))
-        return "".join(found)
+        """Join the output of a macro, a block or a call. jinja2's compiled code calls this method."""
+        parts = list(pieces)
+        self.allowance.spend(sum(map(len, parts)))
+        return "".join(parts)
 
     def _stepped(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The items, each of which takes a step."""
+        """The items; each one costs a step."""
         return map(_FIRST, zip(items, self.allowance.steps, strict=False))
 
     def _limited_filters(self) -> dict[str, Callable[..., Any]]:
-        """Filters that templates cannot do without and that produce more than they are given."""
+        """Filters that templates need although they can produce more than their input."""
         spend, spend_value = self.allowance.spend, self.allowance.spend_value
 
-        def counted(made: Any) -> Any:
-            spend(_size(made))
-            return made
+        def counted(result: Any) -> Any:
+            spend(_size(result))
+            return result
 
         def measured(name: str) -> Callable[..., Any]:
-            """A filter whose product is at most as long as its input."""
-            made_by = FILTERS[name]
+            """A filter whose result is at most as long as its input."""
+            unlimited = FILTERS[name]
 
-            @functools.wraps(made_by)  # with the marks by which jinja2 knows its arguments
+            @functools.wraps(unlimited)  # keeps the attributes that show jinja2 which arguments to pass
             def limited(*args: Any, **kwargs: Any) -> Any:
-                return counted(made_by(*args, **kwargs))
+                return counted(unlimited(*args, **kwargs))
 
             return limited
 
@@ -222,7 +222,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             return float(FILTERS["round"](value, precision, method))
 
         def summed(value: Iterable[Any], attribute: str | int | None = None, start: float = 0) -> Any:
-            # lists could be added too, and copied for each
+            # a float start, because a sum of lists would copy the list for each item
             return sum(value if attribute is None else map(make_attrgetter(self, attribute), value), float(start) or 0)
 
         def displayed(value: Any) -> Any:
@@ -238,15 +238,15 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 STEPPED, ADDED, DISPLAYED, CONCATENATED = "loop over", "+", "list or object", "~"
-"""Filters that `_Metered` inserts, by names that no template can spell."""
+"""Filters that `_Metered` inserts, with names that no template can use."""
 _FIRST = operator.itemgetter(0)
 CHAINED = 16
-"""Additions that are counted together: the product of each is at most so many times what was counted before."""
+"""Additions that are counted together: their result is at most this many times as long as values counted before."""
 
 
 class _Metered(NodeTransformer):
-    """Puts loops, displays of lists and objects, `~` and `+` under the allowance. jinja2 intercepts only `+`, and each
-    of them; what is added and printed at once is counted with the output."""
+    """Puts loops, displays of lists and objects, `~` and `+` under the allowance. jinja2 can intercept only `+`, and
+    only every single one; here, additions that are printed at once are counted with the output."""
 
     def __init__(self) -> None:
         self._spared = set[int]()
@@ -264,17 +264,17 @@ class _Metered(NodeTransformer):
         return _filtered(node, ADDED) if counted else node
 
     def _spare(self, node: nodes.Node) -> None:
-        """Spare the additions of one chain, at most `CHAINED`."""
+        """Spare the additions of one chain, at most `CHAINED` of them."""
         chain = [node]
         for _ in range(CHAINED):
             if not chain:
                 return
-            one = chain.pop()
-            if isinstance(one, nodes.Add):
-                self._spared.add(id(one))
-                chain += (one.left, one.right)
-            elif isinstance(one, nodes.CondExpr):
-                chain += (one.expr1, *filter(None, (one.expr2,)))
+            link = chain.pop()
+            if isinstance(link, nodes.Add):
+                self._spared.add(id(link))
+                chain += (link.left, link.right)
+            elif isinstance(link, nodes.CondExpr):
+                chain += (link.expr1, *filter(None, (link.expr2,)))
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -298,12 +298,12 @@ def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
-def _size(made: Any) -> int:
-    """Characters that a value counts as, without what is inside a list."""
-    if isinstance(made, str):
-        return len(made)
-    if isinstance(made, list | tuple | dict):
-        return len(made) * ITEM
+def _size(value: Any) -> int:
+    """Number of characters as which a value counts, without the contents of a list's items."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list | tuple | dict):
+        return len(value) * ITEM
     return 1
 
 
@@ -332,4 +332,4 @@ def _braces(text: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
 MEASURED: Mapping[str, Callable[[str, tuple[Any, ...], Mapping[str, Any]], int]] = MappingProxyType(
     {"replace": _replaced, "join": _joined, "format": _braces, "format_map": _braces}
 )
-"""Length of what a text's method would produce."""
+"""For each method of a text, a function that computes the length of the method's result."""

@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 MAX_HELD_IDS = 8
-"""A character needs at most four byte tokens: a longer run that does not decode never will."""
+"""A character needs at most four byte tokens, so a longer run that does not decode never will."""
 
 
 class TextStream(Protocol):
-    """Decodes one choice. Control tokens give no text."""
+    """Decodes one choice. Control tokens produce no text."""
 
     def step(self, id_: int) -> str:
-        """The text that this id completes; often one token's, sometimes none."""
+        """The text that this id completes: often one token's text, sometimes none."""
         ...
 
     def flush(self) -> str:
-        """The text that is still held back, without an unfinished character: a client that appends the response to its
-        next prompt would send U+FFFD, which the model never wrote. The stream is over."""
+        """End the stream and return the text that is still held back, without an unfinished character: a client that
+        appends the response to its next prompt would send U+FFFD, which the model never wrote."""
         ...
 
 
 class BytesTextStream:
-    """For byte-level vocabularies: every id is a fixed run of bytes, so the work per token is constant."""
+    """The stream for byte-level vocabularies. Every id is a fixed run of bytes, so the work per token is constant."""
 
     def __init__(self, token_bytes: Mapping[int, bytes]) -> None:
         self._token_bytes = token_bytes
@@ -39,7 +39,7 @@ class BytesTextStream:
 
 
 class WindowTextStream:
-    """For all other vocabularies: decodes a short window twice and emits the difference.
+    """The stream for all other vocabularies, which decodes a short window twice and emits the difference.
 
     The window starts at the last id that ended on a whole character and includes the ids before it, because a token's
     text may depend on its left neighbour (SentencePiece drops a leading space).

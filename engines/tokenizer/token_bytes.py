@@ -8,10 +8,10 @@ from engines.tokenizer.control import gives_text
 
 
 def token_bytes(definition: dict[str, Any], backend: Any) -> dict[int, bytes] | None:
-    """Id to bytes, without tokens that give no text; None when the vocabulary is not byte-level.
+    """A map from ids to bytes, without tokens that produce no text; None if the vocabulary is not byte-level.
 
     Source: the byte alphabet of GPT-2's encoder, in which printable bytes represent themselves and the others are
-    moved to U+0100 upwards.
+    mapped to U+0100 and up.
     """
     if (definition.get("decoder") or {}).get("type") != "ByteLevel":
         return None
@@ -25,7 +25,7 @@ def token_bytes(definition: dict[str, Any], backend: Any) -> dict[int, bytes] | 
             continue
         try:
             table[id_] = bytes(alphabet[character] for character in text)
-        except KeyError:  # not written in the alphabet: the decoder passes it through
+        except KeyError:  # a text outside the alphabet, which the decoder passes through
             table[id_] = text.encode()
     return table
 

@@ -1,4 +1,4 @@
-"""Text to token ids and back for one model, without torch: the gateway computes the engine's own counts.
+"""Converts text to token ids and back for one model, without torch: the gateway computes the engine's own counts.
 
 User text never becomes a control token here: `<|end|>` typed by a user is encoded as those characters.
 """
@@ -34,34 +34,33 @@ from engines.tokenizer.token_bytes import token_bytes
 
 JsonObject = dict[str, Any]
 CACHED_CHARACTERS = 2_048
-"""A shorter prompt is encoded at once, in less time than its segments take to be found."""
+"""A shorter prompt is encoded whole, because looking up its segments would take longer."""
 LOCAL = frozenset({"ByteLevel", "Digits", "Punctuation", "Split", "Whitespace", "WhitespaceSplit"})
-"""Kinds of pre-tokenizers that treat the beginning of a segment like that of a whole prompt."""
+"""Types of pre-tokenizers that treat the beginning of a segment like that of a whole prompt."""
 PIECES = 1_000
-"""Parts encoded in one call where a text is split into many."""
+"""Most parts that are encoded in one call, if a text is split into many."""
 SLICE_CHARACTERS = 32_768
 WHOLE_CHARACTERS = 131_072
-"""A text up to this length is encoded at once: even a token for each character takes no more than some ten
-megabytes."""
+"""Length up to which a text is encoded whole: with a token for each character, it takes some ten megabytes."""
 CUT_TOKENS = 128
-"""Upper bound of the ids that a cut through a text adds: to the last word before it and the first one after it."""
+"""Upper bound of the ids that a cut through a text adds, in the last word before it and the first word after it."""
 LONGEST_RUN = 3
-"""Longest run of characters that a vocabulary's pattern takes together at any start: digits, in cl100k and Llama 3. A
-cut inside a run shifts everything after it."""
+"""Longest run of characters that a vocabulary's pattern groups from any start: digits, in cl100k and Llama 3. A cut
+inside a run shifts all groups after it."""
 NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
     """The tokenizer of one model folder. Safe to use from several threads.
 
-    Methods with a `limit_tokens` raise ContextTooLong for a prompt that has more, before they encode one whose bytes
-    cannot fit. Encoding does not hold the interpreter lock; copying its ids into a list does, so no more than the
-    limit is copied.
+    Methods with a `limit_tokens` raise ContextTooLong for a prompt that has more tokens; if its bytes alone cannot fit,
+    they raise it before encoding. Encoding does not hold the interpreter lock. Copying the ids into a list does, so no
+    more ids than the limit are copied.
     """
 
     def __init__(self, folder: TokenizerFolder, bounds: JsonBounds | None = None) -> None:
-        """Use `load`. bounds: of a conversation's JSON; None: the defaults. Raises ConfigError when the folder's files
-        do not make a tokenizer."""
+        """Callers use `load`. bounds: limits on a conversation's JSON; None for the defaults. Raises ConfigError if the
+        folder's files do not define a tokenizer."""
         added: list[JsonObject] = folder.definition.get("added_tokens") or []
         self._parsing = _backend(folder, folder.definition)
         self._plain = _backend(folder, _with_marked_controls(folder.definition))
@@ -75,9 +74,9 @@ class Tokenizer:
         self._segments = SegmentCache()
         self._encodes_segments = _is_local(folder.definition)
         self.leading_ids, self.trailing_ids = _frame(self._parsing)
-        """Ids before every prompt, such as a begin-of-text token, and those after a text to be embedded."""
+        """Ids before every prompt, such as a begin-of-text token, and ids after a text to be embedded."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
-        """The layout of a gap; None: this model cannot fill one."""
+        """The layout of a gap; None if this model cannot fill gaps."""
         specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
         self._chat_template = _template(folder, folder.chat_template, specials)
         self._tool_template = _template(folder, folder.tool_template, specials)
@@ -87,47 +86,47 @@ class Tokenizer:
         if not vocabulary:
             raise ConfigError(f"{folder.tokenizer_origin}: the vocabulary is empty")
         self.vocabulary_size: int = max(vocabulary.values()) + 1
-        """Every id is below it."""
+        """Upper bound of all ids, exclusive."""
         self.longest_token_bytes = longest_token_bytes(folder.definition, vocabulary)
-        """Bytes of text that no id exceeds; None where there is no bound."""
+        """The most bytes of text that one id can represent; None if there is no bound."""
         self.control_ids = self._control.ids
         self.silent_ids = frozenset(token["id"] for token in added if not gives_text(token))
-        """Ids that give no text when they are generated."""
+        """Ids that produce no text when the model generates them."""
         self.calls_in_parallel: bool = folder.config.get("parallel_tool_calls") is not False
-        """A response may hold several tool calls by default; false with `"parallel_tool_calls": false` in
-        `tokenizer_config.json`, for a model that never stops calling."""
+        """Whether a response may contain several tool calls by default; false with `"parallel_tool_calls": false` in
+        `tokenizer_config.json`, for a model that never stops calling tools."""
         self.end_ids = folder.end_ids | _ids(self._parsing, folder.special("eos_token"))
         """Ids that end a generation."""
 
     @classmethod
     def load(cls, folder: Path | str, bounds: JsonBounds | None = None) -> Tokenizer:
-        """Read a Hugging Face model folder. Raises ConfigError that names the file at fault."""
+        """Read a Hugging Face model folder. Raises ConfigError, which names the file at fault."""
         return cls(TokenizerFolder.read(Path(folder)), bounds)
 
     @property
     def has_chat_template(self) -> bool:
-        """`chat_ids` works: there is a chat template."""
+        """Whether the model has a chat template, so that `chat_ids` works."""
         return self._chat_template is not None
 
     @property
     def tool_template_source(self) -> str | None:
-        """The chat template that renders tools, or None when the model has no chat template."""
+        """The chat template that renders tools; None if the model has no chat template."""
         template = self._tool_template or self._chat_template
         return None if template is None else template.source
 
     @functools.cached_property
     def shows_tool_results(self) -> bool:
-        """See `ChatTemplate`, for the template of conversations without tools."""
+        """`ChatTemplate.shows_tool_results` of the template for conversations without tools."""
         return self._chat_template is None or self._chat_template.shows_tool_results
 
     @functools.cached_property
     def takes_later_system(self) -> bool:
-        """See `ChatTemplate`, for the template of conversations without tools."""
+        """`ChatTemplate.takes_later_system` of the template for conversations without tools."""
         return self._chat_template is None or self._chat_template.takes_later_system
 
     def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
-        except that control strings in it stay text."""
+        except that control strings in the prompt stay text."""
         return [*self.leading_ids, *self._encode_plain(text, limit_tokens)]
 
     def count(self, text: str) -> int:
@@ -135,11 +134,11 @@ class Tokenizer:
         return len(self.encode(text))
 
     def plain_ids(self, text: str, limit_tokens: int | None = None) -> list[int]:
-        """The ids of a part of a prompt: without leading ids, control strings as text."""
+        """The ids of a part of a prompt, without leading ids and with control strings as text."""
         return self._encode_plain(text, limit_tokens)
 
     def plain_counts(self, texts: Sequence[str]) -> list[int]:
-        """Number of ids of each text alone; together they have about as many, usually fewer."""
+        """Number of ids of each text alone; joined, the texts have about as many, usually fewer."""
         counts: list[int] = []
         for first in range(0, len(texts), PIECES):
             encodings = self._plain.encode_batch_fast(list(texts[first : first + PIECES]), add_special_tokens=False)
@@ -147,7 +146,7 @@ class Tokenizer:
         return counts
 
     def least_tokens(self, size_bytes: int) -> int:
-        """The fewest ids that a text of this many bytes can have; 0 where there is no bound."""
+        """The fewest ids that a text of this many bytes can have; 0 if there is no bound."""
         return 0 if self.longest_token_bytes is None else -(-size_bytes // self.longest_token_bytes)
 
     def require_known(self, ids: Sequence[int], param: str) -> None:
@@ -158,7 +157,7 @@ class Tokenizer:
             )
 
     def require_fitting(self, size_bytes: int, limit_tokens: int | None, already: int = 0) -> None:
-        """Raises ContextTooLong for a text of so many bytes that it cannot fit after this many ids, in any wording."""
+        """Raise ContextTooLong if no text of this many bytes can fit after `already` ids."""
         _require_room(already + self.least_tokens(size_bytes), limit_tokens, size_bytes)
 
     def chat_ids(
@@ -171,23 +170,23 @@ class Tokenizer:
         tenant: str = "",
     ) -> list[int]:
         """The ids of a conversation with the assistant's turn opened. check: see `ChatTemplate.prepared`. variables:
-        see `ChatTemplate.render`. tenant: whose messages are not encoded again; empty: nobody's.
+        see `ChatTemplate.render`. tenant: the organization whose cached segments are used; empty for no cache.
 
-        Equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless user text
-        holds a control string, which stays text here. Raises UnsupportedField when the model has no chat template,
-        InvalidField when the template refuses the messages.
+        The ids are equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless
+        user text contains a control string, which stays text here. Raises UnsupportedField if the model has no chat
+        template, and InvalidField if the template refuses the messages.
         """
         template = self._tool_template if tools and self._tool_template is not None else self._chat_template
         if template is None:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
         require_bounded(tools, "tools", self.bounds)
-        # before the escape: JSON text can spell a control string in ways that only parsing reveals
+        # before escaping, because JSON text can spell a control string in ways that only parsing reveals
         messages = template.prepared(messages, self.bounds, check)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
             rendered = template.render(messages, tools, variables)
             if tenant and self._encodes_segments and len(rendered) >= CACHED_CHARACTERS:
-                with contextlib.suppress(ContextTooLong):  # the whole prompt's count is told then
+                with contextlib.suppress(ContextTooLong):  # the error must report the whole prompt's count
                     return self._encode_segments(rendered, limit_tokens, tenant)
             return self._encode(self._parsing, rendered, limit_tokens)
         rendered = template.render(escape.messages, escape.tools, variables)
@@ -200,7 +199,7 @@ class Tokenizer:
         return ids
 
     def _encode_segments(self, rendered: str, limit_tokens: int | None, tenant: str) -> list[int]:
-        """Like encoding it with control tokens, but segments that the tenant has sent before are not encoded again."""
+        """Encode text with control tokens, without encoding segments again that the tenant has sent before."""
         self.require_fitting(require_sound(rendered), limit_tokens)
         ids: list[int] = []
         for part in self._control.split(rendered):
@@ -214,7 +213,7 @@ class Tokenizer:
 
     def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a fill-in-the-middle prompt, in the model's training layout; the completion continues where the
-        prefix ends. Raises UnsupportedField when the model has no tokens for it."""
+        prefix ends. Raises UnsupportedField if the model has no tokens for it."""
         if self.fill is None:
             raise UnsupportedField(
                 "This model cannot fill a gap: it has no fill-in-the-middle tokens. Omit `suffix`.", param="suffix"
@@ -224,38 +223,38 @@ class Tokenizer:
 
     @functools.cached_property
     def heals(self) -> bool:
-        """`healed` and `opening` work: they need the vocabulary's word pattern, and tokens that spell any text."""
+        """Whether `healed` and `opening` work, which need a pre-tokenizer's pattern and tokens that spell any text."""
         return self._plain.pre_tokenizer is not None and spells_any_text(
             text for id_, text in (self._token_bytes or {}).items() if id_ not in self.control_ids
         )
 
     def healed(self, prefix: str) -> int:
         """Start of the part of a prompt that is better generated again (`engines/tokenizer/healing.py`); the prompt's
-        end: there is none, or this vocabulary does not support it."""
+        length if there is none or this vocabulary does not support it."""
         return healed(prefix, self._plain.pre_tokenizer) if self.heals else len(prefix)
 
     def healed_tokens(self, prefix: str) -> int:
-        """Like `healed`, but only as much as longer tokens begin with: the longest such end of the piece, in whole
-        tokens. Such texts are no more than the beginnings of tokens, and behind any other there is nothing to heal."""
+        """Like `healed`, but only the longest end of the piece, in whole tokens, with which a longer token begins.
+        There are only as many such texts as beginnings of tokens, and after any other text nothing needs healing."""
         cut = self.healed(prefix)
         if cut == len(prefix):
             return cut
         tokens = [self.token_bytes(id_) for id_ in self._encode_plain(prefix[cut:], None)]
         if b"".join(tokens) != prefix[cut:].encode():
-            return len(prefix)  # a vocabulary that writes this text otherwise
+            return len(prefix)  # the vocabulary spells this text with other bytes
         return len(prefix) - len(self._beginnings.longest_end(tokens).decode())
 
     def begins_tokens(self, text: str) -> bool:
-        """Longer tokens begin with the text, as with every end that `healed_tokens` finds."""
+        """Whether longer tokens begin with the text, like with every end that `healed_tokens` finds."""
         return bool(text) and self._beginnings.longest_end([text.encode()]) == text.encode()
 
     def may_begin_control(self, text: str) -> bool:
-        """A control token's text may begin in the text."""
+        """Whether a control token's text may begin in the text."""
         return self._control.may_begin_in(text)
 
     def opening(self, text: str) -> Opening:
-        """An opening that makes an output begin with a non-empty text, in any tokens. Raises UnsupportedField where the
-        vocabulary cannot."""
+        """An opening that makes an output begin with a non-empty text, in any tokens. Raises UnsupportedField if the
+        vocabulary does not support it."""
         require_sound(text)
         if not self.heals:
             raise UnsupportedField(
@@ -274,29 +273,29 @@ class Tokenizer:
         return TokenBeginnings(text for id_, text in texts if id_ not in self.control_ids)
 
     def special_in(self, text: str) -> str | None:
-        """The first control string in the text, or None. For engines that cannot distinguish it from the real one."""
-        found = self._control.find(text)
-        if found is None and self._has_loose_controls:
-            # normalizing alone would hold the interpreter lock for seconds
+        """The first control string in the text, or None. For engines that cannot distinguish it from the real token."""
+        control = self._control.find(text)
+        if control is None and self._has_loose_controls:
+            # encoded, because the normalizer alone would hold the interpreter lock for seconds
             ids = self._encode(self._parsing, text, None)
             hidden = next((id_ for id_ in ids if id_ in self.control_ids), None)
-            found = None if hidden is None else str(self._parsing.id_to_token(hidden))
-        return found
+            control = None if hidden is None else str(self._parsing.id_to_token(hidden))
+        return control
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of generated ids, without control tokens except tags that the caller needs (`gives_text`)."""
         return str(self._parsing.decode([id_ for id_ in ids if id_ not in self.silent_ids]))
 
     def token_text(self, id_: int) -> str:
-        """One token alone as text, control tokens included; for log probabilities."""
+        """The text of one token alone, including control tokens; for log probabilities."""
         return self.whole_text([id_])
 
     def whole_text(self, ids: Sequence[int]) -> str:
-        """The text of ids, control tokens included."""
+        """The text of ids, including control tokens."""
         return str(self._parsing.decode(ids, skip_special_tokens=False))
 
     def token_bytes(self, id_: int) -> bytes:
-        """One token alone as bytes, which need not be whole characters; for log probabilities."""
+        """The bytes of one token alone, which need not be whole characters; for log probabilities."""
         if self._token_bytes is not None and id_ in self._token_bytes:
             return self._token_bytes[id_]
         return self.token_text(id_).encode()
@@ -312,12 +311,12 @@ class Tokenizer:
         ids = self._encode(self._plain, text, limit_tokens, already)
         if self.control_ids.isdisjoint(ids):
             return ids
-        # Unigram and WordLevel vocabularies hold their control strings as ordinary tokens: cut each in two
+        # Unigram and WordLevel vocabularies have their control strings as ordinary tokens, so each string is cut in two
         cuts = [0, *(start + 1 for start, _ in self._control.spans(text)), len(text)]
-        pieces = [text[start:end] for start, end in itertools.pairwise(cuts)]
+        parts = [text[start:end] for start, end in itertools.pairwise(cuts)]
         ids = []
-        for first in range(0, len(pieces), PIECES):
-            encodings = self._plain.encode_batch_fast(pieces[first : first + PIECES], add_special_tokens=False)
+        for first in range(0, len(parts), PIECES):
+            encodings = self._plain.encode_batch_fast(parts[first : first + PIECES], add_special_tokens=False)
             for encoding in encodings:
                 _require_room(already + len(ids) + len(encoding), limit_tokens)
                 ids.extend(encoding.ids)
@@ -328,28 +327,28 @@ class Tokenizer:
     def _encode(self, backend: Any, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
         size_bytes = require_sound(text)
         self.require_fitting(size_bytes, limit_tokens, already)
-        # where text may vanish, a slice has no bound for the whole
+        # if text may vanish, a slice's count does not bound the whole text's
         if limit_tokens is not None and self.longest_token_bytes is not None:
             self._require_few(backend, text, size_bytes, limit_tokens, already)
-        # `encode` holds the interpreter lock from beginning to end; a batch does not, not even a batch of one
+        # `encode` holds the interpreter lock throughout; a batch, even of one text, does not
         encoding = backend.encode_batch_fast([text], add_special_tokens=False)[0]
         _require_room(already + len(encoding), limit_tokens)
         ids: list[int] = encoding.ids
         return ids
 
     def _require_few(self, backend: Any, text: str, size_bytes: int, limit_tokens: int, already: int) -> None:
-        """Raises ContextTooLong for a text whose slices have more ids than it can lose by being whole.
+        """Raise ContextTooLong if the text's slices have so many ids that the whole text cannot fit.
 
-        Encoding millions of ids at once takes hundreds of megabytes, and while the kernel allocates and frees them
-        every thread of the process waits; slices reuse the same few.
+        Encoding millions of ids at once takes hundreds of megabytes, and all threads of the process wait while the
+        kernel allocates and frees them; slices reuse a few megabytes.
         """
         if size_bytes <= limit_tokens or len(text) <= WHOLE_CHARACTERS:
             return
         cuts = range(0, len(text), SLICE_CHARACTERS)
 
         def counts(shift: int) -> list[int]:
-            pieces = (text[cut + min(cut, shift) : cut + SLICE_CHARACTERS] for cut in cuts)
-            return [len(backend.encode_batch_fast([piece], add_special_tokens=False)[0]) for piece in pieces]
+            slices = (text[cut + min(cut, shift) : cut + SLICE_CHARACTERS] for cut in cuts)
+            return [len(backend.encode_batch_fast([each], add_special_tokens=False)[0]) for each in slices]
 
         fewest, spared = counts(0), CUT_TOKENS * (len(cuts) - 1) - already
         for shift in range(1, LONGEST_RUN):
@@ -369,7 +368,7 @@ def _frame(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: int | None = None) -> None:
-    """prompt_bytes: given where the prompt was not tokenized."""
+    """Raise ContextTooLong if the prompt exceeds the limit. prompt_bytes: None if the prompt was tokenized."""
     if limit_tokens is not None and prompt_tokens > limit_tokens:
         raise ContextTooLong(
             limit_tokens=limit_tokens,
@@ -385,17 +384,17 @@ def _backend(folder: TokenizerFolder, definition: JsonObject) -> Any:
         backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(definition).decode())
     except (KeyboardInterrupt, SystemExit):
         raise
-    # the library raises a plain Exception, and a BaseException where its Rust code panics
+    # the library raises a plain Exception, or a BaseException if its Rust code panics
     except BaseException as error:
         raise ConfigError(f"{folder.tokenizer_origin}: not a tokenizer: {excerpt(str(error))}") from None
-    # a folder saved after training may carry them; a prompt must never be cut or padded silently
+    # a folder saved after training may set these; a prompt must never be cut or padded silently
     backend.no_truncation()
     backend.no_padding()
     return backend
 
 
 def _with_marked_controls(definition: JsonObject) -> JsonObject:
-    """`encode_special_tokens` spares only tokens marked special."""
+    """The definition with all control tokens marked special, because `encode_special_tokens` covers only those."""
     marked = copy.copy(definition)
     marked["added_tokens"] = [{**token, "special": is_control(token)} for token in definition.get("added_tokens") or []]
     return marked
@@ -406,7 +405,7 @@ def _template(folder: TokenizerFolder, source: str | None, specials: dict[str, s
 
 
 def _is_local(definition: JsonObject) -> bool:
-    """Whether what stands between two control tokens is encoded as if it stood alone."""
+    """Whether text between two control tokens is encoded like the same text alone."""
     steps = definition.get("pre_tokenizer") or {}
     kinds = {step.get("type") for step in steps.get("pretokenizers") or [steps]}
     normalizer = definition.get("normalizer") or {}

@@ -11,7 +11,7 @@ from contracts.proto.control_pb2 import DESCRIPTOR
 
 SERVICE = DESCRIPTOR.services_by_name["RouterControl"].full_name
 CHANGING = frozenset({f"/{SERVICE}/DrainReplica"})
-"""Calls that change state; a token that may only read is refused."""
+"""Calls that change state, for which a token that may only read is refused."""
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Authorization(grpc.aio.ServerInterceptor):
-    """authorized: whether a token may read (False), or change as well (True)."""
+    """Refuses calls without a valid token. authorized: whether a token may read (False) or also change state (True)."""
 
     def __init__(self, authorized: Callable[[str, bool], bool]) -> None:
         self._authorized = authorized
@@ -31,8 +31,8 @@ class Authorization(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or not method.startswith(f"/{SERVICE}/"):
             return handler
-        given = dict(handler_call_details.invocation_metadata or ()).get("authorization", "")
-        scheme, _, token = (given if isinstance(given, str) else "").partition(" ")
+        value = dict(handler_call_details.invocation_metadata or ()).get("authorization", "")
+        scheme, _, token = (value if isinstance(value, str) else "").partition(" ")
         if scheme.lower() == "bearer" and self._authorized(token, method in CHANGING):
             return handler
         return _refusing(handler)

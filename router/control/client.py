@@ -19,8 +19,8 @@ ResultT = TypeVar("ResultT")
 
 
 class ControlClient:
-    """`with ControlClient(address, token) as control:`. Every call raises RouterUnavailable when the router does not
-    answer or refuses. address: `host:port`."""
+    """A client for use as `with ControlClient(address, token) as control:`. Every call raises RouterUnavailable if the
+    router does not answer or refuses. address: `host:port`."""
 
     def __init__(self, address: str, token: str) -> None:
         self._address = address
@@ -41,13 +41,13 @@ class ControlClient:
     def explain(self, request_id: str) -> list[Record]:
         """Every remembered decision about a request, oldest first; may be empty."""
         try:
-            answer = self._call(self._stub.ExplainRequest, pb.ExplainRequestRequest(request_id=request_id))
+            response = self._call(self._stub.ExplainRequest, pb.ExplainRequestRequest(request_id=request_id))
         except NotFound:
             return []
-        return [messages.record(decision) for decision in answer.decisions]
+        return [messages.record(decision) for decision in response.decisions]
 
     def watch(self) -> Iterator[tuple[Record, int]]:
-        """Decisions as they are taken, each with the number missed before it. Ends only by an error."""
+        """Decisions as they are made, each with the number missed before it. Only an error ends the stream."""
         stream = self._stub.WatchDecisions(pb.WatchDecisionsRequest(), metadata=self._metadata)
         try:
             for decision in stream:

@@ -1,4 +1,4 @@
-"""Converts what the core knows to messages of the control service, and back."""
+"""Converts the core's state to messages of the control service, and records back."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def replica(dispatcher: Dispatcher, one: Replica) -> pb.Replica:
 
 
 def decision(record: Record, missed: int = 0) -> pb.Decision:
-    """A record of the core. missed: decisions that its watcher did not receive before this one."""
-    # protobuf marks an unknown value by absence, not by null
+    """The message for a record. missed: number of decisions that the watcher did not receive before this one."""
+    # protobuf represents an unknown value by absence, not by null
     known = {name: value for name, value in msgspec.to_builtins(record).items() if value is not None}
     message: pb.Decision = ParseDict(known, pb.Decision())
     message.missed = missed
@@ -66,6 +66,6 @@ def decision(record: Record, missed: int = 0) -> pb.Decision:
 
 
 def record(message: pb.Decision) -> Record:
-    """The record from which a message was made."""
+    """The record in a message."""
     values = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     return msgspec.convert(values, Record)

@@ -1,4 +1,4 @@
-"""The gRPC port of the router: its control service, health by `grpc.health.v1`, reflection."""
+"""The router's gRPC port, with the control service, health checks (`grpc.health.v1`) and reflection."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ OPTIONS = (
 
 
 class ControlServer:
-    """authorized: whether a token may read (False), or change as well (True)."""
+    """The gRPC server. authorized: whether a token may read (False) or also change state (True)."""
 
     def __init__(self, servicer: ControlServicer, authorized: Callable[[str, bool], bool]) -> None:
         self._servicer = servicer
         self._authorized = authorized
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._health_update: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the bound port. Raises ConfigError when the port is not available."""
+        """Listen, and return the bound port. Raises ConfigError if the port is not available."""
         server = grpc.aio.server(interceptors=(Authorization(self._authorized),), options=OPTIONS)
         add_RouterControlServicer_to_server(self._servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -51,8 +51,8 @@ class ControlServer:
         return bound
 
     def serving(self, yes: bool) -> None:
-        """Report to health checks whether leases can be granted: a fleet is known."""
-        self._telling = asyncio.get_running_loop().create_task(self._set(yes))
+        """Report to health checks whether leases can be granted, which requires a known fleet."""
+        self._health_update = asyncio.get_running_loop().create_task(self._set(yes))
 
     async def _set(self, yes: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if yes else health_pb2.HealthCheckResponse.NOT_SERVING
@@ -60,7 +60,7 @@ class ControlServer:
             await self._health.set(name, status)
 
     async def stop(self) -> None:
-        """Report that it no longer serves, then close."""
+        """Report to health checks that the server no longer serves, then close."""
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
             await self._server.stop(GRACE_S)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ControlServicer(RouterControlServicer):
-    """The calls of `contracts/proto/control.proto`. handle: puts an event through the core."""
+    """The calls of `contracts/proto/control.proto`. handle: passes an event to the core."""
 
     def __init__(self, dispatcher: Dispatcher, epoch: str, handle: Callable[[Event], None], watchers: Watchers) -> None:
         self._dispatcher = dispatcher

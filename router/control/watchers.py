@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from router.core.record import Record
 
 QUEUE_LENGTH = 1_000
-"""Decisions kept for one watcher; further ones are dropped and counted."""
+"""Most decisions that are queued for one watcher; further ones are dropped and counted."""
 
 
 class Watchers:
-    """All watchers of one router. Use it from the router's event loop."""
+    """All watchers of one router, for use on the router's event loop."""
 
     def __init__(self) -> None:
         self._watching: set[_Watcher] = set()

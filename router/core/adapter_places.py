@@ -1,8 +1,8 @@
-"""Decides which LoRA adapter gives up its slot on a replica for another one: a pure rule.
+"""A pure rule that decides which LoRA adapter gives up its slot on a replica for another one.
 
 A replica's slots are divided evenly among the organizations that use them: organizations with an adapter there that a
-request uses, or used at most `recent_s` ago, and the organization that asks. The rule is max-min fairness of a cache,
-as in Pu et al., FairRide, NSDI 2016, without its blocking: an adapter belongs to one organization only.
+request uses, or used at most `recent_s` ago, and the organization of the new adapter. The rule is max-min fairness of a
+cache, as in Pu et al., FairRide, NSDI 2016, without its blocking, because an adapter belongs to one organization only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PlacedAdapter(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """name: the adapter to unload. why: the reason in words, for the record of the decision."""
+    """An eviction. name: the adapter to unload. why: the reason in words, for the record of the decision."""
 
     name: str
     why: str
@@ -31,30 +31,30 @@ class Eviction(NamedTuple):
 def evicted_for(
     organization_id: str, held: Sequence[PlacedAdapter], places: int, now: float, recent_s: float
 ) -> Eviction | None:
-    """The adapter that gives its slot to one of this organization where all `places` are taken; None: the new adapter
-    has to wait.
+    """The adapter that gives up its slot for an adapter of this organization, if all `places` are taken; None if the
+    new adapter has to wait.
 
-    An adapter in use is never evicted. First goes the least recently used adapter of an organization that has used none
-    of its own lately; then, with the newcomer counted, one of the organization that holds the most slots above an even
-    share. So an organization that requests many adapters evicts its own, and adapters within another organization's
-    share stay.
+    An adapter in use is never evicted. The first choice is the least recently used adapter of organizations that have
+    used none of theirs recently. The second is an adapter of the organization that, with the new adapter counted, holds
+    the most slots above an even share. So an organization that requests many adapters evicts its own, and adapters
+    within another organization's share stay.
     """
-    idle = [one for one in held if not one.in_use]
-    using = {one.organization_id for one in held if one.in_use or now - one.used_at <= recent_s} | {organization_id}
-    left = [one for one in idle if one.organization_id not in using]
-    if left:
-        return Eviction(min(left, key=_age).name, f"its organization has used no adapter there for {recent_s:g} s")
-    counts = Counter([organization_id, *(one.organization_id for one in held)])
+    idle = [each for each in held if not each.in_use]
+    using = {each.organization_id for each in held if each.in_use or now - each.used_at <= recent_s} | {organization_id}
+    abandoned = [each for each in idle if each.organization_id not in using]
+    if abandoned:
+        return Eviction(min(abandoned, key=_age).name, f"its organization has used no adapter there for {recent_s:g} s")
+    counts = Counter([organization_id, *(each.organization_id for each in held)])
     share = places / len(using)
-    over = [one for one in idle if counts[one.organization_id] > share]
+    over = [each for each in idle if counts[each.organization_id] > share]
     if not over:
         return None
-    gone = min(over, key=lambda one: (-counts[one.organization_id], one.used_at))
-    owner = gone.organization_id
-    whose = "the same organization" if owner == organization_id else "an organization"
+    evicted = min(over, key=lambda each: (-counts[each.organization_id], each.used_at))
+    owner = evicted.organization_id
+    owner_text = "the same organization" if owner == organization_id else "an organization"
     of_places = f"{counts[owner]} of {places} slots" + (" with this one" if owner == organization_id else "")
-    return Eviction(gone.name, f"of {whose}, which would hold {of_places}; an even share is {share:.3g}")
+    return Eviction(evicted.name, f"of {owner_text}, which would hold {of_places}; an even share is {share:.3g}")
 
 
-def _age(one: PlacedAdapter) -> float:
-    return one.used_at
+def _age(adapter: PlacedAdapter) -> float:
+    return adapter.used_at

@@ -1,4 +1,5 @@
-"""One ask as a policy sees it: which replicas may take it, the work on each, and the predicted time to first token."""
+"""A policy's view of one lease request: the replicas that may take it, their work, and the predicted times to first
+token."""
 
 from __future__ import annotations
 
@@ -19,23 +20,22 @@ from router.core.state import QueuedRequest
 
 STUCK_FACTOR = 3.0
 STUCK_S = 1.0
-"""A first token that is late by more than this and by this factor indicates that the engine may hang, unless a poll has
-seen it compute meanwhile. Under other load on the machine an engine is merely slower, and a request sent elsewhere
-would compute its prompt again where others wait as well."""
+"""A first token that is late by this factor and by this time beyond it indicates that the engine may hang, unless a
+poll has since seen it compute. Under other load on the machine, an engine is merely slower, and a request sent
+elsewhere would compute its prompt again where other requests also wait."""
 LATE_SHARE = 0.25
-"""Largest work in front of a request whose promise is broken, relative to the promise: enough to keep engines busy,
-little enough to leave room for requests that can still be in time. A tenant with more than its share gets an engine
-only when no prompt is in front of it, or where nearly all of its own prompt is cached: computed elsewhere it would take
-far more from the others than its slot."""
+"""Largest work ahead of a request whose promise is broken, as a share of the promise. It is enough to keep engines
+busy, and leaves room for requests that can still be in time. A tenant with more than its share gets an engine only if
+no prompt is ahead, or if nearly all of its own prompt is cached there: computed elsewhere, the prompt would take far
+more from the others than its slot."""
 HELD_SHARE = 0.1
-"""Largest share of a prompt that may be missing for it to count as nearly all cached."""
+"""Largest share of a prompt that may be missing if it counts as nearly all cached."""
 SHORT_WORK_S = 0.1
-"""This much work in front never holds a request back: reports and grants are under way for about as long."""
+"""Work ahead that never holds a request back, because reports and grants take about as long to arrive."""
 SHARED_RESERVE = 0.1
-"""Slots and memory that a tenant with more than its share leaves to the others."""
+"""Share of slots and memory that a tenant with more than its share leaves to the others."""
 UNKNOWN_TOKENS = 4_096
-"""Prompt tokens a replica is given before anything is known of the pool; the same amount again for every response
-seen."""
+"""Prompt tokens that a replica may get before the pool's speed is known, and again for every response seen."""
 
 
 class Candidate(msgspec.Struct):
@@ -45,20 +45,20 @@ class Candidate(msgspec.Struct):
     overlap_blocks: int
     uncached_tokens: int
     ahead_tokens: int
-    """Prompt tokens of other requests that it computes before, or together with, the request's own."""
+    """Prompt tokens of other requests that the replica computes before, or together with, the request's own."""
     ahead_pairs: float
     pairs: float
-    """Prompt tokens ahead and of the request, counted in attention pairs."""
+    """Prompt tokens ahead and of the request itself, counted in attention pairs."""
     predicted_s: float
-    """Time to the first token if granted now."""
+    """Time to the first token if the lease is granted now."""
     running: int
-    """Streams that decode on the replica."""
+    """Number of streams that decode on the replica."""
     cost: float = 0.0
     """The policy's own measure, for the record."""
 
 
 class PlacementContext:
-    """The state of one attempt to place one ask; short-lived."""
+    """The short-lived state of one attempt to place one lease request."""
 
     __slots__ = (
         "_away", "_late", "_over_share", "_yields", "adapter_load_s", "ask", "considered", "growth_tokens",
@@ -85,9 +85,9 @@ class PlacementContext:
         self._away = pool.kept_away_from(ask)
         self.match: Match = pool.index.match(ask.prefix_hashes)
         self.considered: dict[str, Candidate] = {}
-        """By replica id: everything the policy looked at."""
+        """All candidates that the policy considered, by replica id."""
         self.why: Reason | None = None
-        """The reason that kept the last replica from taking the ask."""
+        """The reason why the last replica could not take the request."""
         expected = pool.outputs.expected(ask.model, ask.organization_id, ask.max_output_tokens)
         self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.cache_reports.safety))
         self._late = now > waiting.start_by
@@ -96,11 +96,11 @@ class PlacementContext:
         self.tokens_per_block = tokens_per_block(pool, ask)
 
     def candidates(self) -> list[Replica]:
-        """All replicas that take the ask: for policies that look at all."""
+        """All replicas that can take the request, for policies that consider all."""
         return [replica for replica in self.pool.free if self.takes(replica)]
 
     def takes(self, replica: Replica) -> bool:
-        """The replica is free and may have this ask now; otherwise `why` has the reason."""
+        """Whether the replica is free and may get this request now; if not, `why` has the reason."""
         ask = self.ask
         if replica.at_free < 0:
             self.why = Reason.PLACES_TAKEN
@@ -142,7 +142,7 @@ class PlacementContext:
         return self._in_time(replica)
 
     def _in_time(self, replica: Replica) -> bool:
-        """Its promise can be kept there, or is broken anyway and hardly any work is in front."""
+        """Whether the replica can keep the promise, or the promise is broken anyway and hardly any work is ahead."""
         waiting, latency_model = self.waiting, self.pool.latency_model
         if replica.prefill_tokens <= 0 or not waiting.ttft_slo_s or replica.unknown:
             return True
@@ -174,10 +174,10 @@ class PlacementContext:
         return kept
 
     def candidate(self, replica: Replica) -> Candidate:
-        """The prediction for a replica. Remembered, for the record of the decision."""
-        found = self.considered.get(replica.id)
-        if found is not None:
-            return found
+        """The prediction for a replica, which is kept for the record of the decision."""
+        known = self.considered.get(replica.id)
+        if known is not None:
+            return known
         overlap = self.pool.index.overlap(self.match, replica.slot)
         uncached = self._uncached(overlap)
         latency_model, ratio = self.pool.latency_model, replica.ratio.value
@@ -187,34 +187,34 @@ class PlacementContext:
         predicted_s = ratio * latency_model.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
         if self.ask.adapter and not replica.adapters.loaded(self.ask.adapter):
             predicted_s += self.adapter_load_s
-        found = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s, running)
-        self.considered[replica.id] = found
-        return found
+        candidate = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s, running)
+        self.considered[replica.id] = candidate
+        return candidate
 
     def _ahead(self, replica: Replica, uncached: int) -> tuple[int, float, float]:
-        """Prompt tokens of others that it will compute before the last of these `uncached`, the same in pairs, and
-        since when it may hang."""
+        """Prompt tokens of other requests that the replica will compute before the last of these `uncached`, the same
+        in pairs, and the seconds for which it may already hang."""
         ahead, ahead_pairs, stuck_s = replica.prefill_tokens, replica.prefill_pairs, 0.0
         if replica.prefilling:
-            # the oldest is being computed: its finished part is no longer ahead
+            # the engine is computing the oldest prompt, whose finished part is no longer ahead
             head = next(iter(replica.prefilling.values()))
-            at_it_s = self.now - max(head.since, replica.progress_at)
+            elapsed_s = self.now - max(head.since, replica.progress_at)
             latency_model, ratio = self.pool.latency_model, replica.ratio.value
             expected_s = ratio * latency_model.first_token_s(head.uncached_tokens, head.pairs, replica.decoding)
-            done = min(at_it_s / expected_s, 1.0) if expected_s > 0 else 0.0
+            done = min(elapsed_s / expected_s, 1.0) if expected_s > 0 else 0.0
             ahead -= int(head.uncached_tokens * done)
             ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
-            silent_s = min(at_it_s, self.now - replica.moved_at)
+            silent_s = min(elapsed_s, self.now - replica.moved_at)
             if silent_s > STUCK_FACTOR * expected_s + STUCK_S:
                 stuck_s = silent_s
         share = replica.load.share_behind
         if share and ahead:
-            # shorter prompts go first, and of every step the oldest prompt gets the part that is not reserved for those
-            # after it
+            # shorter prompts go first, and the oldest prompt gets the part of every step that is not reserved for later
+            # ones
             later = islice(replica.prefilling.values(), 1, None)
-            shorter = sum(one.uncached_tokens for one in later if one.uncached_tokens <= uncached)
+            shorter = sum(prompt.uncached_tokens for prompt in later if prompt.uncached_tokens <= uncached)
             before = replica.load.step_tokens + shorter + (shorter + uncached) * (1 - share) / share
-            if before < ahead:  # beyond it may be infinite
+            if before < ahead:  # otherwise it may be infinite
                 ahead, ahead_pairs = int(before), ahead_pairs * int(before) / ahead
         return ahead, ahead_pairs, stuck_s
 
@@ -230,7 +230,7 @@ class PlacementContext:
 
 
 def tokens_per_block(pool: PoolState, ask: LeaseRequest) -> float:
-    """Prompt tokens in each block of an ask's chain, on average."""
+    """Mean number of prompt tokens per block of a request's chain."""
     if ask.prefix_kind == "tokens":
         return float(BLOCK_TOKENS)
     blocks = len(ask.prefix_hashes) // HASH_BYTES
@@ -238,7 +238,7 @@ def tokens_per_block(pool: PoolState, ask: LeaseRequest) -> float:
 
 
 def uncached_tokens(pool: PoolState, ask: LeaseRequest, overlap_blocks: int, per_block: float) -> int:
-    """Prompt tokens left to compute where this many of its blocks are cached; per_block: `tokens_per_block`."""
+    """Prompt tokens left to compute if this many of its blocks are cached. per_block: see `tokens_per_block`."""
     cached = int(overlap_blocks * per_block)
     if overlap_blocks and ask.prefix_kind == "tokens":
         cached += int(pool.cache_reports.beyond_tokens)

@@ -1,22 +1,21 @@
-"""Learns how many requests at a time to send to an upstream that does not report its limit, from the gain of sending
-more.
+"""Learns how many concurrent requests to send to an upstream that reports no limit, from the gain of sending more.
 
-    stretch           time its answers took, over the time such prompts and answers take where little else runs
+    stretch           duration of its responses, over the duration of such prompts and responses without other load
     delivered         in flight / stretch: undisturbed streams whose work was done in that time
-    marginal stretch  d ln stretch / d ln in flight: 0, one more slows no other; 1, it takes their time
+    marginal stretch  d ln stretch / d ln in flight: at 0, one more request slows no other; at 1, it takes their time
 
-The limit rises while the marginal stretch is low and falls while it is near 1. That climbs ln delivered less a price
-for ln in flight, as PCC Vivace (Dong et al., NSDI 2018) climbs its utility. The stretch itself, which TCP Vegas and
-Netflix's `Gradient2Limit` hold constant, does not measure an engine that batches: sixty streams are each three times
-slower than one, and get twenty times as much done. Before any limit was tried, Vegas's estimate 1 - 1 / stretch is
-used.
+The limit rises while the marginal stretch is low and falls while it is near 1. That climbs ln delivered minus a price
+for ln in flight, like PCC Vivace (Dong et al., NSDI 2018) climbs its utility. The stretch itself, which TCP Vegas and
+Netflix's `Gradient2Limit` hold constant, does not measure an engine that batches: each of sixty streams is three times
+slower than a single one, but together they do twenty times the work. Until several limits have been tried, Vegas's
+estimate 1 - 1 / stretch is used.
 
-Initially, and when an upstream is found idle again, the limit rises with every first token (slow start; Jacobson
-1988), so that no request waits in front of an idle upstream. A refusal lowers it below the refused count. Times are
-compared among prompts of like length, so that long prompts do not count as overload.
+Initially, and when an upstream is idle again, the limit rises with every first token (slow start; Jacobson 1988), so
+that no request waits for an idle upstream. A refusal lowers the limit below the refused count. Times are compared among
+prompts of similar length, so that long prompts do not count as overload.
 
-Pure: a function of the responses, without a clock. `tests/router/test_concurrency_limit.py` has its properties,
-`benchmarks/concurrency.py` measures its value.
+The limit is a pure function of the responses, without a clock. `tests/router/test_concurrency_limit.py` tests its
+properties, and `benchmarks/concurrency.py` measures its value.
 """
 
 from __future__ import annotations
@@ -28,41 +27,43 @@ from enum import Enum
 from router.config import ConcurrencyConfig
 
 MIN_ANSWERS = 48
-"""A window has at least this many responses, and as many as were in flight: about one turn of all slots."""
+"""Least number of responses in a window, which also has as many as were in flight: about one use of every slot."""
 KEPT = 0.7
-"""Weight of the earlier windows at each new one: about the last three decide."""
+"""Weight of the earlier windows when a new one ends, so that about the last three decide."""
 UNTRIED = 0.0005
 """Variance of ln in flight (2 % up and down) below which the windows reveal little of the slope."""
 FULL = 0.85
 """Marginal stretch from which the limit falls. A lower value costs the throughput of engines that batch; 1 is never
 measured."""
 PRIOR_FULL = 0.5
-"""The same for an estimate: twice as slow as undisturbed. Falling a little tests it."""
+"""Estimate from which the limit falls: twice as slow as undisturbed. A small fall tests the estimate."""
 FIRST_STEP, STEP_GROWS, LARGEST_STEP = 0.04, 1.5, 0.07
-"""Shares of the limit: after a turn, again in the same direction, and at most."""
+"""Step after a change of direction, growth of further steps, and largest step; steps are shares of the limit."""
 USED = 0.8
-"""Share of the limit that must be in flight for it to rise: unused slots were not tried."""
+"""Share of the limit that must be in flight before it rises, because unused slots have not been tried."""
 EARLY, EARLY_S, LATE_PART, LATE_STEP = 3.0, 0.1, 0.5, 1 / 16
-"""A first token within this many times the usual time, or this much later, shows that nothing queues: upstreams' times
-vary, and networks and busy gateways add a little. When half of about the last sixteen are later, the fast rise ends."""
+"""A first token within EARLY times the usual time, or at most EARLY_S later than usual, shows that nothing queues:
+upstreams' times vary, and networks and busy gateways add a little. If half of about the last sixteen are later, the
+fast rise ends."""
 USUAL_STEP = 0.01
-"""Slower than the end of the fast rise, so that a growing queue does not become usual first."""
+"""Weight of a new time in the usual one, so small that the fast rise ends before a growing queue becomes usual."""
 UNDISTURBED = 1.1
 """Stretch up to which a lower limit gains nothing."""
 HARDLY = 0.2
-"""Marginal stretch up to which the same holds for an upstream whose times vary too much ever to be undisturbed."""
+"""Marginal stretch up to which a lower limit gains nothing, for upstreams whose times vary too much ever to be
+undisturbed."""
 AFTER_FULL = 0.5
 """Share of the limit at which the upstream was full, up to which the limit may rise fast again."""
 CLEAR, DOUBLED = 1.3, 2.0
-"""So far above its last fall, and still undisturbed, the upstream has more room than before: the limit may rise fast to
-the double."""
+"""An upstream that is undisturbed at CLEAR times the limit of its last fall has more room than before: the limit may
+rise fast to DOUBLED times its value."""
 HOLD_WINDOWS, LONGEST_HOLD = 8, 64
-"""Windows without a rise after a refusal; doubled each time that the same limit is refused again."""
+"""Windows without a rise after a refusal, doubled each time that about the same limit is refused again."""
 FLOOR_FALLS, FLOOR_RISES = 0.5, 0.002
-"""In logarithms: how far the undisturbed time falls towards a lower one, and its rise per window, so that an upstream
-that becomes slower permanently does not count as full forever."""
+"""Share of the way that the undisturbed time falls towards a lower one, and its rise per window, in logarithms. It
+rises so that an upstream that becomes slower permanently does not count as full forever."""
 TELLING_TOKENS = 32
-"""The tokens of shorter responses may come in one or two reads, however slow the engine."""
+"""The tokens of shorter responses may arrive in one or two reads, however slow the engine is."""
 SHORTEST_S = 1e-4
 
 
@@ -72,10 +73,10 @@ class Move(Enum):
     sentence: str
 
     def __new__(cls, label: str, sentence: str) -> Move:
-        made = object.__new__(cls)
-        made._value_ = label
-        made.sentence = sentence
-        return made
+        move = object.__new__(cls)
+        move._value_ = label
+        move.sentence = sentence
+        return move
 
     INITIAL = "initial", "no request has shown its limit yet"
     EARLY = "early", "first tokens came no later than usual"
@@ -86,7 +87,7 @@ class Move(Enum):
 
 
 class _Undisturbed:
-    """The time of one kind of work where little else runs: the lowest seen, forgotten slowly."""
+    """The duration of one kind of work without other load: the lowest one seen, which is forgotten slowly."""
 
     __slots__ = ("_log",)
 
@@ -104,7 +105,7 @@ class _Undisturbed:
             self._log += FLOOR_FALLS * below
 
     def forget(self) -> None:
-        """A window has passed."""
+        """Raise the time a little at the end of a window."""
         self._log += FLOOR_RISES
 
 
@@ -117,7 +118,7 @@ class _Usual:
         self._log = self._count = 0.0
 
     def times(self, seconds: float) -> float:
-        """The ratio of this time to the usual one, which then includes it."""
+        """The ratio of this time to the usual one, which then learns it."""
         log = math.log(max(seconds, SHORTEST_S))
         over = log - self._log if self._count else 0.0
         self._count += 1
@@ -139,24 +140,24 @@ class _Slope:
 
     @property
     def variance(self) -> float:
-        """Variance of x: the range that was tried."""
+        """Variance of x, which shows the range that was tried."""
         return max(self._xx / self._weight - (self._x / self._weight) ** 2, 0.0)
 
     def value(self, prior: float) -> float:
-        """The slope; the prior estimate counts as much as a variance of `UNTRIED`."""
+        """The slope. The prior estimate has the weight of a variance of `UNTRIED`."""
         covariance = self._xy / self._weight - self._x * self._y / self._weight**2
         return (covariance + UNTRIED * prior) / (self.variance + UNTRIED)
 
 
 class ConcurrencyLimit:
-    """The limit of one replica. ceiling: that of its pool; 0: none."""
+    """The limit of one replica. ceiling: the pool's `max_concurrency`; 0 for none."""
 
     def __init__(self, config: ConcurrencyConfig, ceiling: int = 0) -> None:
         self._least, self._most = float(config.min_limit), float(config.max_limit)
         self._limit = self._initial = float(config.initial)
         self.move = Move.INITIAL
         self.moves: Counter[Move] = Counter()
-        """Number of moves, by reason."""
+        """Number of moves by reason."""
         self.stretch = 1.0
         """Stretch of the last window."""
         self.marginal_stretch = 0.0
@@ -175,8 +176,7 @@ class ConcurrencyLimit:
             self.bound(config, ceiling)
 
     def bound(self, config: ConcurrencyConfig, ceiling: int) -> None:
-        """Keep between these bounds from now on. ceiling: that of the pool, which is also the initial limit; 0:
-        none."""
+        """Set the bounds. ceiling: the pool's `max_concurrency`, which is also the initial limit; 0 for none."""
         self._most = float(ceiling or config.max_limit)
         self._least = min(float(config.min_limit), self._most)
         self._initial = float(ceiling or config.initial)
@@ -184,11 +184,11 @@ class ConcurrencyLimit:
 
     @property
     def places(self) -> int:
-        """Requests that the upstream may have at a time."""
+        """Most requests that the upstream may have at a time."""
         return int(self._limit)
 
     def first_token(self, ttft_s: float, prompt_tokens: int, in_flight: int) -> None:
-        """A response began. prompt_tokens: tokens to compute. in_flight: requests there, this one included."""
+        """Learn from a first token. prompt_tokens: tokens to compute. in_flight: requests there, including this one."""
         length = _length_of(prompt_tokens)
         self._prompts.setdefault(length, _Undisturbed(ttft_s)).saw(ttft_s)
         times = self._usual.setdefault(length, _Usual()).times(ttft_s)
@@ -202,7 +202,8 @@ class ConcurrencyLimit:
             self._to(self._limit + 1.0, Move.EARLY)
 
     def answered(self, ttft_s: float, decode_s: float, prompt_tokens: int, tokens: int, in_flight: float) -> None:
-        """A response ended normally. decode_s: from its first token to its last. in_flight: mean over its time."""
+        """Learn from a response that ended normally. decode_s: from first to last token. in_flight: mean over its
+        duration."""
         further = max(tokens - 1, 0)
         if tokens >= TELLING_TOKENS and decode_s > 0:
             self._token = self._token or _Undisturbed(decode_s / further)
@@ -217,7 +218,7 @@ class ConcurrencyLimit:
             self._judge()
 
     def refused(self, in_flight: int) -> None:
-        """The upstream refused a request because it is full. in_flight: requests there then, this one included."""
+        """Lower the limit, because the upstream refused a request as full. in_flight: requests there, with this one."""
         if not self._held:
             again = self._refused_at / CLEAR <= in_flight <= self._refused_at * CLEAR
             self._hold = min(2 * self._hold, LONGEST_HOLD) if again else HOLD_WINDOWS
@@ -226,7 +227,7 @@ class ConcurrencyLimit:
         self._step, self._rising = 1.0 / (STEP_GROWS * self._limit), True
 
     def _judge(self) -> None:
-        """A window is full: choose the direction."""
+        """Choose the direction at the end of a window."""
         in_flight = max(self._in_flight / self._answers, 1.0)
         self.stretch = max(self._took_s / max(self._undisturbed_s, SHORTEST_S), 1.0)
         self._begin_window()
@@ -241,15 +242,15 @@ class ConcurrencyLimit:
             self._rise()
 
     def _full(self, prior: float, used: bool) -> bool:
-        """A lower limit would lose nothing. Where the limit is not used, or nothing was tried, this holds only under
-        long waits."""
+        """Whether a lower limit would lose nothing. If the limit is not used, or no other was tried, this needs long
+        waits."""
         if prior >= PRIOR_FULL and (self._slope.variance < UNTRIED or self.marginal_stretch >= FULL):
             return True
         return used and self.stretch > UNDISTURBED and self.marginal_stretch >= FULL
 
     def _fall(self, in_flight: float, *, used: bool) -> None:
-        """Lower the limit. Unused slots are given up at once, down to the initial limit, because idle clients may
-        return together. Measured throughput is never given up: the upstream can sustain it."""
+        """Lower the limit. Unused slots are removed at once, but only down to the initial limit, because idle clients
+        may return together. Measured throughput is never given up, because the upstream can sustain it."""
         if self.move is not Move.FULL:
             self._fast_to = AFTER_FULL * self._limit
         self._fast = False
@@ -286,5 +287,5 @@ class ConcurrencyLimit:
 
 
 def _length_of(tokens: int) -> int:
-    """The class of prompts of like length: half octaves."""
+    """The class of prompts of similar length, in half octaves."""
     return int(2 * math.log2(max(tokens, 1)))

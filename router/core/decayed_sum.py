@@ -1,4 +1,4 @@
-"""A sum that forgets: an amount counts less the longer ago it was added."""
+"""A sum that decays: an amount counts less the longer ago it was added."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import msgspec
 
 
 class DecayedSum(msgspec.Struct, eq=False):
-    """A decayed sum of any unit. An amount added `memory_s` ago counts for a third (1/e). Times: seconds that never run
-    backwards."""
+    """A decayed sum of any unit. An amount added `memory_s` ago counts 1/e, about a third. Times are in seconds and
+    never run backwards."""
 
     memory_s: float
     _sum: float = 0.0
     _at: float = 0.0
 
     def add(self, amount: float, now: float) -> None:
-        """amount: negative to take back an excess."""
+        """Add an amount, which is negative to take back an excess."""
         self._sum, self._at = self.at(now) + amount, now
 
     def at(self, now: float) -> float:
-        """The sum that is left now."""
+        """The sum that remains at `now`."""
         return self._sum * math.exp((self._at - now) / self.memory_s)

@@ -1,4 +1,4 @@
-"""Decisions of the router's core. The service carries them out; the simulator models them."""
+"""Decisions of the router's core, which the service carries out and the simulator models."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from router.core.reasons import Reason
 
 
 class Welcomed(msgspec.Struct, frozen=True):
-    """Answer a hello. version: the desired state held, 0 for none."""
+    """Answer a hello. version: the version of the desired state in force; 0 for none."""
 
     connection: int
     version: int
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """Answer an ask with a slot."""
+    """Answer a lease request with a slot."""
 
     connection: int
     lease: Lease
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Answer an ask with a refusal. code: of contracts/errors.py. reason: for people, with the details of this case
-    added to `cause`. retry_after_s None: a retry will not help. over_share: there was no room because the tenant
-    demands too much, see `core.excess`."""
+    """Answer a lease request with a refusal. code: see contracts/errors.py. reason: `cause` with the details of this
+    case, for people. retry_after_s: None if a retry will not help. over_share: whether the tenant's excessive demand is
+    the reason, see `core.excess`."""
 
     connection: int
     lease_id: str
@@ -38,7 +38,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Disconnect(msgspec.Struct, frozen=True):
-    """Close a stream: a newer one has replaced it, or its epoch is over."""
+    """Close a stream that a newer one has replaced, or whose epoch has ended."""
 
     connection: int
     reason: str
@@ -51,9 +51,9 @@ class PollNow(msgspec.Struct, frozen=True):
 
 
 class ProbeGeneration(msgspec.Struct, frozen=True):
-    """Have this replica generate one token for the router: requests fail there, and its health may not show why.
+    """Have this replica generate one token for the router, because requests fail there and its health may not show why.
 
-    model: the engine's name for it. tier: the kind of prompt the model serves. Answered by `GenerationProbed`.
+    model: the engine's name for the model. tier: the model's kind of prompt. `GenerationProbed` reports the result.
     """
 
     replica_id: str
@@ -62,7 +62,7 @@ class ProbeGeneration(msgspec.Struct, frozen=True):
 
 
 class ReplayKvEvents(msgspec.Struct, frozen=True):
-    """Ask this replica to repeat its KV events from a number on: the router missed some."""
+    """Request this replica's KV events from number `first` on again, because the router missed some."""
 
     replica_id: str
     first: int

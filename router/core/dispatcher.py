@@ -1,9 +1,9 @@
-"""The router's core: events in, decisions out. No I/O, no clock of its own, no randomness.
+"""The router's core, which turns events into decisions. It has no I/O, no clock of its own and no randomness.
 
-    acquire ─► model ─► pool ─► policy chooses among the replicas that take it ─► Granted
-                         └────► none does: wait in the pool's fair queue until the deadline ─► Granted | Refused
+    acquire ─► model ─► pool ─► policy chooses among the replicas that can take it ─► Granted
+                         └────► none can: wait in the pool's fair queue until the deadline ─► Granted | Refused
 
-This file keeps gateways and their leases; `placement` places asks, `learning` learns from reports.
+This file keeps gateways and their leases; `placement` places requests, and `learning` learns from reports.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ from router.core.state import LiveLease, QueuedRequest, Session
 OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0
 PROBE_PAUSE_S = 1.0
-"""Pause between two generation probes of an engine: requests that fail on purpose must not keep it busy."""
+"""Least time between two generation probes of an engine: requests that fail on purpose must not keep it busy."""
 MAX_UNDERESTIMATED = 8
-"""Largest accepted multiple of a prompt's estimate, for prompts beyond the model's context."""
+"""Largest accepted multiple of a prompt's estimated tokens, for prompts beyond the model's context."""
 PROBE_LOST_S = 60.0
-"""A generation probe without an outcome for this long is sent again."""
+"""Time after which a generation probe without an outcome is sent again."""
 
 
 class Dispatcher:
     """Every gateway, lease and replica, and the rules between them.
 
-    `handle` is the only way in. now: monotonic seconds; it may stand still, it must not run backwards.
+    All events go through `handle`. now: monotonic seconds, which may stand still but must not run backwards.
     """
 
     def __init__(self, config: RouterConfig, policy: Policy) -> None:
@@ -81,7 +81,7 @@ class Dispatcher:
         self.records = RecordBook(config.explain_records, config.explain_share)
         self.placer = Placer(config, policy, self.fleet, self.records)
         self.sessions: dict[str, Session] = {}
-        """By gateway id: one epoch of a gateway at a time."""
+        """Sessions by gateway id: a gateway has one epoch at a time."""
         self.connections: dict[int, Session] = {}
         self._over_epochs: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._mirrors: dict[str, KvMirror] = {}
@@ -108,13 +108,14 @@ class Dispatcher:
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Process one event. Returns the decisions, in order."""
         out: list[Decision] = []
-        # first: where ticks come late, as after a paused process, slots that this event frees are not for expired asks
+        # first, because ticks can be late (after a paused process) and expired requests must not get slots that this
+        # event frees
         self._refuse_overdue(now, out)
         self._handlers[type(event)](event, now, out)
         return out
 
     def next_wakeup(self) -> float | None:
-        """When a Tick is due if nothing else happens; None: never."""
+        """The time at which a Tick is due if nothing else happens; None if never."""
         deadlines = self.placer.deadlines
         while deadlines and not deadlines[0][2].pool:
             heapq.heappop(deadlines)
@@ -146,7 +147,7 @@ class Dispatcher:
             session = self.sessions[event.gateway_id] = Session(event.gateway_id, event.epoch)
         elif session.connection is not None:
             if session.connection >= event.connection:
-                return  # a copy of a hello already heard
+                return  # a copy of a hello that was already processed
             out.append(Disconnect(session.connection, "this gateway has opened a newer stream"))
             self._detach(session)
         session.connection = event.connection
@@ -156,7 +157,7 @@ class Dispatcher:
         self._reconcile(session, event.leases, now, out)
 
     def _reconcile(self, session: Session, named: tuple[HeldLease, ...], now: float, out: list[Decision]) -> None:
-        """Reconcile with the hello: leases it leaves out are over, unknown leases are adopted."""
+        """Reconcile with a hello: leases that it omits have ended, and unknown leases are adopted."""
         by_id = {lease.lease_id: lease for lease in named}
         pools: set[str] = set()
         for live in list(session.leases.values()):
@@ -183,7 +184,7 @@ class Dispatcher:
         session.grace_ends_at = now + self.config.grace_s
 
     def _detach(self, session: Session) -> None:
-        """Forget the stream and its asks: their answers could not be sent, and the gateway sends the asks again."""
+        """Drop the stream and its waiting requests, whose answers could not be sent; the gateway sends them again."""
         if session.connection is not None:
             del self.connections[session.connection]
             session.connection = None
@@ -260,7 +261,7 @@ class Dispatcher:
             return
         ttft_s = _ttft_s(event, live, now)
         if pool.links.prefill:
-            live.ttft_s = ttft_s  # the pair's formula is for prompts, which other engines compute
+            live.ttft_s = ttft_s  # the latency model is for prompts, which other engines compute
         else:
             learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
         pool.refresh(replica)
@@ -269,7 +270,7 @@ class Dispatcher:
         self.placer.serve(pool, now, out)
 
     def _prefilled(self, session: Session, live: LiveLease, event: FirstToken, now: float, out: list[Decision]) -> None:
-        """The prefill engine of a pair has done its part, the transfer included: free its slot."""
+        """Free the slot of a pair's prefill engine, which has finished its part, including the transfer."""
         live.waits_for_first_token = False
         replica = self.fleet.held(live.replica_id)
         replica.began((session.gateway_id, live.lease_id), now)
@@ -330,10 +331,10 @@ class Dispatcher:
         counts."""
         ask, usage = live.ask, end.usage
         model = None if ask is None else self.fleet.model(ask.model)
-        most = usage.prompt_tokens
+        limit = usage.prompt_tokens
         if ask is not None:
-            most = max(MAX_UNDERESTIMATED * ask.prompt_tokens, 0 if model is None else model.context_tokens)
-        prompt_tokens = min(usage.prompt_tokens, most)
+            limit = max(MAX_UNDERESTIMATED * ask.prompt_tokens, 0 if model is None else model.context_tokens)
+        prompt_tokens = min(usage.prompt_tokens, limit)
         cached_tokens = min(usage.cached_tokens, prompt_tokens)
         completion_tokens = usage.completion_tokens
         if ask is not None:
@@ -346,7 +347,7 @@ class Dispatcher:
     def _failed(
         self, replica: Replica, pool: PoolState | None, live: LiveLease, now: float, out: list[Decision]
     ) -> None:
-        """An engine failed a request. Other tenants and a probe decide whether the engine is at fault."""
+        """Record that an engine failed a request. Other tenants and a probe decide whether the engine is at fault."""
         organization_id = _organization_of(live)
         if replica.suspected(organization_id, "a gateway reported a fault; being polled"):
             out.append(PollNow(replica.id))
@@ -361,7 +362,7 @@ class Dispatcher:
             self._probe_generation(pool, replica, now, out)
 
     def _probe_generation(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
-        """Send a generation probe to the engine, one at a time."""
+        """Send a generation probe to the engine, unless one is in flight or was sent recently."""
         served = self.fleet.served_by(pool.name)
         if served is None or now - replica.probe_asked_at < (PROBE_LOST_S if replica.probing else PROBE_PAUSE_S):
             return
@@ -372,7 +373,7 @@ class Dispatcher:
     def _settle(
         self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int, now: float
     ) -> None:
-        """Charge the tenant for the actual instead of the expected tokens."""
+        """Correct the tenant's charge from the expected to the actual tokens."""
         assert live.ask is not None
         tenant = pool.queue.tenant(account_of(live.ask))
         prompt = uncached_tokens - live.uncached_tokens if pool.cache_reports.known else 0
@@ -380,7 +381,7 @@ class Dispatcher:
         pool.queue.charge(tenant, live.length_class, prompt, output, now, live.ask.project_id)
 
     def _pool_of(self, replica: Replica) -> PoolState | None:
-        """The pool of a replica; None when the replica is only remembered."""
+        """The pool of a replica; None if the replica has left the desired state."""
         return self.fleet.pools.get(replica.pool) if replica.slot >= 0 else None
 
     # fleet
@@ -388,14 +389,14 @@ class Dispatcher:
     def _published(self, event: StatePublished, now: float, out: list[Decision]) -> None:
         if event.state.version <= self.fleet.version:
             return
-        asks = [waiting for pool in self.fleet.pools.values() for waiting in pool.queue]
-        for waiting in asks:
+        queued = [waiting for pool in self.fleet.pools.values() for waiting in pool.queue]
+        for waiting in queued:
             self.placer.unqueue(waiting)
         self.fleet.apply(event.state)
         self._mirrors = {name: mirror for name, mirror in self._mirrors.items() if name in self.fleet.replicas}
-        self._resting = {name: one for name, one in self.fleet.replicas.items() if one.breaker.open}
-        # all waiting asks are judged again, in order of arrival: models may have moved, pools shrunk
-        for waiting in sorted(asks, key=lambda one: (one.asked_at, one.number)):
+        self._resting = {name: replica for name, replica in self.fleet.replicas.items() if replica.breaker.open}
+        # all waiting requests are placed again, in order of arrival: models may have moved, and pools shrunk
+        for waiting in sorted(queued, key=lambda each: (each.asked_at, each.number)):
             connection = waiting.session.connection
             model = self.fleet.model(waiting.ask.model)
             if model is not None and self.fleet.has_pool(waiting.ask.pool):
@@ -412,7 +413,7 @@ class Dispatcher:
             replica.missed_report()
             self._reconsider(pool, replica, now, out)
             return
-        was = replica.health
+        previous_health = replica.health
         running = replica.decoding
         token_s = replica.ratio.value * pool.latency_model.token_s(running)
         replica.probed(
@@ -425,16 +426,16 @@ class Dispatcher:
         pool.govern(now)
         if pool.governor is not None:
             pool.foreign = sum(each.foreign for each in pool.replicas if each.usable)
-        if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
-            # an engine that died comes back empty; one that was only unreachable is learnt again from its first
-            # responses
+        if replica.health is Health.UNHEALTHY and previous_health is not Health.UNHEALTHY:
+            # an engine that died restarts with an empty cache; the cache of one that was only unreachable is learnt
+            # again from its first responses
             pool.index.forget(replica.slot)
             replica.adapters.forget()
             self._mirrors.pop(replica.id, None)
         self._reconsider(pool, replica, now, out)
 
     def _reconsider(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
-        """A replica has become usable or unusable: serve the waiting asks, or refuse them when no replica is left."""
+        """Serve waiting requests after a replica's state has changed, or refuse them if no replica is left."""
         pool.refresh(replica)
         if not replica.hopeful:
             served = self.fleet.pools[pool.links.decode] if pool.links.decode else pool
@@ -445,7 +446,7 @@ class Dispatcher:
                         self.placer.place_or_queue(waiting.again(waiting.model), now, out)
                     else:
                         self.placer.refuse_no_engine(served, waiting, now, out)
-        # also when it is gone: organizations that avoided other replicas for its sake stop doing so
+        # also if it is unusable: organizations that avoided other replicas because of this one stop doing so
         self.placer.serve(pool, now, out)
 
     def _generation_probed(self, event: GenerationProbed, now: float, out: list[Decision]) -> None:
@@ -455,7 +456,7 @@ class Dispatcher:
             return
         replica.probing = False
         outliers.probe_ended(replica, event.probe, now)
-        # an engine that answers others meanwhile is busy; the users of a busy engine must not open its breaker
+        # an engine that answers other requests in the meantime is busy, and its users must not open its breaker
         hangs = event.probe is Probe.LATE and replica.answered_at < replica.probe_asked_at
         if event.probe is Probe.FAILED or hangs:
             if replica.breaker.probed(False, now):
@@ -484,14 +485,16 @@ class Dispatcher:
         mirror = self._mirrors.get(replica.id)
         if mirror is None:
             served = [model.name for model in self.fleet.state.models if model.pool == pool.name]
-            wanted = (one for each in self.fleet.state.pools for one in each.replicas if one.id == replica.id)
-            replays = any(one.kv_events_replay for one in wanted)
+            wanted = (
+                each for declared in self.fleet.state.pools for each in declared.replicas if each.id == replica.id
+            )
+            replays = any(each.kv_events_replay for each in wanted)
             mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "", replays)
         before_bytes = mirror.taken_bytes
         try:
             changes, first = mirror.take(event.number, event.payload, event.repeated, replica.adapters.used)
         except UNREADABLE:
-            return  # another format, or a torn message: the index continues without it
+            return  # another format, or a truncated message; the index continues without it
         replica.answers_without_kv = 0
         kv_changes.apply(changes, pool.index, replica.slot, mirror.taken_bytes - before_bytes)
         if first is not None:
@@ -508,7 +511,7 @@ class Dispatcher:
 
     def _eject(self, replica: Replica, now: float) -> None:
         replica.breaker.trip(f"{replica.ratio.value:.0f} times slower than its pool", now)
-        replica.ratio.count = replica.slow_probes = 0  # the replica is judged again by its behaviour after the pause
+        replica.ratio.count = replica.slow_probes = 0  # after the pause, only the replica's new behaviour counts
         self._resting[replica.id] = replica
 
     def _refuse_overdue(self, now: float, out: list[Decision]) -> None:
@@ -546,11 +549,11 @@ class Dispatcher:
 
 
 def _ttft_s(event: FirstToken, live: LiveLease, now: float) -> float:
-    """Seconds from the grant to the first token: the gateway's figure, which excludes the report's own transit time.
-    If that figure began before the grant, it is limited to the lease's age."""
+    """Seconds from the grant to the first token, by the gateway's measurement, which excludes the report's own transit
+    time. A measurement that began before the grant is limited to the lease's age."""
     return min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
 
 
 def _organization_of(live: LiveLease) -> str:
-    """The lease's organization. Leases adopted from a hello have no known organization; all count as one."""
+    """The lease's organization. Leases adopted from a hello have no known organization and count as one."""
     return live.ask.organization_id if live.ask is not None else ""

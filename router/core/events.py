@@ -1,7 +1,7 @@
-"""The events of the router's core. Each is a plain record, so that a day can be written down and replayed.
+"""The events of the router's core. Each is a plain record, so that a day's events can be logged and replayed.
 
-`connection` numbers the streams as the service accepts them: events that a replaced stream still delivers are
-recognised by its number and ignored.
+`connection` is the number of a stream, in the order in which the service accepted them. The core recognises events of a
+replaced stream by this number and ignores them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engines.drivers.base import Load
 
 
 class GatewayConnected(msgspec.Struct, frozen=True):
-    """A gateway said hello. Leases of its epoch that are not among `leases` are over."""
+    """A gateway sent its hello. Leases of its epoch that are not among `leases` have ended."""
 
     connection: int
     gateway_id: str
@@ -25,18 +25,19 @@ class GatewayConnected(msgspec.Struct, frozen=True):
 
 
 class GatewayDisconnected(msgspec.Struct, frozen=True):
-    """A gateway's stream broke; its leases live on for the grace period."""
+    """A gateway's stream broke; its leases stay live for the grace period."""
 
     connection: int
 
 
 class Acquire(msgspec.Struct, frozen=True):
-    """A gateway asks for a slot.
+    """A gateway requests a slot.
 
-    Placement reads: prompt_tokens (exact or estimated), max_output_tokens, prefix_hashes (all whole blocks of the
-    prompt, also those never seen before), organization_id and share (fairness), tier (promise), priority (class), unit
-    (side of a split), session_id (position on the ring where affinity is empty; may be empty), affinity (position on
-    the ring), deadline_s (longest wait for a grant), idle_replica (background work that no client waits for).
+    Placement uses these fields: prompt_tokens (exact or estimated), max_output_tokens, prefix_hashes (all whole blocks
+    of the prompt, also those never seen before), organization_id and share (fairness), tier (promise), priority
+    (class), unit (side of a split), session_id (position on the ring if affinity is empty; may be empty), affinity
+    (position on the ring), deadline_s (longest wait for a grant), idle_replica (background work that no client waits
+    for).
     """
 
     connection: int
@@ -44,17 +45,17 @@ class Acquire(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """A gateway withdraws an ask, or gives back a grant that crossed the withdrawal."""
+    """A gateway withdraws a request, or returns a grant that crossed the withdrawal."""
 
     connection: int
     lease_id: str
 
 
 class FirstToken(msgspec.Struct, frozen=True):
-    """The engine began to answer with text, a call or reasoning; many engines send a role before they read the prompt.
+    """The engine sent its first text, call or reasoning. A role does not count: many engines send one before prefill.
 
-    ttft_s: from the grant to that moment, by the gateway's clock; 0: the core uses its own clock. cached_tokens: of
-    the prompt, by the engine's first usage; 0 if it is not known yet, in which case the release carries it.
+    ttft_s: time since the grant, by the gateway's clock; 0 if the core should use its own clock. cached_tokens: the
+    cached part of the prompt, from the engine's first usage; 0 if unknown, in which case the release carries it.
     """
 
     connection: int
@@ -64,10 +65,10 @@ class FirstToken(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A lease is over.
+    """A lease has ended.
 
-    From the end's usage the core learns: prompt_tokens (0: unknown, nothing is learnt), cached_tokens (the truth about
-    the prefix), completion_tokens (expected lengths, time per token). A fault counts against the replica.
+    The core learns from the end's usage: prompt_tokens (if it is 0, nothing), cached_tokens (the actual prefix match),
+    completion_tokens (expected lengths, time per token). A fault counts against the replica.
     """
 
     connection: int
@@ -81,11 +82,11 @@ class StatePublished(msgspec.Struct, frozen=True):
 
 
 class ReplicaPolled(msgspec.Struct, frozen=True):
-    """One poll of a replica. load: None when it reports none.
+    """One poll of a replica. load: None if it reports none.
 
-    The core uses of the load: running and waiting (requests of other clients), capacity_tokens (KV pool; 0 disables
-    memory accounting), used_tokens (held by running requests, evictable cache not counted), retracted (a rising count)
-    and retracted_since (its increase).
+    The core uses these fields of the load: running and waiting (requests of other clients), capacity_tokens (KV pool; 0
+    disables memory accounting), used_tokens (held by running requests, without evictable cache), retracted (a rising
+    count) and retracted_since (its increase).
     """
 
     replica_id: str
@@ -93,10 +94,10 @@ class ReplicaPolled(msgspec.Struct, frozen=True):
     detail: str = ""
     load: Load | None = None
     load_failed: bool = False
-    """The replica was asked for its load and returned none that can be read. Without a load, this is False where the
-    replica reports none or has nothing new to report."""
+    """Whether the replica returned no readable load on request. Without a load, this is False if the replica reports
+    none or has nothing new to report."""
     asked: bool = True
-    """False: this router had no descriptor to poll it, which says nothing about its health."""
+    """False if this router had no descriptor to poll the replica, which is no evidence about its health."""
 
 
 class Probe(Enum):
@@ -105,13 +106,13 @@ class Probe(Enum):
     WELL = "well"
     FAILED = "failed"
     LATE = "late"
-    """No response in time: the engine hangs or is busy."""
+    """The engine did not respond in time: it hangs or is busy."""
     UNCLEAR = "unclear"
     """The engine refused the probe: it is at its limit, or the probe does not suit this model."""
 
 
 class GenerationProbed(msgspec.Struct, frozen=True):
-    """The answer to a ProbeGeneration."""
+    """The result of a ProbeGeneration."""
 
     replica_id: str
     probe: Probe
@@ -119,10 +120,9 @@ class GenerationProbed(msgspec.Struct, frozen=True):
 
 
 class KvBatch(msgspec.Struct, frozen=True):
-    """One message of an engine's KV events, unchanged: its number, and the MessagePack payload that SGLang and vLLM
-    publish.
+    """One unchanged message of an engine's KV events: its number, and the MessagePack payload of SGLang and vLLM.
 
-    repeated: it answers a ReplayKvEvents.
+    repeated: whether it answers a ReplayKvEvents.
     """
 
     replica_id: str
@@ -139,7 +139,7 @@ class DrainReplica(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed; due no later than `Dispatcher.next_wakeup`."""
+    """Time has passed. The service sends a tick no later than `Dispatcher.next_wakeup`."""
 
 
 Event = (

@@ -1,7 +1,6 @@
-"""The replicas the router knows, by id, pool and model: the desired state in force.
+"""The replicas of the desired state in force, by id, pool and model.
 
-A replica that leaves the desired state is drained: it gets no new leases and is remembered until the last one has
-ended.
+A replica that leaves the desired state is drained: it gets no new leases, and stays until its last lease has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from router.core.state import QueuedRequest
 
 
 class Fleet:
-    """Mutable; owned by the dispatcher."""
+    """The mutable fleet, which the dispatcher owns."""
 
     def __init__(self, config: RouterConfig) -> None:
         self.state: DesiredState | None = None
@@ -34,20 +33,19 @@ class Fleet:
 
     @property
     def version(self) -> int:
-        """The desired state's version; 0 before the first."""
+        """The desired state's version; 0 before the first state."""
         return 0 if self.state is None else self.state.version
 
     def model(self, name: str) -> Model | None:
-        """The model with this name or alias; None when there is none."""
+        """The model with this name or alias, or None."""
         return self._models.get(name)
 
     def has_pool(self, name: str) -> bool:
-        """An ask may name this pool; the empty name stands for the model's own."""
+        """Whether a request may name this pool; the empty name means the model's own pool."""
         return not name or name in self.pools
 
     def pool_for(self, waiting: QueuedRequest) -> PoolState:
-        """The pool that serves an ask: the existing one that it names; else its session decides the side of the model's
-        split."""
+        """The pool that serves a request: the one that it names, or that of its session's side in the model's split."""
         model, ask = waiting.model, waiting.ask
         canary = model.canary
         waiting.engine_model = model.engine_model or model.name
@@ -60,20 +58,20 @@ class Fleet:
         unit = ask.unit
         if not unit and not canary.release:
             unit = unit_of(ask.organization_id, ask.session_id or ask.organization_id or ask.request_id)
-        # a gateway that does not know a release's split measures nothing for it, and takes no part in it
+        # a gateway that does not know a release's split cannot measure it, so its requests take no part in it
         side = side_of(model, unit) if unit else Side.BASELINE
         if side is Side.CANDIDATE:
             waiting.engine_model = canary.engine_model or waiting.engine_model
         return self.pools[pool_of(model, side)]
 
     def shared_by(self, prefill: PoolState) -> PoolState | None:
-        """The pool whose requests may be split over the pair of this prefill pool; None: there is none."""
+        """The pool whose requests may be split over the pair of this prefill pool, or None."""
         decode = self.pools.get(prefill.links.decode)
         return None if decode is None else self.pools.get(decode.links.whole)
 
     def served_by(self, pool_name: str) -> tuple[str, Tier] | None:
-        """A model that a pool serves, by its engines' name for it, and its tier; None: it serves none, or only as half
-        of pairs, whose engines take no request alone."""
+        """The engines' name of a model that a pool serves, and its tier; None if the pool serves no model, or is one
+        side of pairs, whose engines take no request alone."""
         pool = self.pools.get(pool_name)
         if pool is not None and (pool.links.prefill or pool.links.decode):
             return None
@@ -86,7 +84,7 @@ class Fleet:
         return None
 
     def apply(self, state: DesiredState) -> None:
-        """Apply `state`. Queues of pools and knowledge of replicas that stay are kept."""
+        """Apply `state`. Pools that stay keep their queues, and replicas that stay keep what was learnt about them."""
         self.state = state
         self._models = {name: model for model in state.models for name in (model.name, *model.aliases)}
         for replica in self.replicas.values():
@@ -98,12 +96,12 @@ class Fleet:
         for replica in self.replicas.values():
             for live in replica.live.values():
                 if live.pool not in self.pools:
-                    live.pool = ""  # a later pool of that name is another one
+                    live.pool = ""  # a later pool of that name is a different pool
         moved = {replica.id: pool.name for pool in state.pools for replica in pool.replicas}
         for old in before.values():
             for replica in list(old.replicas):
                 if moved.get(replica.id) != old.name:
-                    old.become([one for one in old.replicas if one is not replica])
+                    old.become([each for each in old.replicas if each is not replica])
         decode_pools = {pool.prefill_pool: pool.name for pool in state.pools if pool.prefill_pool}
         whole_pools = {pool.split_pool: pool.name for pool in state.pools if pool.split_pool}
         for pool in state.pools:
@@ -119,7 +117,7 @@ class Fleet:
             self.forget_if_over(replica)
 
     def held(self, replica_id: str) -> Replica:
-        """The replica that a lease is on, known or not: after a restart gateways name replicas before any state
+        """The replica of a lease, added if unknown: after a restart, gateways name replicas before any state
         arrives."""
         replica = self.replicas.get(replica_id)
         if replica is None:
@@ -127,12 +125,12 @@ class Fleet:
         return replica
 
     def blocks_of(self, replica: Replica) -> int:
-        """Number of prefix blocks it is assumed to hold."""
+        """Number of prefix blocks that the replica is assumed to hold."""
         pool = self.pools.get(replica.pool)
         return pool.index.held.get(replica.slot, 0) if pool is not None else 0
 
     def prefill_tokens_per_s(self, replica: Replica) -> float:
-        """Learnt; 0 while nothing is known."""
+        """The learnt prefill speed of a replica; 0 while it is unknown."""
         pool = self.pools.get(replica.pool)
         return pool.latency_model.prefill_tokens_per_s / replica.ratio.value if pool is not None else 0.0
 
@@ -144,7 +142,7 @@ class Fleet:
     def _replica(self, pool: Pool, wanted: WantedReplica) -> Replica:
         replica = self.held(wanted.id)
         if (replica.url, replica.driver) != (wanted.url, pool.driver):
-            # another engine under an old name: nothing known about the old one applies
+            # another engine under the same name, to which nothing learnt about the old one applies
             replica.url, replica.driver = wanted.url, pool.driver
             replica.health, replica.failures, replica.detail = Health.UNKNOWN, 0, "not polled yet"
             replica.breaker, replica.ratio, replica.fill = Breaker(), Slowness(wanted.speed), 1.0
@@ -170,7 +168,7 @@ class Fleet:
         return replica
 
     def _bound(self, replica: Replica, ceiling: int) -> None:
-        """Upper limit of its leases. ceiling: that of its pool; 0: none."""
+        """Set the limit of a replica's leases. ceiling: the pool's `max_concurrency`; 0 for none."""
         settings = self._concurrency
         if replica.limit is None and settings.learn:
             replica.limit = ConcurrencyLimit(settings, ceiling)

@@ -1,6 +1,5 @@
-"""The LoRA adapters that a replica holds, as far as the router knows: those loaded for its own leases since its engine
-was last known to be dead.
-"""
+"""The LoRA adapters that a replica holds as far as the router knows: the adapters that were loaded for its leases since
+its engine was last known to be dead."""
 
 from __future__ import annotations
 
@@ -13,25 +12,24 @@ class _Held(msgspec.Struct):
     organization_id: str
     used_at: float
     loaded: bool = False
-    """The adapter is known to be loaded."""
+    """Whether the adapter is known to be loaded."""
     running: int = 0
-    """Leases with the adapter."""
+    """Number of leases with the adapter."""
 
 
 class HeldAdapters:
-    """The adapters of one replica. An adapter takes a slot from the grant that has it loaded. Times: monotonic
-    seconds."""
+    """The adapters of one replica, which hold a slot from the grant that has them loaded. Times: monotonic seconds."""
 
     def __init__(self) -> None:
         self.most = 0
-        """Adapter slots, set by its pool; 0: it takes no adapters."""
+        """Number of adapter slots, which the pool sets; 0 if the replica takes no adapters."""
         self.recent_s = 0.0
         """See `RouterConfig.adapter_recent_s`."""
         self.used = False
-        """A request has used an adapter since the engine was last known to be dead: its cache may hold blocks computed
-        with one."""
+        """Whether a request has used an adapter since the engine was last known to be dead, so that its cache may hold
+        blocks that were computed with one."""
         self._held: dict[str, _Held] = {}
-        """Ordered by last use, the newest last."""
+        """The adapters in the order of their last use, the most recent last."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,18 +37,18 @@ class HeldAdapters:
         return tuple(name for name, held in self._held.items() if held.loaded)
 
     def loaded(self, name: str) -> bool:
-        """The adapter need not be loaded first."""
+        """Whether the adapter is known to be loaded."""
         held = self._held.get(name)
         return held is not None and held.loaded
 
     def admits(self, name: str, organization_id: str, now: float) -> bool:
-        """The adapter is loaded, or has a free slot, or another one gives up its slot."""
+        """Whether the adapter has a slot, or a slot is free, or another adapter can give up its slot."""
         if name in self._held or len(self._held) < self.most:
             return True
         return self.most > 0 and self._evicted(organization_id, now) is not None
 
     def take(self, name: str, organization_id: str, now: float) -> Eviction | None:
-        """A lease begins. Returns the adapter to unload for it; None: none. The adapter must be admitted."""
+        """Note the start of a lease with an admitted adapter. Returns the adapter to unload for it, or None."""
         evicted = None
         if name not in self._held and len(self._held) >= self.most:
             evicted = self._evicted(organization_id, now)
@@ -63,12 +61,12 @@ class HeldAdapters:
         return evicted
 
     def began(self, name: str) -> None:
-        """The engine has begun to answer with the adapter."""
+        """Note that the engine has begun to respond with the adapter."""
         if name in self._held:
             self._held[name].loaded = True
 
     def give(self, name: str, now: float) -> None:
-        """A lease has ended. An adapter that was never seen loaded gives up its slot with its last lease."""
+        """Note the end of a lease. An adapter that was never seen loaded gives up its slot with its last lease."""
         held = self._held[name]
         held.running -= 1
         held.used_at = now
@@ -76,19 +74,20 @@ class HeldAdapters:
             del self._held[name]
 
     def missing(self, name: str) -> None:
-        """The engine turned out not to hold the adapter."""
+        """Note that the engine does not hold the adapter."""
         if name in self._held:
             self._held[name].loaded = False
 
     def forget(self) -> None:
-        """The engine has restarted: adapters of its leases have to be loaded again."""
+        """Note that the engine has restarted, so that the adapters of its leases have to be loaded again."""
         self._held = {name: held for name, held in self._held.items() if held.running}
         for held in self._held.values():
             held.loaded = False
         self.used = bool(self._held)
 
     def _evicted(self, organization_id: str, now: float) -> Eviction | None:
-        held = [
-            PlacedAdapter(name, one.organization_id, one.running > 0, one.used_at) for name, one in self._held.items()
+        placed = [
+            PlacedAdapter(name, held.organization_id, held.running > 0, held.used_at)
+            for name, held in self._held.items()
         ]
-        return evicted_for(organization_id, held, self.most, now, self.recent_s)
+        return evicted_for(organization_id, placed, self.most, now, self.recent_s)

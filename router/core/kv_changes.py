@@ -1,8 +1,8 @@
-"""Applies an engine's KV events to a pool's index, at a cost that its messages bound.
+"""Applies an engine's KV events to a pool's index, at a cost that is bounded by the size of its messages.
 
-An event of a hundred bytes may stand at the end of a path of two thousand nodes, each of which is moved: thousands of
-such events would block the router for minutes. Working engines never come near the limit; for one that does, the rest
-of the message is ignored.
+An event of a hundred bytes may be at the end of a path of two thousand nodes, each of which is moved: thousands of such
+events would block the router for minutes. Working engines never come near the limit; beyond it, the rest of a message
+is ignored.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from router.core.kv_mirror import Change
 from router.core.prefix_index import PrefixIndex
 
 FREE_STEPS = 1 << 16
-"""Index steps that any message may take: some 0.1 s. 200 requests at once with 300 nodes each."""
+"""Index steps that any message may take, in some 0.1 s: 200 concurrent requests with 300 nodes each."""
 BYTES_PER_STEP = 16
-"""One more step for each of these bytes: reading them takes as long as a step."""
+"""Bytes of a message that allow one more step, because reading them takes as long as a step."""
 
 
 def apply(changes: Sequence[Change], index: PrefixIndex, slot: int, said_bytes: int) -> None:
-    """Apply the changes one by one, in order. said_bytes: length of the messages that carried them."""
+    """Apply the changes in order. said_bytes: length of the messages that carried them."""
     last_step = index.steps + FREE_STEPS + said_bytes // BYTES_PER_STEP
     for change in changes:
         if index.steps > last_step:

@@ -1,8 +1,8 @@
-"""Learns the latency model, cache contents and lengths of responses from reports. Decides nothing.
+"""Learns the latency model, cache contents and lengths of responses from reports. It decides nothing.
 
-An engine's `cached_tokens` is the truth, the index a prediction. A lower count than predicted shows that the engine
-has evicted blocks that the index still held, and everything used less recently. A higher count shows that the index
-had forgotten too early.
+An engine's `cached_tokens` is the truth, and the index is a prediction. A lower count than predicted shows that the
+engine has evicted blocks that the index still held, and all blocks used less recently. A higher count shows that the
+index has dropped blocks too early.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from router.core.state import LiveLease
 FILL_LIMITS = (0.02, 8.0)
 FILL_MOST = 0.97
 FILL_LEAST, GUESS_LEAST = 0.75, 0.25
-"""Upper and lower bound of the assumed fill that remains after one prompt that was not cached as expected: a cleared
-cache looks the same. Where the engine reports no capacity the fill was an estimate, and falls faster."""
+"""Upper and lower bounds of the share of the assumed fill that remains after a prompt that was not cached as expected:
+a cleared cache looks the same. If the engine reports no capacity, the fill was an estimate, and falls faster."""
 FILL_UP = 1.15
-"""Rise when the engine held blocks that were assumed evicted. Rarely seen, because few requests go where nothing is
-expected."""
+"""Rise of the fill after the engine held blocks that were assumed evicted. This is rarely seen, because few requests go
+to replicas that are expected to hold nothing."""
 TOLERANCE = 0.1
-"""Share of the prompt by which prediction and report may differ: blocks, pages and templates do not line up."""
+"""Share of the prompt by which prediction and report may differ, because blocks, pages and templates do not align."""
 
 
 def first_token(
     pool: PoolState, replica: Replica, live: LiveLease, ttft_s: float, cached_tokens: int, now: float
 ) -> None:
-    """The engine began to answer, this long after the grant."""
+    """Learn from an engine's first token, `ttft_s` after the grant."""
     live.observed_s = live.ttft_s = ttft_s
     if replica.learnt is not None:
         replica.learnt.first_token(ttft_s, max(live.prompt_tokens - cached_tokens, 1), replica.leases)
     if cached_tokens > 0:
         pool.cache_reports.known = True
-    # without a count of cached tokens the amount of work is unknown: the final usage has it
+    # without a count of cached tokens, the work is unknown until the final usage
     if cached_tokens > 0 or not live.overlap_blocks:
         _learn_rate(pool, replica, live, live.prompt_tokens - cached_tokens, now)
 
 
 def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now: float, limit_blocks: int) -> None:
-    """A lease is over, with the engine's counts."""
+    """Learn from the end of a lease, with the engine's counts."""
     usage, ask = end.usage, live.ask
     if ask is None or usage.prompt_tokens <= 0:
         return
     if live.waits_for_first_token and usage.prompt_tokens < live.prompt_tokens:
-        return  # ended before its prompt was read: that reveals neither cache contents nor response lengths
+        return  # ended before prefill, which reveals neither cache contents nor response lengths
     if usage.cached_tokens > 0:
         pool.cache_reports.known = True
     if live.observed_s:
@@ -74,7 +74,7 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
 
 
 def limit(replica: Replica, live: LiveLease, end: LeaseEnd, now: float) -> None:
-    """A lease is over, still counted: learn the engine's concurrency from it."""
+    """Learn the engine's concurrency from the end of a lease, which is still counted."""
     learnt = replica.learnt
     if learnt is None:
         return
@@ -88,7 +88,7 @@ def limit(replica: Replica, live: LiveLease, end: LeaseEnd, now: float) -> None:
 
 
 def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int, now: float) -> None:
-    if live.ask is None or yields(live.ask.priority):  # an engine that knows classes lets it wait
+    if live.ask is None or yields(live.ask.priority):  # an engine that knows classes delays it
         return
     organization_id, latency_model = live.ask.organization_id, pool.latency_model
     own = max(uncached_tokens, 1)
@@ -109,12 +109,12 @@ def _correct_index(
     slack = TOLERANCE * prompt_tokens + pool.cache_reports.tokens_per_block
     if cached_tokens < predicted - slack:
         if live.overlap_stamp >= live.computing_stamp:
-            return  # it was still being computed when this prompt was sent after it: nothing was evicted
+            return  # the shared blocks were still being computed when this prompt was sent, so nothing was evicted
         pool.index.age(replica.slot, live.overlap_stamp)
-        # the engine holds no more than the prompts given to it since it last used the lost blocks
-        seen = replica.fill * pool.index.held.get(replica.slot, 0) / pool.capacity_blocks(replica, limit_blocks)
+        # the engine holds no more than the prompts that it got since it last used the lost blocks
+        held = replica.fill * pool.index.held.get(replica.slot, 0) / pool.capacity_blocks(replica, limit_blocks)
         least = FILL_LEAST if replica.load.capacity_tokens else GUESS_LEAST
-        replica.fill = max(min(seen, replica.fill * FILL_MOST), replica.fill * least, FILL_LIMITS[0])
+        replica.fill = max(min(held, replica.fill * FILL_MOST), replica.fill * least, FILL_LIMITS[0])
     elif cached_tokens > predicted + slack:
         replica.fill = min(replica.fill * FILL_UP, FILL_LIMITS[1])
     pool.index.trim(replica.slot, pool.capacity_blocks(replica, limit_blocks))

@@ -1,11 +1,11 @@
-"""Takes out a replica that is much slower than its pool for a while, as Envoy's outlier detection does.
+"""Takes a replica that is much slower than its pool out for a while, like Envoy's outlier detection.
 
-    reports: OUTLIER_RATIO times slower ──two organizations or more find it so──► out
-                                      └──one alone does──► probes of our own ──SLOW_PROBES in a row as slow──► out
+    reports: OUTLIER_RATIO times slower ──by two organizations or more──► out
+                                      └──by one alone──► probes of our own ──SLOW_PROBES in a row as slow──► out
 
-One organization's prompts may be the cause, so its reports alone take nothing from the others; the probe's prompt is
-the router's own. A probe is timed while the engine computes no other prompt, or, where one organization has the pool
-to itself and no other can lose by it, at any time.
+One organization's prompts may be the cause, so its reports alone do not take the replica from others; the probe's
+prompt is the router's own. A probe is timed while the engine computes no other prompt, or at any time if one
+organization has the pool to itself, because no other can then lose by it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from router.core.pool import PoolState
 from router.core.replica import Replica
 
 OUTLIER_RATIO = 8.0
-"""A replica is suspected when it is this many times slower than its pool, by `OUTLIER_REPORTS` responses or more."""
+"""Factor by which a suspected replica is slower than its pool, by `OUTLIER_REPORTS` responses or more."""
 OUTLIER_REPORTS = 24
 OUTLIERS_AT_MOST = 1 / 3
-"""Share of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
+"""Share of a pool that may be out for slowness at once; beyond it, the pool is slow, not the replica."""
 SLOW_PROBES = 3
-"""Slow probes in a row: one may have met a hiccup of the engine or of this process."""
+"""Slow probes in a row that take a replica out; a single one may be a hiccup of the engine or of this process."""
 
 
 class Verdict(Enum):
@@ -39,7 +39,7 @@ def judge(pool: PoolState, replica: Replica, now: float) -> Verdict:
     ratio = replica.ratio
     if ratio.value < OUTLIER_RATIO or ratio.count < OUTLIER_REPORTS or replica.breaker.open:
         return Verdict.KEEP
-    if sum(one.breaker.open for one in pool.replicas) + 1 > len(pool.replicas) * OUTLIERS_AT_MOST:
+    if sum(each.breaker.open for each in pool.replicas) + 1 > len(pool.replicas) * OUTLIERS_AT_MOST:
         return Verdict.KEEP
     if len(ratio.voices(now)) > 1 or replica.slow_probes >= SLOW_PROBES:
         return Verdict.EJECT
@@ -47,18 +47,18 @@ def judge(pool: PoolState, replica: Replica, now: float) -> Verdict:
 
 
 def probe_expected_s(pool: PoolState, replica: Replica, now: float) -> float:
-    """Expected duration of a probe sent now to an average engine; 0: other requests' prompts would decide it, or the
-    pool's pace is not known."""
+    """Expected duration of a probe sent now to an average engine; 0 if other requests' prompts would decide it, or if
+    the pool's speed is unknown."""
     if not pool.latency_model.trusted:
         return 0.0
-    if replica.prefilling and len({cell for one in pool.replicas for cell in one.ratio.voices(now)}) > 1:
+    if replica.prefilling and len({cell for each in pool.replicas for cell in each.ratio.voices(now)}) > 1:
         return 0.0
     tokens, pairs = replica.prefill_tokens + 1, replica.prefill_pairs + pairs_of(1, 1)
     return max(pool.latency_model.first_token_s(tokens, pairs, replica.decoding), START_S)
 
 
 def probe_ended(replica: Replica, probe: Probe, now: float) -> None:
-    """Count a probe, if it reveals anything about the engine's pace."""
+    """Count a probe if it reveals anything about the engine's speed."""
     if probe in (Probe.WELL, Probe.LATE) and replica.probe_expected_s:
         slow = now - replica.probe_asked_at >= OUTLIER_RATIO * replica.probe_expected_s
         replica.slow_probes = replica.slow_probes + 1 if slow else 0

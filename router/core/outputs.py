@@ -1,4 +1,4 @@
-"""The length of responses, by tenant and model: the p90 that admission reserves room for."""
+"""The lengths of responses by tenant and model, whose p90 is the room that admission reserves."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import OrderedDict
 
 BUCKETS = 40
 GROWTH = 1.35
-"""Upper edge of a bucket relative to the one before it; the last one ends beyond 100,000 tokens."""
+"""Upper edge of a bucket relative to the previous one; the last one ends beyond 100,000 tokens."""
 FORGET_AT = 400
-"""Counts are halved at this many, so that the last few hundred responses decide."""
+"""Number of responses at which counts are halved, so that the last few hundred decide."""
 ENOUGH = 20
 TENANTS_LIMIT = 4_096
 _LOG = math.log(GROWTH)
 
 
 class Lengths:
-    """A histogram on a logarithmic scale."""
+    """A histogram of lengths on a logarithmic scale."""
 
     __slots__ = ("_counts", "_p90", "total")
 
@@ -37,7 +37,7 @@ class Lengths:
 
     @property
     def p90(self) -> int:
-        """Nine responses of ten are at most this long; rounded up to a bucket's edge."""
+        """The 90th percentile in tokens, rounded up to a bucket's edge."""
         return self._p90
 
     def _quantile(self, share: float) -> int:
@@ -50,15 +50,15 @@ class Lengths:
 
 
 class Outputs:
-    """Lengths by (model, tenant), and by model for tenants seldom seen. Bounded: the tenant idle for longest is
-    forgotten."""
+    """Lengths by (model, tenant), and by model for tenants with few responses. Beyond a limit, the tenant that has been
+    idle for longest is dropped."""
 
     def __init__(self) -> None:
         self._models: dict[str, Lengths] = {}
         self._tenants: OrderedDict[tuple[str, str], Lengths] = OrderedDict()
 
     def saw(self, model: str, tenant: str, tokens: int) -> None:
-        """A response ended by itself after this many tokens."""
+        """Learn from a response that ended by itself after this many tokens."""
         self._models.setdefault(model, Lengths()).add(tokens)
         lengths = self._tenants.get((model, tenant))
         if lengths is None:
@@ -70,7 +70,7 @@ class Outputs:
         lengths.add(tokens)
 
     def expected(self, model: str, tenant: str, maximum: int) -> int:
-        """The p90 of its tenant, else of its model, else the maximum; never above the maximum."""
+        """The p90 of the tenant, else of the model, else the maximum; never above the maximum."""
         lengths = self._tenants.get((model, tenant))
         if lengths is None or lengths.total < ENOUGH:
             lengths = self._models.get(model)

@@ -1,6 +1,6 @@
-"""The two halves of a request that a prefill and a decode engine serve together, as placement sees them.
+"""The two halves of a request that a prefill engine and a decode engine serve together, for placement.
 
-Only the prompt's half looks for cached prefixes: decode engines receive keys and values, and are chosen by load.
+Only the prompt's half uses cached prefixes: decode engines receive keys and values, and are chosen by load.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def answer_of(waiting: QueuedRequest) -> QueuedRequest:
 
 
 def prefill_context(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now: float) -> PlacementContext:
-    """The prefill engine's half, to be placed in `pool`. It generates a single token."""
+    """The context of the prefill engine's half, to be placed in `pool`. This half generates a single token."""
     ask = msgspec.structs.replace(waiting.ask, lease_id=prefill_id(waiting.ask.lease_id), max_output_tokens=1)
-    asked = _half(waiting, ask)
+    half = _half(waiting, ask)
     tenant = pool.queue.tenant(account_of(ask))
-    return PlacementContext(asked, pool, tenant, config.kv_reserve, now, config.adapter_load_s)
+    return PlacementContext(half, pool, tenant, config.kv_reserve, now, config.adapter_load_s)
 
 
 def _half(waiting: QueuedRequest, ask: LeaseRequest) -> QueuedRequest:
     half = msgspec.structs.replace(waiting, ask=ask)
-    half.start_by = waiting.start_by  # set again where one is made
+    half.start_by = waiting.start_by  # which the constructor sets again
     return half

@@ -1,7 +1,7 @@
-"""Places an ask, queues it or refuses it; and serves waiting asks when a slot has come free.
+"""Places a lease request, queues it or refuses it, and serves waiting requests when a slot has become free.
 
-Invariant after every event: no ask that is next in turn waits if it could be placed. A new ask is placed at once only
-when no waiting ask could have had its slot.
+Invariant after every event: no request that is next in turn waits if it could be placed. A new request is placed at
+once only if no waiting request could use its slot.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from router.core.state import LiveLease, QueuedRequest, Session
 NEVER = float("inf")
 SOON_S = 0.001
 SHORT = 0.25
-"""A prompt that takes less than this share of a promised time per token goes at once: no stream notices its pause."""
+"""Share of a promised time per token below which a prompt is placed at once, because no stream notices its pause."""
 CREDIT_S = 1.0
-"""Prefill per replica that streams make up for without shedding any ask."""
+"""Seconds of prefill per replica for which streams make up without any request being shed."""
 ON_CREDIT_S = 0.02
 OVER_SHARE = "Your organization requests more than its share; within its share there would have been room."
 TRIES = 24
-"""Asks tried in one pass before the router assumes that none fits: bounds the work of one event."""
+"""Requests tried in one pass before the router assumes that none fits, which bounds the work of one event."""
 TRIES_OF_ONE = 8
-"""Limit for one tenant while others wait: one tenant's asks that fit nowhere must not hide another's that fit."""
+"""Limit for one tenant while others wait: its requests that fit nowhere must not hide another tenant's that fit."""
 
 
 class Placer:
-    """Owns the steps from an ask to its answer."""
+    """Owns the steps from a lease request to its answer."""
 
     def __init__(self, config: RouterConfig, policy: Policy, fleet: Fleet, records: RecordBook) -> None:
         self.config = config
@@ -56,24 +56,24 @@ class Placer:
         self.sheds = ShedRates()
         self.deadlines: list[tuple[float, int, QueuedRequest]] = []
         self._decisions = 0
-        """Numbers placements and queue entries."""
+        """The number of the last placement or queue entry."""
 
     def place_or_queue(self, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Place an ask, or queue it. It must not be in a queue."""
+        """Place a request or queue it. It must not be in a queue."""
         ask = waiting.ask
         pool = self._side(self.fleet.pool_for(waiting), waiting, now)
         if ask.idle_replica:
             self._place_idle(pool, waiting, now, out)
             return
         slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens)
-        if yields(ask.priority):  # nothing is promised to it; the promises of others hold it back
+        if yields(ask.priority):  # it has no promise, and the promises of others hold it back
             waiting.tpot_slo_s, waiting.length_class = slo.tpot_s if slo else 0.0, YIELDING_LENGTH
         elif slo is not None:
             waiting.ttft_slo_s, waiting.tpot_slo_s = slo.ttft_s, slo.tpot_s
             waiting.length = slo.prompt_tokens
             waiting.length_class = 0 if slo.tpot_s else slo.prompt_tokens
         pool.queue.asked(account_of(ask), ask.share, now, waiting.length_class)
-        # no slot has come free since the waiting asks were tried: they cannot use a free one, the new ask perhaps can
+        # no slot has become free since the waiting requests were tried, so they cannot use a free one; a new one may
         if waiting.ttft_slo_s and waiting.tpot_slo_s and pool.retry_reservations.claim(ask, now):
             waiting.returned = True
         first = ask.priority >= pool.queue.highest and (
@@ -95,7 +95,7 @@ class Placer:
                 self.serve(pool, now, out)
 
     def _side(self, pool: PoolState, waiting: QueuedRequest, now: float) -> PoolState:
-        """The pool itself, or the decode pool of its pair: the cheaper side, or the only one that can serve."""
+        """The pool itself or the decode pool of its pair, whichever is cheaper or the only one that can serve."""
         ask = waiting.ask
         if not pool.links.split or ask.adapter or ask.idle_replica:
             return pool
@@ -116,7 +116,7 @@ class Placer:
         return decode if choice.split else pool
 
     def _place_idle(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Place background work that no client waits for: on an idle replica only, or refuse it."""
+        """Place background work on an idle replica, or refuse it; no client waits for it."""
         if len(pool.queue) or not self._place(pool, waiting, now, out):
             connection, ask = waiting.session.connection, waiting.ask
             if connection is not None:
@@ -124,10 +124,10 @@ class Placer:
                 out.append(Refused(connection, ask.lease_id, Overloaded.code, reason, None, Reason.NOT_IDLE))
 
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
-        """Slots may have come free: grant them to the asks whose turn it is."""
+        """Grant slots that may have become free to the requests whose turn it is."""
         if pool is None:
             return
-        if pool.links.decode:  # no ask waits for one half of a pair
+        if pool.links.decode:  # requests wait for the whole pair, in the decode pool
             self.serve(self.fleet.pools.get(pool.links.decode), now, out)
             return
         pool.open_at = NEVER
@@ -136,14 +136,14 @@ class Placer:
             pool.wait_estimator.served(now)
 
     def _serve_one(self, pool: PoolState, tried: dict[QueuedRequest, str], now: float, out: list[Decision]) -> bool:
-        """Grant a slot to the first ask in turn that fits. The grant changes counters, so the caller asks for the turns
-        again. tried: asks of this event that fit nowhere, with the names of their accounts."""
-        most = TRIES_OF_ONE if pool.queue.contended_by_several else TRIES
+        """Grant a slot to the first request in turn that fits. The grant changes counters, so the caller must compute
+        the turns again. tried: requests of this event that fit nowhere, with the names of their accounts."""
+        limit = TRIES_OF_ONE if pool.queue.contended_by_several else TRIES
         tries = Counter(tried.values())
         for asks in pool.queue.turns(now):
             for waiting in asks:
                 name = account_of(waiting.ask)
-                if tries[name] >= most:
+                if tries[name] >= limit:
                     break
                 if waiting in tried:
                     continue
@@ -156,7 +156,7 @@ class Placer:
         return False
 
     def _open(self, pool: PoolState, waiting: QueuedRequest, now: float) -> bool:
-        """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` has the time."""
+        """Whether the streams can bear another prompt now, or an engine has none. If not, sets `pool.open_at`."""
         if not waiting.tpot_slo_s or pool.idle or waiting.returned or pool.unknown:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
@@ -168,7 +168,7 @@ class Placer:
             waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share, yields=yielding
         )
         if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
-            # asks that remain after the queue has shed its largest go when they are due, also on credit
+            # requests that remain after the largest were shed start when they are due, even on credit
             opens_in_s = min(opens_in_s, max(load_shedding.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
             pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
@@ -176,7 +176,7 @@ class Placer:
         return opens_in_s <= 0
 
     def unqueue(self, waiting: QueuedRequest) -> None:
-        """Take a request out of the queue it waits in."""
+        """Remove a request from the queue in which it waits."""
         if waiting.pool:
             self.fleet.pools[waiting.pool].queue.remove(waiting)
             waiting.pool = ""
@@ -199,7 +199,7 @@ class Placer:
         return replica
 
     def drop(self, session: Session, live: LiveLease, now: float, read_tokens: int = 0) -> str:
-        """Stop counting a lease. Returns the name of the pool in which a slot came free. read_tokens: of a prompt
+        """Stop counting a lease. Returns the name of the pool in which a slot became free. read_tokens: for a prompt
         without a first token, the tokens that the engine reports as read."""
         del session.leases[live.lease_id]
         if (prefill := session.leases.get(prefill_id(live.lease_id))) is not None:
@@ -226,15 +226,15 @@ class Placer:
     def _place(
         self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision], leave: bool = False
     ) -> bool:
-        """Grant the ask a replica if one takes it."""
+        """Grant the request a replica if one can take it."""
         session = waiting.session
         if session.connection is None:
             return False
-        asked = pairs.answer_of(waiting) if pool.links.prefill else waiting
-        ask = asked.ask
+        placed = pairs.answer_of(waiting) if pool.links.prefill else waiting
+        ask = placed.ask
         pool.govern(now)
         tenant, yielding = pool.queue.tenant(account_of(ask)), yields(ask.priority)
-        context = PlacementContext(asked, pool, tenant, self.config.kv_reserve, now, self.config.adapter_load_s)
+        context = PlacementContext(placed, pool, tenant, self.config.kv_reserve, now, self.config.adapter_load_s)
         replica = self.policy.choose(context)
         if replica is None:
             waiting.why = context.why or Reason.PLACES_TAKEN
@@ -265,8 +265,8 @@ class Placer:
         live.tpot_slo_s = 0.0 if yielding else waiting.tpot_slo_s
         worth = 0.0
         if not ask.idle_replica:
-            given = live.uncached_tokens, context.growth_tokens, now, ask.project_id
-            worth = pool.queue.charge(tenant, waiting.length_class, *given)
+            charged = live.uncached_tokens, context.growth_tokens, now, ask.project_id
+            worth = pool.queue.charge(tenant, waiting.length_class, *charged)
         self._hold(session, context, live, now)
         if prefill is not None and prefill_replica is not None:
             self._hold(session, prefill, self._chosen(prefill, prefill_replica, now), now)
@@ -281,7 +281,7 @@ class Placer:
         return True
 
     def _chosen(self, context: PlacementContext, replica: Replica, now: float) -> LiveLease:
-        """Count a request, or a pair's half of it, on the chosen replica, and enter its prompt among those that the
+        """Count a request, or a pair's half of it, on the chosen replica, and add its prompt to the prompts that the
         engine holds."""
         self._decisions += 1
         replica.chosen = self._decisions
@@ -322,8 +322,8 @@ class Placer:
         context.pool.avoidance.granted(context.ask.organization_id, live.replica_id, live.lease_id)
 
     def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
-        """Latest time at which an engine must have it; the time of the ask, where nothing is promised or known: such
-        asks are served in order of arrival."""
+        """Latest time at which an engine must get the request. If nothing is promised or known, it is the time of the
+        request, so that such requests are served in order of arrival."""
         if not waiting.ttft_slo_s or not pool.latency_model.trusted or pool.unknown:
             return waiting.asked_at
         ask = waiting.ask
@@ -335,8 +335,8 @@ class Placer:
         return waiting.asked_at + max(waiting.ttft_slo_s - own_s, 0.0)
 
     def _queue(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Queue the ask unless it could not be served in time; if the queue is full, refuse one, of the lowest class
-        first."""
+        """Queue the request unless it could not be served in time. If the queue is full, refuse a request, of the
+        lowest class first."""
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
@@ -364,7 +364,7 @@ class Placer:
         heapq.heappush(self.deadlines, (waiting.deadline_at, self._decisions, waiting))
 
     def _shed_load(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
-        """Refuse the asks because of which others could not be in time."""
+        """Refuse requests that would keep others from being in time."""
         if not pool.latency_model.trusted or not pool.usable:
             return
         if now < pool.shed_at + len(pool.queue) * load_shedding.PAUSE_S_PER_ASK:
@@ -373,15 +373,15 @@ class Placer:
         rate = pool.pacing.pay_off(tpot_slo_s, pool.usable, pool.leases, now)
         backlog_s, over_share = pool.pacing.backlog_s(CREDIT_S, pool.usable), pool.queue.over_share_names()
         parts = pool.queue.parts(now)
-        promised = [one for one in pool.queue.in_order(now) if not yields(one.ask.priority)]
+        promised = [waiting for waiting in pool.queue.in_order(now) if not yields(waiting.ask.priority)]
         spared = self._spared(pool, promised)
-        for one in load_shedding.given_up(promised, backlog_s, rate, pool.served, now, over_share, parts, spared):
-            self.unqueue(one)
-            self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
+        for waiting in load_shedding.given_up(promised, backlog_s, rate, pool.served, now, over_share, parts, spared):
+            self.unqueue(waiting)
+            self.refuse_overloaded(pool, waiting, Reason.GIVEN_UP, now, out)
 
     def _spared(self, pool: PoolState, in_order: Iterable[QueuedRequest]) -> set[QueuedRequest]:
-        """Asks that wait for a slot or memory, not for prefill, and would have it if slots were divided fairly: giving
-        them up would not help the others."""
+        """Requests that wait for a slot or memory rather than prefill, and would have it if slots were divided fairly.
+        Giving them up would not help the others."""
         left, spared = pool.queue.entitled(), set[QueuedRequest]()
         for waiting in in_order:
             name = account_of(waiting.ask)
@@ -392,18 +392,18 @@ class Placer:
         return spared
 
     def _gives_way(self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest, full: bool) -> bool:
-        """The last in line is refused in place of the new ask."""
+        """Whether the last request in line is refused instead of the new one."""
         if last.ask.priority != newcomer.ask.priority:
             return last.ask.priority < newcomer.ask.priority
-        theirs, own = (pool.queue.tenant(account_of(one.ask)) for one in (last, newcomer))
+        theirs, own = (pool.queue.tenant(account_of(waiting.ask)) for waiting in (last, newcomer))
         return full and theirs.waiting / theirs.share > (own.waiting + 1) / own.share
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
-        """Seconds until one more ask like this gets its turn: an honest Retry-After."""
+        """Seconds until one more request like this one would get its turn."""
         return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
-        """Some replica may take it, now or later."""
+        """Whether some replica may take the request, now or later."""
         if pool.links.prefill and not self.hopeful(self.fleet.pools[pool.links.prefill], ask):
             return False
         return any(replica.hopeful and replica.suits(ask) for replica in pool.replicas)
@@ -411,7 +411,7 @@ class Placer:
     # refusals
 
     def refuse_no_engine(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Nothing healthy would take it, or all that might is drained."""
+        """Refuse a request that no healthy engine serves, or whose engines are all drained."""
         replicas = [replica for replica in pool.replicas if replica.wanted]
         if replicas and all(replica.drained for replica in replicas):
             reason = f"All engines of {waiting.ask.model} are drained: they take no new requests."
@@ -420,14 +420,14 @@ class Placer:
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ENGINE, reason, self.config.retry_after_s, now, out)
 
     def refuse_adapter(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """No engine of the pool takes adapters."""
+        """Refuse a request with an adapter, because no engine of the pool takes adapters."""
         reason = f"The engines of {waiting.ask.model} that this request goes to take no adapters."
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ADAPTERS, reason, self.config.retry_after_s, now, out)
 
     def refuse_overloaded(
         self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], detail: str = ""
     ) -> None:
-        """The pool is overloaded. detail: text in place of the cause's sentence."""
+        """Refuse a request because the pool is overloaded. detail: text that replaces the cause's sentence."""
         reason = f"{waiting.ask.model} is overloaded: {detail or cause.sentence}."
         yielding = yields(waiting.ask.priority)
         if waiting.tpot_slo_s and not yielding and pool.latency_model.trusted and pool.usable:
@@ -444,7 +444,7 @@ class Placer:
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out, over_share)
 
     def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Refuse a request whose deadline has come while it waited."""
+        """Refuse a request whose deadline has passed while it waited."""
         if any(replica.usable for replica in pool.replicas):
             kept_by = f" ({waiting.why.sentence})" if waiting.why else ""
             detail = f"no slot came free within {waiting.ask.deadline_s:.3g} s{kept_by}"

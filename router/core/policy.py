@@ -1,4 +1,4 @@
-"""The interface of a placement policy, which the core calls: each is a file in `router/policies/`."""
+"""The interface of a placement policy, which the core calls. Each policy is a file in `router/policies/`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Policy(Protocol):
     name: str
 
     def choose(self, context: PlacementContext) -> Replica | None:
-        """A replica of `context.pool.free` for which `context.takes` it; None when there is none.
+        """A replica of `context.pool.free` for which `context.takes` is True, or None.
 
-        Called once per attempt to place an ask, in the order of decisions; the core counts the lease on the choice
-        before the next call. A policy may consider only a few replicas, but must not return None while another one
-        would take the ask: the ask would wait despite a free engine.
+        The core calls this once per attempt to place a request, in the order of decisions, and counts the lease on the
+        chosen replica before the next call. A policy may consider only a few replicas, but must not return None while
+        another one could take the request, because the request would wait despite a free engine.
         """
         ...

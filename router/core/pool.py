@@ -1,4 +1,4 @@
-"""One pool as the router sees it: its replicas, its waiting asks, and everything learnt about them."""
+"""The router's state of one pool: its replicas, its waiting requests, and everything learnt about them."""
 
 from __future__ import annotations
 
@@ -26,98 +26,97 @@ from router.core.wait_estimator import WaitEstimator
 
 
 class PoolLinks(msgspec.Struct, frozen=True):
-    """Names of the pools that share requests with a pool; empty: none."""
+    """Names of the pools that share requests with a pool; empty for none."""
 
     prefill: str = ""
-    """The pool that computes its prompts."""
+    """The pool that computes this pool's prompts."""
     decode: str = ""
-    """The pool that generates from the prompts that it computes."""
+    """The pool that generates from the prompts that this pool computes."""
     split: str = ""
-    """The decode pool of the pair that its requests may be split over."""
+    """The decode pool of the pair over which this pool's requests may be split."""
     whole: str = ""
     """For a decode pool: the pool whose requests it shares."""
 
 
 class PoolState:
-    """The state of one pool. Mutable; owned by `Fleet`."""
+    """The mutable state of one pool, which `Fleet` owns."""
 
     def __init__(self, name: str, limit_blocks: int) -> None:
         self.name = name
         self.replicas: list[Replica] = []
         self.free: list[Replica] = []
-        """Replicas with a free slot, in no particular order. Kept by `refresh`, so that no caller has to scan all."""
+        """Replicas with a free slot, in no particular order. `refresh` maintains it, so that no caller scans all."""
         self.usable = 0
-        """Number of replicas that may get leases, full ones included. Kept by `refresh`."""
+        """Number of replicas that may get leases, including full ones. `refresh` maintains it."""
         self.idle = 0
-        """Number of free replicas that serve no request. Kept by `refresh`."""
+        """Number of free replicas that serve no request. `refresh` maintains it."""
         self.max_adapters = 0
-        """Adapter slots of each replica; 0: its engines take none."""
+        """Adapter slots of each replica; 0 if the engines take no adapters."""
         self.links = PoolLinks()
         self.split_rule = SplitRule()
         self.governor: SpeculationGovernor | None = None
-        """Governs drafts; None: each engine drafts as it was started, for which `ungoverned` has the reason."""
+        """Governs drafts. If None, each engine drafts as it was started, and `ungoverned` has the reason."""
         self.ungoverned = UNGOVERNED
         self.queue = FairQueue()
         self.served = Served()
         self.retry_reservations = RetryReservations()
         self.avoidance = Avoidance()
         self.shed_at = 0.0
-        """Time of the last pass over the queue for asks that cannot be served."""
+        """Time of the last pass over the queue for requests that cannot be served."""
         self.wait_estimator = WaitEstimator()
         self.latency_model = LatencyModel()
         self.first_token_teachers = Teachers()
         self.token_teachers = Teachers()
-        """The organizations whose reports `latency_model` is learnt from."""
+        """The organizations from whose reports `latency_model` is learnt."""
         self.outputs = Outputs()
         self.index = PrefixIndex(limit_blocks)
         self.by_slot: dict[int, Replica] = {}
         self.cache_reports = CacheReports()
         self.pacing = Pacing(self.latency_model)
         self.leases = 0
-        """Leases on all its replicas."""
+        """Number of leases on all replicas."""
         self.foreign = 0
-        """Requests of other clients that its usable engines reported at their last poll; kept where there is a
-        governor."""
+        """Requests of other clients at the usable engines' last polls; maintained only with a governor."""
         self.weight = 0.0
-        """Sum of its replicas' weights in placement."""
+        """Sum of the replicas' weights in placement."""
         self.weighted = False
-        """The weights differ."""
+        """Whether the weights differ."""
         self.open_at = float("inf")
-        """Time at which a pool that was closed for its streams opens again; known once a request waits for it."""
+        """Time at which a pool that its streams keep closed opens again; known once a request waits for it."""
         self._ring: Ring | None = None
         self._slots = 0
         self._freed_slots: list[int] = []
 
     @property
     def places(self) -> int:
-        """Leases that its usable replicas can hold together."""
+        """Number of leases that the usable replicas can hold together."""
         return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
 
     @property
     def whole(self) -> bool:
-        """Every replica that is meant to serve does: an ask that does not fit now never fits."""
+        """Whether every replica that should serve is usable, so that a lack of room is not due to a failure."""
         return all(replica.usable for replica in self.replicas if replica.weight > 0)
 
     def ready(self, ask: LeaseRequest) -> bool:
-        """A usable replica could serve the ask, free or not."""
-        return any(one.usable and one.suits(ask) for one in self.replicas)
+        """Whether a usable replica, free or not, could serve the request."""
+        return any(replica.usable and replica.suits(ask) for replica in self.replicas)
 
     @property
     def unknown(self) -> bool:
-        """No capacity is known for any of its replicas: asks are served in order of arrival."""
+        """Whether no replica's capacity is known, so that requests are served in order of arrival."""
         return all(replica.unknown for replica in self.replicas)
 
     def kept_away_from(self, ask: LeaseRequest) -> Collection[str]:
-        """Ids of the replicas that an ask avoids, because they failed its organization and others have not."""
+        """Ids of the replicas that a request avoids, because they failed its organization and others have not."""
         away = self.avoidance.of(ask.organization_id)
         if not away:
             return ()
-        others = any(one.usable and one.id not in away and one.suits(ask) for one in self.replicas)
+        others = any(each.usable and each.id not in away and each.suits(ask) for each in self.replicas)
         return away if others else ()
 
     @property
     def ring(self) -> Ring:
-        """Its replicas on a consistent-hash ring."""
+        """The replicas on a consistent-hash ring."""
         if self._ring is None:
             self._ring = Ring([replica for replica in self.replicas if replica.weight > 0])
         return self._ring
@@ -161,8 +160,7 @@ class PoolState:
             self.refresh(replica)
 
     def weigh(self) -> None:
-        """Sum up its replicas' weights in placement: replicas of the variant that its governor does not prefer weigh
-        less."""
+        """Sum the replicas' weights in placement. Replicas that the governor does not prefer weigh less."""
         governor = self.governor
         for replica in self.replicas:
             other = governor is not None and governor.way is Way.VARIANTS and replica.speculation is not governor.on
@@ -171,8 +169,7 @@ class PoolState:
         self.weighted = len({replica.pull for replica in self.replicas if replica.weight > 0}) > 1
 
     def govern(self, now: float) -> None:
-        """Report the load until now to the governor, if there is one. Call it before a change to the running or waiting
-        requests."""
+        """Report the load until now to the governor, if any, before the running or waiting requests change."""
         if self.governor is None or not self.usable:
             return
         running = self.leases + self.foreign + len(self.queue)
@@ -181,16 +178,16 @@ class PoolState:
 
     @property
     def no_drafts(self) -> bool:
-        """New grants carry the flag that forbids drafts."""
+        """Whether new grants have the flag that forbids drafts."""
         return self.governor is not None and self.governor.way is Way.REQUEST and not self.governor.on
 
     @property
     def speculation(self) -> str:
-        """The state of its engines' drafting, and its reason, in a few words."""
+        """The state of the engines' drafting and its reason, in a few words."""
         return self.ungoverned if self.governor is None else self.governor.told
 
     def leave(self, replica: Replica) -> None:
-        """A replica leaves the pool; nothing is known about its cache any more."""
+        """Remove a replica from the pool, with the record of its cache."""
         self.avoidance.forget(replica.id)
         if self.by_slot.get(replica.slot) is replica:
             del self.by_slot[replica.slot]
@@ -206,7 +203,7 @@ class PoolState:
         replica.at_free = -1
 
     def capacity_blocks(self, replica: Replica, default: int) -> int:
-        """Blocks that a replica's cache is assumed to keep."""
+        """Number of blocks that a replica's cache is assumed to hold."""
         if not replica.load.capacity_tokens:
             return max(1, int(default * replica.fill))
         return max(1, int(replica.load.capacity_tokens * replica.fill / self.cache_reports.tokens_per_block))

@@ -1,11 +1,12 @@
-"""The prefixes that each replica holds, by chained block hashes: a radix tree whose edges are runs of blocks.
+"""The prefixes that each replica holds, as a radix tree of chained block hashes whose edges are runs of blocks.
 
-A chained hash names its whole prefix, so one dictionary from first block to node replaces all child tables. Everything
-else is parallel arrays: about 160 bytes for a node of one block and one holder, 16 more for each further block.
+A chained hash identifies its whole prefix, so one dictionary from first block to node replaces all child tables.
+Everything else is in parallel arrays: about 160 bytes for a node of one block and one holder, and 16 more for each
+further block.
 
-Each replica's holds are a list from least to most recently used. A use moves the whole path, deepest node first, so an
-ancestor is always newer than its descendants, and the oldest hold is always a leaf: dropping from the old end is the
-engines' own eviction, least recently used leaf first.
+Each replica's holds form a list from least to most recently used. A use moves the whole path, deepest node first, so an
+ancestor is always newer than its descendants, and the oldest hold is always a leaf. Dropping from the old end therefore
+models the engines' own eviction, which takes the least recently used leaf first.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from router.core.row_pool import RowPool
 
 NONE = -1
 KEY_MASK = (1 << 60) - 1
-"""Largest key that still fits two digits of a Python integer: 32 bytes instead of 36."""
+"""Largest key that fits into two digits of a Python integer, which takes 32 bytes instead of 36."""
 MANY_HOLDERS = 8
-"""A node with more holders than this gets a dictionary of them."""
+"""Number of holders above which a node gets a dictionary of them."""
 COMPARED_PER_STEP = 128
-"""Blocks of a chain compared in the time of moving one node."""
+"""Blocks of a chain that are compared in the time of moving one node."""
 PASSED_PER_STEP = 8
-"""Holds skipped in that time."""
+"""Holds that are skipped in that time."""
 
 
 class Match:
-    """The known part of a chain, and its nodes. Valid until the index changes; `PrefixIndex.hold` checks again."""
+    """The known part of a chain, and its nodes. It is valid until the index changes; `PrefixIndex.hold` checks that."""
 
     __slots__ = ("blocks", "hashes", "path", "total", "version")
 
@@ -35,35 +36,35 @@ class Match:
         self.hashes = hashes
         self.path = path
         self.blocks = blocks
-        """Blocks that some replica holds."""
+        """Number of leading blocks that some replica holds."""
         self.total = len(hashes) // HASH_BYTES
         self.version = version
 
 
 class PrefixIndex:
-    """The index of one pool. Replicas are small numbers, `slot`.
+    """The index of one pool, in which a small number, `slot`, identifies a replica.
 
-    limit_blocks: bounds the blocks remembered and the (node, replica) pairs; beyond it the replica with the most
-    forgets its oldest.
+    limit_blocks: bounds the remembered blocks and the (node, replica) pairs; beyond it, the replica with the most
+    blocks loses its oldest.
     """
 
     def __init__(self, limit_blocks: int) -> None:
         self.limit_blocks = limit_blocks
         self.blocks = 0
-        """Blocks in the tree, each counted once."""
+        """Number of blocks in the tree, each counted once."""
         self.held: dict[int, int] = {}
-        """Blocks by replica."""
+        """Number of blocks by replica."""
         self.version = 0
         self.clock = 0
-        """Prompts given so far: the stamp of the latest use."""
+        """Number of prompts so far, which is the stamp of the latest use."""
         self.steps = 0
-        """Cost of `hold` and `cut` so far, about a microsecond each, for callers that bound the cost of untrusted
-        input."""
+        """Cost of `hold` and `cut` so far, in steps of about a microsecond, for callers that bound the cost of
+        untrusted input."""
         self._node_of: dict[int, int] = {}
-        """First block of a node, as 60 bits, to the node."""
+        """Nodes by their first block, as 60 bits."""
         self._nodes = RowPool()
         self._tails: dict[int, bytes] = {}
-        """Hashes of a node's blocks except the first, for nodes of several."""
+        """Hashes of a node's blocks except the first, for nodes of several blocks."""
         self._key: list[int] = []
         self._parent, self._start, self._size, self._kids, self._first_hold = (self._nodes.column() for _ in range(5))
         self._by_slot: dict[int, dict[int, int]] = {}
@@ -74,13 +75,13 @@ class PrefixIndex:
             self._holds.column() for _ in range(7)
         )
         self.full: set[int] = set()
-        """Replicas that had to forget something: each new prompt costs them an old one."""
+        """Replicas that are full: each new prompt costs them an old one."""
         self._oldest: dict[int, int] = {}
         self._newest: dict[int, int] = {}
 
     @property
     def holds(self) -> int:
-        """Live (node, replica) pairs."""
+        """Number of live (node, replica) pairs."""
         return self._holds.live
 
     # looking
@@ -108,26 +109,26 @@ class PrefixIndex:
         return Match(hashes, path, at, self.version)
 
     def overlap(self, match: Match, slot: int) -> int:
-        """Leading blocks of the chain that a replica is assumed to hold."""
+        """Number of the chain's leading blocks that a replica is assumed to hold."""
         hold = self._deepest(match, slot)
         if hold == NONE:
             return 0
         return min(self._start[self._node[hold]] + self._count[hold], match.blocks)
 
     def stamp(self, match: Match, slot: int) -> int:
-        """Stamp of the replica's last use of the deepest part of the chain it holds; -1: it holds none. For `age`."""
+        """Stamp, for `age`, of the replica's last use of the deepest part of the chain that it holds; -1 for none."""
         hold = self._deepest(match, slot)
         return NONE if hold == NONE else self._stamp[hold]
 
     def turnover(self, slot: int) -> float:
-        """Prompts given to the pool since the replica's next block to evict was used; infinite while it has room."""
+        """Number of the pool's prompts since the replica's next block to evict was used; infinite while it has room."""
         oldest = self._oldest.get(slot, NONE)
         if oldest == NONE or slot not in self.full:
             return float("inf")
         return self.clock - self._stamp[oldest]
 
     def holders(self, match: Match, limit: int) -> Iterator[tuple[int, int]]:
-        """At most `limit` (replica, overlap), deepest node first; holders of one node take turns."""
+        """At most `limit` pairs of (replica, overlap), deepest node first; holders of one node take turns."""
         seen: set[int] = set()
         for node in reversed(match.path):
             first = hold = self._first_hold[node]
@@ -135,7 +136,7 @@ class PrefixIndex:
                 slot = self._slot[hold]
                 if slot not in seen:
                     if len(seen) == limit:
-                        self._first_hold[node] = hold  # the next ask begins where this one stopped
+                        self._first_hold[node] = hold  # the next call begins where this one stopped
                         return
                     seen.add(slot)
                     yield slot, min(self._start[node] + self._count[hold], match.blocks)
@@ -146,7 +147,7 @@ class PrefixIndex:
     # changing
 
     def hold(self, slot: int, match: Match) -> None:
-        """The replica has been given this prompt: from now on it is assumed to hold all of it, most recently used."""
+        """Record a prompt of the replica, which is then assumed to hold all of it as most recently used."""
         if not match.total:
             return
         if match.version != self.version:
@@ -178,13 +179,13 @@ class PrefixIndex:
             self._shorten(self._oldest[slot], excess)
 
     def age(self, slot: int, stamp: int) -> None:
-        """Forget all blocks that the replica has not used since `stamp`: an engine that evicted one of that age evicted
-        all older."""
+        """Drop all blocks that the replica has not used since `stamp`: an engine that has evicted a block of that age
+        has evicted all older ones."""
         while (hold := self._oldest.get(slot, NONE)) != NONE and self._stamp[hold] <= stamp:
             self._shorten(hold, self._count[hold])
 
     def cut(self, slot: int, match: Match, blocks: int) -> None:
-        """The replica holds at most the first `blocks` of this chain; descendants go too."""
+        """Limit the replica's hold on this chain to the first `blocks`; descendants are dropped, too."""
         if match.version != self.version:
             match = self.match(match.hashes)
         self.steps += 1 + len(match.path) + match.total // COMPARED_PER_STEP
@@ -195,14 +196,14 @@ class PrefixIndex:
             keep = blocks - self._start[node]
             if hold == NONE or keep >= self._count[hold]:
                 continue
-            # all descendants here are older: everything of this replica below `node` goes with it of a node that it
-            # holds in part it holds nothing below
+            # this replica's holds below `node` are older, and are dropped with it; below a node that it holds only in
+            # part, it holds nothing
             for below in self._below(hold) if self._kids[node] and self._count[hold] == self._size[node] else ():
                 self._shorten(below, self._count[below])
             self._shorten(hold, self._count[hold] - max(keep, 0))
 
     def forget(self, slot: int) -> None:
-        """The replica is gone, or empty."""
+        """Drop all holds of a replica that was removed or is empty."""
         self.trim(slot, 0)
         self.full.discard(slot)
         self.held.pop(slot, None)
@@ -210,8 +211,8 @@ class PrefixIndex:
     # nodes
 
     def _ended_inside(self, slot: int, match: Match) -> list[int]:
-        """The path of a fully known chain. Where it ends inside a node of which the replica holds more, the rest
-        becomes a node of its own, because it was not used."""
+        """The path of a fully known chain. If it ends inside a node of which the replica holds more, the rest becomes a
+        separate node, because it was not used."""
         last = match.path[-1]
         inside = match.total - self._start[last]
         hold = self._find(last, slot)
@@ -265,7 +266,7 @@ class PrefixIndex:
         return node
 
     def _split(self, node: int, blocks: int) -> int:
-        """Give a node's first blocks to a new parent, which is returned; children stay with the node."""
+        """Move a node's first blocks to a new parent, which is returned; children stay with the node."""
         tail, start, parent = self._tails[node], self._start[node], self._parent[node]
         key = self._key[node]
         cut = (blocks - 1) * HASH_BYTES
@@ -297,9 +298,9 @@ class PrefixIndex:
         return upper
 
     def _release(self, node: int) -> None:
-        """No replica holds the node any more, so it has no descendants."""
+        """Remove a node that no replica holds any more, and that therefore has no descendants."""
         self.blocks -= self._size[node]
-        if self._node_of.get(self._key[node]) == node:  # otherwise a collision of keys, once in a lifetime
+        if self._node_of.get(self._key[node]) == node:  # otherwise keys collided, which is extremely rare
             del self._node_of[self._key[node]]
         self._by_slot.pop(node, None)
         if self._parent[node] != NONE:
@@ -331,19 +332,19 @@ class PrefixIndex:
         return NONE
 
     def _holds_of(self, node: int) -> list[int]:
-        found = []
+        holds = []
         first = hold = self._first_hold[node]
         while hold != NONE:
-            found.append(hold)
+            holds.append(hold)
             hold = self._next[hold]
             if hold == first:
                 break
-        return found
+        return holds
 
     def _below(self, hold: int) -> list[int]:
         """The replica's holds on descendants of a hold's node, oldest first."""
         below = {self._node[hold]}
-        found = []
+        holds = []
         passed = 0
         other = self._older[hold]
         while other != NONE:
@@ -351,10 +352,10 @@ class PrefixIndex:
             node = self._node[other]
             if self._parent[node] in below:  # its ancestor is newer, so it was processed before
                 below.add(node)
-                found.append(other)
+                holds.append(other)
             other = self._older[other]
         self.steps += passed // PASSED_PER_STEP
-        return found[::-1]
+        return holds[::-1]
 
     def _new_hold(self, node: int, slot: int, count: int) -> int:
         hold = self._holds.take()
@@ -376,7 +377,7 @@ class PrefixIndex:
         if table is not None:
             table[self._slot[hold]] = hold
         elif len(holds := self._holds_of(node)) > MANY_HOLDERS:
-            self._by_slot[node] = {self._slot[one]: one for one in holds}
+            self._by_slot[node] = {self._slot[each]: each for each in holds}
 
     def _leave(self, hold: int) -> None:
         node = self._node[hold]
@@ -389,7 +390,7 @@ class PrefixIndex:
             del table[self._slot[hold]]
 
     def _shorten(self, hold: int, blocks: int) -> None:
-        """Take blocks off the end of a hold; an empty hold is dropped, and so is a node without holds."""
+        """Remove blocks from the end of a hold. An empty hold is dropped, and so is a node without holds."""
         node, slot = self._node[hold], self._slot[hold]
         blocks = min(blocks, self._count[hold])
         self.held[slot] -= blocks
@@ -423,7 +424,7 @@ class PrefixIndex:
         self._newest[slot] = hold
 
     def _link_after(self, hold: int, older: int) -> None:
-        """Make a hold the next newer after `older`."""
+        """Insert a hold as the next newer one after `older`."""
         newer = self._newer[older]
         self._older[hold], self._newer[hold] = older, newer
         self._newer[older] = hold
@@ -444,14 +445,14 @@ class PrefixIndex:
             self._older[newer] = older
 
     def _make_room(self) -> None:
-        """Beyond the limit: the replica with the most forgets a sixteenth, so that this is rare."""
+        """Shrink the index to its limit: the replica with the most blocks loses a sixteenth, so that this is rare."""
         while self.blocks > self.limit_blocks or self._holds.live > self.limit_blocks:
             slot = max(self.held, key=self.held.__getitem__)
             self.trim(slot, self.held[slot] - max(1, self.held[slot] // 16))
 
 
 def common_blocks(left: bytes, right: bytes) -> int:
-    """Whole blocks common to the start of both; by bisection, each comparison at memory speed."""
+    """Number of whole blocks that both begin with, found by bisection, with each comparison at memory speed."""
     low, high = 0, min(len(left), len(right)) // HASH_BYTES
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""The reasons for which an ask waits or is refused: one word for the metric's label, one sentence for people."""
+"""The reasons why a lease request waits or is refused, with a word for the metric's label and a sentence for people."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """The value is the `reason` of `slipstream_router_sheds`: of an ask refused at its deadline, the reason it
-    waited."""
+    """The value is the `reason` of `slipstream_router_sheds`; for a request refused at its deadline, it is the reason
+    why the request waited."""
 
     sentence: str
     """The text for records, explanations and refusals."""
 
     def __new__(cls, label: str, sentence: str) -> Reason:
-        made = object.__new__(cls)
-        made._value_ = label
-        made.sentence = sentence
-        return made
+        reason = object.__new__(cls)
+        reason._value_ = label
+        reason.sentence = sentence
+        return reason
 
-    # reasons that kept an ask from a replica, or from all of a pool
+    # reasons that keep a request from a replica, or from all replicas of a pool
     PLACES_TAKEN = "places_taken", "every slot is taken"
     AVOIDED = "avoided", "engines that did not fail its tenant are busy"
     SUSPECTED = "suspected", "an engine that failed its tenant is being polled"
@@ -34,7 +34,7 @@ class Reason(Enum):
     TTFT = "ttft", "no engine could begin to answer in time"
     TPOT = "tpot", "running streams would wait too long for their next token"
 
-    # of background work: no shed request, and in no metric
+    # reason for background work, which does not count as shed and is in no metric
     NOT_IDLE = "not_idle", "the replica has other work, and this is background work"
 
     # reasons of a refusal before the deadline
@@ -49,4 +49,4 @@ class Reason(Enum):
 
 
 FOR_PROMPTS = frozenset({Reason.PACE_UNKNOWN, Reason.YIELDS, Reason.OVER_SHARE, Reason.TTFT, Reason.TPOT})
-"""Reasons that concern prefill, not a lack of slots or memory."""
+"""Reasons that concern prefill rather than a lack of slots or memory."""

@@ -1,4 +1,4 @@
-"""The reasons for placements: one record per decision, completed when the engine has answered. Bounded."""
+"""A bounded record of placements and their reasons, one per decision, completed after the engine's response."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class CandidateRecord(msgspec.Struct):
     overlap_blocks: int
     uncached_tokens: int
     ahead_tokens: int
-    """Prompt tokens of others that it still had to compute."""
+    """Prompt tokens of other requests that it still had to compute."""
     leases: int
     predicted_s: float
     cost: float
-    """The policy's own measure; 0 where it has none."""
+    """The policy's own measure; 0 if it has none."""
     max_concurrency: int = 0
-    """Largest number of leases it might have then."""
+    """The limit on its leases at that time."""
     limited_by: str = ""
     """The reason for this limit."""
 
@@ -51,12 +51,12 @@ class Record(msgspec.Struct):
     ttft_slo_s: float
     queued_s: float
     waited_for: str = ""
-    """The reason it waited, at the last try."""
+    """The reason why the request waited, at the last try."""
     candidates: tuple[CandidateRecord, ...] = ()
     chosen: str = ""
-    """Replica id; empty: refused."""
+    """Id of the chosen replica; empty if the request was refused."""
     prefill: str = ""
-    """The replica that computes its prompt; empty: the chosen one does."""
+    """The replica that computes the prompt; empty if the chosen one does."""
     refused: str = ""
     """Code and reason of a refusal."""
     retry_after_s: float | None = None
@@ -67,36 +67,38 @@ class Record(msgspec.Struct):
     actual_cached_tokens: int | None = None
     completion_tokens: int | None = None
     regret_s: float | None = None
-    """Time by which the response began later than predicted for the best other candidate; 0: no later. The others' real
-    times are unknown."""
+    """Time by which the response began later than predicted for the best other candidate; 0 if it was not later. The
+    others' real times are unknown."""
     service_class: str = ""
     """See `contracts.service_class.class_name`."""
     share: float = 1.0
-    """Its tenant's weight; project_share: its project's within that."""
+    """The tenant's weight."""
     project_share: float = 1.0
+    """The project's weight within the tenant."""
     adapter: str = ""
-    """The LoRA adapter that it needs, by the engines' name; empty: none."""
+    """The engines' name for the LoRA adapter that the request needs; empty for none."""
     adapter_load: bool = False
-    """The chosen replica did not hold the adapter."""
+    """Whether the chosen replica had to load the adapter."""
     adapter_evicted: str = ""
-    """The adapter that gave up its slot for it; empty: none. evicted_why: the reason for that choice."""
+    """The adapter that gave up its slot; empty for none. evicted_why: the reason for that choice."""
     evicted_why: str = ""
     split: SplitChoice | None = None
-    """The choice between the whole pool and a pair, and the cost of both; None: its pool has no choice."""
+    """The choice between the whole pool and a pair, with both costs; None if the pool has no choice."""
     speculation: str = ""
-    """The state of drafting, and its reason; no prediction above depends on it."""
+    """The state of drafting and its reason, on which no prediction above depends."""
 
 
 class RecordBook:
-    """limit: records kept. share: part of the requests remembered, by hash of their id: attempts stay together."""
+    """The kept records. limit: most records. share: share of the requests to record, chosen by the hash of their id, so
+    that a request's attempts stay together."""
 
     def __init__(self, limit: int, share: float) -> None:
         self._limit = limit
         self.on_decision: Callable[[Record], None] | None = None
-        """Called for every decision that is remembered, as it is taken."""
+        """Called for every recorded decision when it is made."""
         self._below = int(share * 2**64) if limit else 0
         self._records: OrderedDict[tuple[str, str], Record] = OrderedDict()
-        """By request and lease id."""
+        """Records by request and lease id."""
         self._leases: dict[str, list[str]] = {}
         """Lease ids by request id."""
 
@@ -104,7 +106,7 @@ class RecordBook:
         return len(self._records)
 
     def wants(self, request_id: str) -> bool:
-        """This request is among the remembered ones."""
+        """Whether this request's decisions are recorded."""
         return self._below >= 2**64 or xxhash.xxh3_64_intdigest(request_id.encode()) < self._below
 
     def placed(
@@ -116,17 +118,17 @@ class RecordBook:
         adapter_load: bool = False,
         evicted: Eviction | None = None,
     ) -> None:
-        """The ask was granted this replica. prefill: id of another replica that computes the prompt. adapter_load: its
-        adapter has to be loaded there, evicted: in the slot of this one."""
+        """Record a grant of this replica. prefill: id of another replica that computes the prompt. adapter_load:
+        whether the replica has to load the adapter. evicted: the adapter that gives up its slot for it."""
         if not self.wants(context.ask.request_id):
             return
         candidates = tuple(
             CandidateRecord(
-                one.replica.id, one.overlap_blocks, one.uncached_tokens, one.ahead_tokens, one.replica.leases,
-                one.predicted_s, one.cost, limit, why,
+                each.replica.id, each.overlap_blocks, each.uncached_tokens, each.ahead_tokens, each.replica.leases,
+                each.predicted_s, each.cost, limit, why,
             )
-            for one in context.considered.values()
-            for limit, why in (one.replica.limit_and_why(),)
+            for each in context.considered.values()
+            for limit, why in (each.replica.limit_and_why(),)
         )  # fmt: skip
         candidate = context.considered[replica.id]
         self._add(
@@ -148,26 +150,26 @@ class RecordBook:
     def refused(
         self, waiting: QueuedRequest, pool: str, policy: str, now: float, refused: str, retry_after_s: float
     ) -> None:
-        """The ask was refused: always remembered. refused: code and reason."""
+        """Record a refusal, of any request. refused: code and reason."""
         if self._limit:
             self._add(waiting, pool, policy, now, refused=refused, retry_after_s=retry_after_s)
 
     def began(self, request_id: str, lease_id: str, actual_s: float) -> None:
-        """Note that the response's first token came."""
+        """Note the response's first token."""
         record = self._records.get((request_id, lease_id))
         if record is not None:
             record.actual_s = actual_s
-            others = [one.predicted_s for one in record.candidates if one.replica_id != record.chosen]
+            others = [each.predicted_s for each in record.candidates if each.replica_id != record.chosen]
             record.regret_s = max(0.0, actual_s - min(others)) if others else 0.0
 
     def ended(self, request_id: str, lease_id: str, cached_tokens: int, completion_tokens: int) -> None:
-        """Its lease ended with this usage."""
+        """Note the end of a lease with its usage."""
         record = self._records.get((request_id, lease_id))
         if record is not None:
             record.actual_cached_tokens, record.completion_tokens = cached_tokens, completion_tokens
 
     def of(self, request_id: str) -> list[Record]:
-        """Every decision remembered about a request, oldest first."""
+        """Every recorded decision about a request, oldest first."""
         return [self._records[request_id, lease_id] for lease_id in self._leases.get(request_id, ())]
 
     def _add(self, waiting: QueuedRequest, pool: str, policy: str, now: float, **decided: Any) -> None:

@@ -1,22 +1,22 @@
-"""Least squares with forgetting, weights never negative: how all rates are learnt from reports.
+"""Non-negative least squares with forgetting, by which all rates are learnt from reports.
 
-Residuals count relative to the value, so that short times are learnt as well as long ones, and one far above the
-expectation counts less still: a request that met a hiccup reveals little about the engine. Solved by coordinate
-descent from the last solution (Franc et al. 2005), a few multiplications per observation.
+Residuals are relative to the value, so that short times are learnt as well as long ones. A value far above the
+expectation counts even less, because a request that met a hiccup reveals little about the engine. The problem is solved
+by coordinate descent from the last solution (Franc et al. 2005), with a few multiplications per observation.
 """
 
 from __future__ import annotations
 
 OUTLIER = 3.0
-"""A value this many times the expected one begins to lose weight."""
+"""Ratio of a value to the expected one from which it loses weight."""
 SWEEPS = 2
 
 
 class Regression:
-    """y ≈ Σ weights · features; features are scaled by the caller to be near 1.
+    """The model y ≈ Σ weights · features, for which the caller scales features to be near 1.
 
-    prior: weights before the first observation, worth `strength` of them. smallest: values below count as this when
-    residuals are made relative.
+    prior: weights before the first observation, which count as much as `strength` observations. smallest: lower bound
+    of the values by which residuals are divided.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Regression:
         self._targets = [strength * weight for weight in prior]
 
     def predict(self, features: tuple[float, ...]) -> float:
-        """The expected value, as far as learnt; never negative."""
+        """The expected value; never negative."""
         return sum(weight * feature for weight, feature in zip(self.weights, features, strict=True))
 
     def learn(self, features: tuple[float, ...], value: float, worth: float = 1.0) -> None:

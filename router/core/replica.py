@@ -1,4 +1,4 @@
-"""One engine as the router sees it: its desired configuration, its health and its leases."""
+"""The router's state of one engine: its desired configuration, its health and its leases."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ class Health(Enum):
     """The known health of a replica."""
 
     UNKNOWN = "unknown"
-    """Not polled yet. Asks wait for the result and are not refused."""
+    """Not polled yet. Requests wait for the result and are not refused."""
     HEALTHY = "healthy"
     SUSPECT = "suspect"
-    """A gateway met a fault on it and the deciding poll is under way. Organizations that it failed wait for the poll,
-    others do not: one tenant's fault withholds the replica from no other tenant."""
+    """A gateway reported a fault, and the deciding poll is in progress. Only organizations whose requests failed wait
+    for the poll, so that one tenant's fault withholds the replica from no other tenant."""
     UNHEALTHY = "unhealthy"
 
 
 _IN_SERVICE = (Health.HEALTHY, Health.SUSPECT)
 STALE_MISSES = 3
-"""Polls without a load report after which the last one counts no more."""
+"""Polls without a load report after which the last report counts as stale."""
 UNCHANGED_S = 60.0
-"""A report that does not change for this long while requests run counts as stale."""
+"""Time after which a report that does not change while requests run counts as stale."""
 NO_LOAD_REPORT = "it reports no load; the router places by its own leases"
 UNCHANGED_REPORT = f"its load report has not changed for {UNCHANGED_S:.0f} s; the router places by its own leases"
 NO_KV_EVENTS = "it sends no KV events; the router learns its cache contents from its responses"
 MAX_ANSWERS_WITHOUT_KV = 16
-"""Responses to computed prompts without a KV event, after which the events count as lost."""
+"""Responses to computed prompts without a KV event after which the events count as lost."""
 MIN_COMPUTED_TOKENS = 256
-"""Computed tokens of a prompt that counts for this: fewer may fill no page."""
+"""Least computed tokens of a prompt that counts for this, because fewer may not fill a page."""
 
 
 class Replica(msgspec.Struct, eq=False):
-    """The state of one replica. Mutable; owned by `Fleet`. Load is counted when granted, not when the stream starts.
+    """The mutable state of one replica, which `Fleet` owns. Load counts from the grant, not from the stream's start.
 
-    `headroom_tokens`, the KV tokens it could still take: free at the last poll − growth still to come of the leases
-    known at that poll − leases granted since.
+    `headroom_tokens`, the KV tokens that it could still take, are: free tokens at the last poll − remaining growth of
+    the leases known at that poll − tokens of the leases granted since.
     """
 
     id: str
@@ -54,122 +54,122 @@ class Replica(msgspec.Struct, eq=False):
     slot: int = -1
     """Its number in the pool's prefix index."""
     counted: bool = False
-    """Its pool counts it among the usable ones."""
+    """Whether its pool counts it as usable."""
     counted_idle: bool = False
-    """Its pool counts it among the idle ones."""
+    """Whether its pool counts it as idle."""
     at_free: int = -1
-    """Its index in the pool's list of free replicas; -1: not there."""
+    """Its index in the pool's list of free replicas; -1 if it is not in the list."""
     url: str = ""
     driver: str = ""
     weight: float = 0.0
     speculation: bool = False
-    """It was started with speculative decoding."""
+    """Whether it was started with speculative decoding."""
     preference: float = 1.0
     """Factor on its weight in placement: less than 1 while its pool prefers the other variant."""
     context_tokens: int = 0
-    """Longest prompt and response together; 0: the model's limit."""
+    """Longest prompt and response together; 0 for the model's limit."""
     bootstrap_port: int = 0
-    """Port of a prefill engine; 0: it is none."""
+    """Port of a prefill engine; 0 if it is not one."""
     hardware: str = ""
-    """Its hardware, for people; empty: unknown."""
+    """Its hardware, for people; empty if unknown."""
     ceiling: int = 0
-    """Its pool's `max_concurrency`; 0: none."""
+    """Its pool's `max_concurrency`; 0 for none."""
     unreported: int = 0
-    """Limit on its leases where neither its pool nor itself reports one, and nothing is learnt."""
+    """Limit on its leases if neither the pool nor the replica sets one and none is learnt."""
     limit: ConcurrencyLimit | None = None
-    """Its learnt limit; None: none is learnt."""
+    """Its learnt limit; None if none is learnt."""
     wanted: bool = False
-    """It is part of the desired state. Otherwise it is only remembered until its leases have ended."""
+    """Whether it is part of the desired state. If not, it is only kept until its leases have ended."""
     draining: bool = False
-    """An operator has taken it out of use: no new leases."""
+    """Whether an operator has taken it out of use, so that it gets no new leases."""
     health: Health = Health.UNKNOWN
     healthy_since: float = 0.0
-    """Time at which it last became healthy after it was not."""
+    """Time at which it last became healthy."""
     detail: str = "not polled yet"
     failures: int = 0
-    """Polls failed in a row."""
+    """Number of polls that failed in a row."""
     accusers: set[str] = set()
-    """Organizations that met a fault on it since the last poll."""
+    """Organizations for which it has had a fault since the last poll."""
     breaker: Breaker = msgspec.field(default_factory=Breaker)
     trials: set[str] = set()
-    """Organizations with a lease that was granted as a trial of the breaker: one each."""
+    """Organizations with a lease that was granted as a trial of the breaker, one for each."""
     probing: bool = False
-    """It is generating a token for the router itself."""
+    """Whether it is generating a token for the router itself."""
     probe_asked_at: float = float("-inf")
     """Time of the last generation probe."""
     probe_expected_s: float = 0.0
-    """Expected duration of that probe on an average engine with the work ahead of it; 0: it reveals nothing about its
-    speed."""
+    """Expected duration of that probe on an average engine with the same work ahead; 0 if the probe reveals nothing
+    about the speed."""
     slow_probes: int = 0
-    """Generations in a row that took far too long."""
+    """Number of probes in a row that took far too long."""
     answered_at: float = 0.0
-    """Time at which it last began to answer a request."""
+    """Time of its last response: a first token, or the end of a complete one."""
     load: Load = Load()
     load_misses: int = 0
-    """Polls in a row without a valid load report, for an engine that gave one before."""
+    """Number of polls in a row without a valid load report, for an engine that has sent one before."""
     quiet_polls: int = 0
-    """Polls in a row with nothing new to report while none of our requests ran."""
+    """Number of polls in a row with nothing new to report while none of our requests ran."""
     reported: tuple[int, int, int] | None = None
-    """Running and waiting requests and tokens in use in its last report; None: it gave none."""
+    """Running requests, waiting requests and used tokens of its last report; None without a report."""
     reported_at: float = 0.0
     """Time of the last change of that report, or of a poll at which nothing ran."""
     unchanged: bool = False
-    """The router ignores its load report because the report did not change."""
+    """Whether the router ignores its load report because the report did not change."""
     follows_kv: bool = False
-    """The router follows its KV events."""
+    """Whether the router follows its KV events."""
     answers_without_kv: int = 0
-    """Answers to computed prompts since its last KV event."""
+    """Number of responses to computed prompts since its last KV event."""
     foreign: int = 0
-    """Requests that the engine reported beyond our own leases at the last poll: of other clients, or of forgotten
-    leases."""
+    """Requests that the engine reported beyond our own leases at the last poll: requests of other clients, or of
+    forgotten leases."""
     leases: int = 0
     unwaited: int = 0
-    """Background requests among these: they take no slot from others."""
+    """Background requests among the leases, which take no slot from others."""
     live: dict[tuple[str, str], LiveLease] = {}
-    """By gateway and lease id."""
+    """Leases by gateway and lease id."""
     prefilling: dict[tuple[str, str], LiveLease] = {}
-    """Leases without a first token, in the order they were granted."""
+    """Leases without a first token, in the order of their grants."""
     prefill_tokens: int = 0
-    """Prompt tokens of those, expected cache hits taken off."""
+    """Prompt tokens of those leases, without expected cache hits."""
     prefill_pairs: float = 0.0
-    """The same in pairs of attention; see `latency_model.pairs_of`."""
+    """The same in attention pairs; see `latency_model.pairs_of`."""
     progress_at: float = 0.0
     """Time of its last first token, or of the end of its last lease without one."""
     moved_at: float = 0.0
-    """Time at which a poll last found its held tokens changed: it computes, however long a first token takes."""
+    """Time at which a poll last showed a change of its held tokens: it computes, however long a first token takes."""
     peak: int = 0
-    """Most leases held at once since the last poll: a report sent while some of them ended does not count as foreign
-    load."""
+    """Most leases held at once since the last poll, so that a report sent while some of them ended does not count as
+    foreign load."""
     tokens: int = 0
-    """Upper bound of the tokens that the live leases hold: prompts and outputs."""
+    """Upper bound of the tokens that the live leases hold, in prompts and outputs."""
     ratio: Slowness = msgspec.field(default_factory=Slowness)
     fill: float = 1.0
-    """Assumed contents of its cache, relative to the KV capacity it reports, or to the setting where it reports none;
-    learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
+    """Assumed contents of its cache, relative to its reported KV capacity, or to the setting if it reports none; learnt
+    from `cached_tokens`. Above 1, it also keeps prefixes elsewhere, or reports too little."""
     adapters: HeldAdapters = msgspec.field(default_factory=HeldAdapters)
     retractions: int | None = None
-    """Requests that the engine reported as evicted from memory, in all; None: not polled yet."""
+    """Total number of requests that the engine reported as evicted from memory; None if not polled yet."""
     _kv_free: int = 0
     _kv_growth: int = 0
     _kv_since: int = 0
     worked_s: float = 0.0
-    """Prefill time granted in total."""
+    """Total granted prefill time of prompts with a first token."""
     chosen: int = 0
-    """Number of the last decision that chose it: breaks ties towards the one that has rested longest."""
+    """Number of the last decision that chose it; ties are broken towards the replica that was chosen least recently."""
 
     @property
     def pull(self) -> float:
-        """Its weight in placement."""
+        """The replica's weight in placement."""
         return self.weight * self.preference
 
     @property
     def usable(self) -> bool:
-        """It may get leases now, by health, weight, draining and breaker."""
+        """Whether it may get leases now, by health, weight, draining and breaker."""
         return self._in_use and self.health in _IN_SERVICE and not self.breaker.open
 
     @property
     def in_words(self) -> str:
-        """The reason it is not usable, in a word or two, or `healthy`; never its address."""
+        """The reason why it is not usable, in a word or two, or `healthy`; never contains the address."""
         if self.draining:
             return "draining"
         if self.breaker.state.value != "closed":
@@ -178,24 +178,24 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def learnt(self) -> ConcurrencyLimit | None:
-        """Its learnt limit, where it reports no capacity."""
+        """The learnt limit, if the replica reports no capacity."""
         return None if self.load.capacity_tokens or self.load.max_running else self.limit
 
     @property
     def unknown(self) -> bool:
-        """Neither the replica nor its pool states a capacity: it may be one engine or a hundred, and its handling of
-        concurrent prompts is unknown."""
+        """Whether neither the replica nor its pool states a capacity. It may be one engine or a hundred, and its
+        handling of concurrent prompts is unknown."""
         return not self.ceiling and self.learnt is not None
 
     @property
     def max_concurrency(self) -> int:
-        """Leases it may have, background work excluded."""
+        """Most leases that it may have, without background work."""
         learnt = self.learnt
         return self.ceiling or self.load.max_running or self.unreported if learnt is None else learnt.places
 
     @property
     def limited_by(self) -> str:
-        """The reason for this limit, in a few words."""
+        """The reason for `max_concurrency`, in a few words."""
         return self.limit_and_why()[1]
 
     def limit_and_why(self) -> tuple[int, str]:
@@ -211,13 +211,13 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def free(self) -> bool:
-        """It is usable and has a free slot."""
+        """Whether it is usable and has a free slot."""
         if len(self.trials) >= TRIALS_AT_ONCE and self.breaker.half_open:
             return False
         return self.leases - self.unwaited < self.max_concurrency and self.usable
 
     def bars(self, organization_id: str) -> Reason | None:
-        """The reason for which this organization has to wait for it, though others need not; None: it may use it."""
+        """The reason why this organization, unlike others, has to wait for the replica; None if it may use it."""
         if organization_id in self.accusers:
             return Reason.SUSPECTED
         if self.breaker.half_open and organization_id in self.trials:
@@ -226,12 +226,12 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def drained(self) -> bool:
-        """A person has taken it out of use, or gave it no share of the load: it is not ill for that."""
+        """Whether an operator has taken it out of use or given it no share of the load, regardless of its health."""
         return self.wanted and (self.draining or not self.weight)
 
     @property
     def hopeful(self) -> bool:
-        """An ask may wait for it: it is usable, or a poll or its breaker is about to decide."""
+        """Whether a request may wait for it: it is usable, or a poll or its breaker will decide soon."""
         return self._in_use and self.health is not Health.UNHEALTHY
 
     @property
@@ -239,18 +239,18 @@ class Replica(msgspec.Struct, eq=False):
         return self.wanted and self.weight > 0 and not self.draining
 
     def suits(self, ask: LeaseRequest) -> bool:
-        """It could serve the ask, if it were free: its context holds the prompt and the longest response."""
+        """Whether it could serve the request if it were free: its context holds the prompt and the longest response."""
         tokens = ask.prompt_tokens + ask.max_output_tokens
         return self.id not in ask.excluded_replicas and (not self.context_tokens or tokens <= self.context_tokens)
 
     @property
     def load_is_stale(self) -> bool:
-        """Its load reports are missing or do not change: the router then places by its own leases."""
+        """Whether its load reports are missing or do not change, so that the router places by its own leases."""
         return self.load_misses >= STALE_MISSES
 
     @property
     def load_lost(self) -> str:
-        """A sentence on the loss of its load reports; empty: they arrive."""
+        """A sentence on the loss of its load reports; empty if they arrive."""
         if not self.load_is_stale:
             return ""
         return UNCHANGED_REPORT if self.unchanged else NO_LOAD_REPORT
@@ -258,20 +258,20 @@ class Replica(msgspec.Struct, eq=False):
     @property
     def lost(self) -> tuple[str, ...]:
         """A sentence for each kind of lost report."""
-        return tuple(what for what in (self.load_lost, NO_KV_EVENTS if self.kv_is_silent else "") if what)
+        return tuple(loss for loss in (self.load_lost, NO_KV_EVENTS if self.kv_is_silent else "") if loss)
 
     @property
     def kv_is_silent(self) -> bool:
-        """It computes prompts without sending KV events: only cached tokens then correct the router's index."""
+        """Whether it computes prompts without KV events, so that only cached tokens correct the router's index."""
         return self.follows_kv and self.answers_without_kv >= MAX_ANSWERS_WITHOUT_KV
 
     @property
     def decoding(self) -> int:
-        """Leases after their first token, and requests of others."""
+        """Number of leases after their first token, plus requests of other clients."""
         return self.leases - len(self.prefilling) + self.foreign
 
     def computed_s(self, now: float) -> float:
-        """Prefill time it has spent so far, estimated between two first tokens."""
+        """Prefill time that it has spent so far, estimated between two first tokens."""
         if not self.prefilling:
             return self.worked_s
         head = next(iter(self.prefilling.values()))
@@ -279,29 +279,29 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def headroom_tokens(self) -> int | None:
-        """KV tokens it could still take; None where it reports no capacity."""
+        """KV tokens that it could still take; None if it reports no capacity."""
         if not self.load.capacity_tokens:
             return None
         return self._kv_free - self._kv_growth - self._kv_since
 
     def answer_tokens(self, expected_tokens: int, max_output_tokens: int) -> int:
-        """Tokens counted for a response: the expected ones, or those that the engine reserves if they are more. The
-        engine does not start a request for which it has fewer free."""
+        """Tokens counted for a response: the expected tokens, or the tokens that the engine reserves if they are more.
+        The engine does not start a request for which it has fewer free tokens."""
         return max(expected_tokens, int(self.load.output_reserve * max_output_tokens))
 
     @property
     def kv_used_ratio(self) -> float | None:
-        """Share of its KV memory that running requests hold, by its last report; None where it reports no capacity, or
-        its reports are lost."""
+        """Share of its KV memory that running requests hold, by its last report; None if it reports no capacity or its
+        reports are lost."""
         load = self.load
         return load.used_tokens / load.capacity_tokens if load.capacity_tokens and not self.load_is_stale else None
 
     def engine(self, engine_model: str) -> Engine:
-        """The data that a gateway needs to send it a request."""
+        """The data that a gateway needs to send a request to the replica."""
         return Engine(self.id, self.url, self.driver, engine_model, self.pool, self.bootstrap_port)
 
     def hold(self, key: tuple[str, str], live: LiveLease) -> None:
-        """Count a lease, from the moment it is granted. Its adapter was taken with the decision."""
+        """Count a granted lease. The decision has already taken its adapter."""
         self.live[key] = live
         self.leases += 1
         self.unwaited += live.unwaited
@@ -316,7 +316,7 @@ class Replica(msgspec.Struct, eq=False):
             self.prefill_pairs += live.pairs
 
     def began(self, key: tuple[str, str], now: float) -> None:
-        """A lease's first token has come, or will not."""
+        """Note that a lease's first token has arrived, or will not."""
         live = self.prefilling.pop(key, None)
         if live is not None:
             self.prefill_tokens -= live.uncached_tokens
@@ -324,7 +324,7 @@ class Replica(msgspec.Struct, eq=False):
             self.progress_at = now
 
     def drop(self, key: tuple[str, str], now: float) -> None:
-        """Stop counting a lease: its tokens, polled or granted since, are free again."""
+        """Stop counting a lease and free its tokens, whether a poll reported them or not."""
         self.began(key, now)
         live = self.live.pop(key)
         if live.adapter:
@@ -350,7 +350,8 @@ class Replica(msgspec.Struct, eq=False):
         now: float,
         token_s: float,
     ) -> None:
-        """Process one poll. One success heals; a suspect fails at the first failure, the others at the threshold.
+        """Process one poll. One success makes the replica healthy. A healthy replica becomes unhealthy at the
+        threshold; in any other state, at the first failure.
 
         load_failed: see `ReplicaPolled`. token_s: the pool's time per token, to estimate the progress of live
         responses.
@@ -383,35 +384,35 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def _answering(self) -> bool:
-        """One of our requests has finished its prompt."""
+        """Whether one of our requests has had its first token."""
         return self.leases > len(self.prefilling)
 
     def _is_news(self, load: Load, now: float) -> bool:
-        """A report is current: tokens in use change with every step."""
-        figures = load.running, load.waiting, load.used_tokens
-        if figures != self.reported or not (load.running or load.waiting or self._answering):
-            self.reported, self.reported_at = figures, now
+        """Whether a report is current, because used tokens change with every step."""
+        counts = load.running, load.waiting, load.used_tokens
+        if counts != self.reported or not (load.running or load.waiting or self._answering):
+            self.reported, self.reported_at = counts, now
         return not load.capacity_tokens or now - self.reported_at < UNCHANGED_S
 
     def missed_report(self) -> None:
-        """Count a poll without a load report. After some of them the last report counts as stale."""
+        """Count a poll without a load report. After STALE_MISSES of them, the last report counts as stale."""
         if self.load == Load():
-            return  # it never reported any
+            return  # it has never reported a load
         self.load_misses += 1
         self.quiet_polls = 0
         if self.load_misses == STALE_MISSES:
             self._forget_report()
 
     def _was_quiet(self) -> None:
-        """Count a poll with nothing new to report while none of our requests ran. After some of them, no request
-        runs."""
+        """Count a poll with nothing new to report while none of our requests ran. After STALE_MISSES of them, no
+        request is assumed to run."""
         self.load_misses = 0
         self.quiet_polls += 1
         if self.quiet_polls == STALE_MISSES and self.load != Load():
             self._forget_report()
 
     def _forget_report(self) -> None:
-        """Assume that the engine runs our leases and nothing else, with the memory and the slots that it reported."""
+        """Assume that the engine runs only our leases, with the memory and the slots that it reported."""
         known = self.load
         self.load = Load(
             capacity_tokens=known.capacity_tokens,
@@ -428,12 +429,12 @@ class Replica(msgspec.Struct, eq=False):
             self._kv_since += live.prompt_tokens + live.answer_tokens
 
     def forget_reports(self) -> None:
-        """Forget the reports of an engine that is gone."""
+        """Drop the reports of an engine that is dead or was replaced."""
         self.load, self.foreign, self.load_misses, self.quiet_polls = Load(), 0, 0, 0
         self.reported, self.reported_at, self.unchanged, self.answers_without_kv = None, 0.0, False, 0
 
     def _polled_memory(self, load: Load, now: float, token_s: float) -> None:
-        """Leases after their first token are in the report; nothing is assumed about the others."""
+        """Update the memory from a report, which includes only leases after their first token."""
         self._kv_free = max(load.capacity_tokens - load.used_tokens, 0)
         self._kv_growth = self._kv_since = 0
         for live in self.live.values():
@@ -444,18 +445,18 @@ class Replica(msgspec.Struct, eq=False):
                 self._kv_growth += live.answer_left
             else:
                 self._kv_since += live.prompt_tokens + live.answer_tokens
-        # reserved for other requests; reservations for ours are counted with their leases
+        # tokens reserved for other clients' requests; reservations for ours are counted with their leases
         self._kv_free -= max(load.promised_tokens - self._kv_growth - self._kv_since, 0)
 
     def retracted(self, total: int) -> int:
-        """Requests it evicted from memory since the last poll. Its count before the first poll is ignored."""
+        """Number of requests that it evicted from memory since the last poll, ignoring those before the first poll."""
         before, self.retractions = self.retractions, total
         if before is None:
             return 0
         return total - before if total >= before else total  # the count restarts from 0 with the engine
 
     def suspected(self, organization_id: str, detail: str) -> bool:
-        """A gateway met a fault on it. Returns True when a poll is needed."""
+        """Note a fault that a gateway reported. Returns True if a poll is needed."""
         if self.health in _IN_SERVICE:
             self.accusers.add(organization_id)
         if self.health is not Health.HEALTHY:

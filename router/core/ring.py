@@ -1,7 +1,6 @@
-"""A consistent-hash ring of replicas: a key keeps its replica while others come and go.
+"""A consistent-hash ring of replicas, in which a key keeps its replica while other replicas are added and removed.
 
-Bounded loads after Mirrokni, Thorup and Zadimoghaddam 2017: walk clockwise past replicas that are full for their
-weight.
+Loads are bounded after Mirrokni, Thorup and Zadimoghaddam 2017: a walk passes replicas that are full for their weight.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from contracts.lease import LeaseRequest
 from router.core.replica import Replica
 
 POINTS = 64
-"""Points on the ring per replica of average weight."""
+"""Points on the ring for a replica of average weight."""
 KEY_BLOCKS = 4
-"""Blocks of the prompt that make the key where the ask names none: about the part that conversations of one kind
-share."""
+"""Blocks of the prompt that form the key of a request without affinity or session: about the part that conversations of
+one kind share."""
 
 
 def affinity_key(ask: LeaseRequest) -> int:
-    """The ring key of an ask: the affinity it names, else its session, else the beginning of its prompt, else its own
-    id."""
+    """The ring key of a request, from its affinity, else its session, else the beginning of its prompt, else its id."""
     if ask.affinity:
         return xxhash.xxh3_64_intdigest(ask.affinity)
     if ask.session_id:
@@ -36,7 +34,7 @@ def affinity_key(ask: LeaseRequest) -> int:
 
 
 class Ring:
-    """Immutable: a pool that changes makes a new one."""
+    """An immutable ring; a pool that changes creates a new one."""
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         mean = sum(replica.weight for replica in replicas) / len(replicas) if replicas else 1.0

@@ -1,4 +1,4 @@
-"""Records as rows of parallel integer arrays: a row is a number, a column an array, and a freed row is reused."""
+"""Records in parallel integer arrays: a row is an index, a column is an array, and freed rows are reused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from array import array
 
 
 class RowPool:
-    """Hands out row numbers; every column is as long as the highest row."""
+    """Allocates rows. Every column has an entry for every row that was ever allocated."""
 
     def __init__(self) -> None:
         self.live = 0
@@ -15,10 +15,11 @@ class RowPool:
         self._rows = 0
 
     def column(self, kind: str = "i") -> array[int]:
-        """A new column, of 32-bit integers unless `kind` (see `array`) is another type. Only before the first row."""
-        made: array[int] = array(kind)
-        self._columns.append(made)
-        return made
+        """A new column, of 32-bit integers unless `kind` (see `array`) is another type. Columns must be added before
+        the first row."""
+        column: array[int] = array(kind)
+        self._columns.append(column)
+        return column
 
     def take(self) -> int:
         """Take a row; its values are those of its previous use, or 0."""

@@ -1,36 +1,37 @@
-"""Share of refused asks, by tier: an objective of its own, because a router that refuses enough meets all others."""
+"""The share of refused requests by tier, with its own objective: a router that refuses enough requests meets all
+others."""
 
 from __future__ import annotations
 
 WINDOW = 2_000
-"""Asks over which the share is averaged, roughly."""
+"""Approximate number of requests over which the share is averaged."""
 
 
 class ShedRates:
-    """The share of refused asks, averaged over the latest ones of each tier."""
+    """The share of refused requests, averaged over the latest requests of each tier."""
 
     def __init__(self) -> None:
         self.asks: dict[str, int] = {}
         self.refusals: dict[str, int] = {}
         self.over_share: dict[str, int] = {}
-        """Refusals of tenants that asked for more than their share."""
+        """Refusals of tenants that demanded more than their share."""
         self.yielding: dict[str, int] = {}
-        """Refusals of asks that yield; they are not counted elsewhere here, because they have no promise."""
+        """Refusals of requests that yield; only this counts them, because they have no promise."""
         self.ratio: dict[str, float] = {}
-        """Refused share of about the last `WINDOW` answers."""
+        """Refused share of about the last `WINDOW` requests."""
 
     def granted(self, tier: str) -> None:
-        """An ask was granted."""
+        """Count a granted request."""
         self._count(tier, 0.0)
 
     def shed(self, tier: str, over_share: bool = False) -> None:
-        """An ask was refused for lack of room or of engines. over_share: its tenant demands more than its share."""
+        """Count a refusal for lack of room or engines. over_share: whether the tenant demands more than its share."""
         self.refusals[tier] = self.refusals.get(tier, 0) + 1
         self.over_share[tier] = self.over_share.get(tier, 0) + over_share
         self._count(tier, 1.0)
 
     def yielded(self, tier: str) -> None:
-        """An ask that yields was refused."""
+        """Count the refusal of a request that yields."""
         self.yielding[tier] = self.yielding.get(tier, 0) + 1
 
     def _count(self, tier: str, value: float) -> None:

@@ -1,11 +1,12 @@
-"""Decides whether a pool's engines draft tokens ahead: at low load, and not at the peak. Pure: time is an argument.
+"""Decides whether a pool's engines draft tokens, which they do at low load but not at the peak. The rule is pure: time
+is an argument.
 
-Checking drafts is nearly free while a step is bound by reading weights. It takes time from the other streams once the
-step is bound by arithmetic, which depends on the number of streams. Drafts change the time per token and never the time
-to the first one, so no prediction of that includes them.
+Checking drafts is nearly free while a step is bound by reading weights. It takes time from other streams once the step
+is bound by arithmetic, which depends on the number of streams. Drafts change the time per token but never the time to
+the first token, so no prediction of the latter includes them.
 
-An engine's own measurement of its steps (the embedded engine's `speculative/governor.py`, SGLang's table) stays in the
-engine: this rule decides when the fleet's load rules drafting out, and an engine may draft less than it allows.
+Each engine still measures its own steps (the embedded engine's `speculative/governor.py`, SGLang's table): this rule
+decides when the fleet's load rules out drafting, and an engine may draft less than the rule allows.
 """
 
 from __future__ import annotations
@@ -15,27 +16,28 @@ import math
 from contracts.speculation import WAYS, SpeculationRule, Way
 
 WINDOW_S = 5.0
-"""Averaging time of the load: a burst of short prompts is no peak."""
+"""Averaging time of the load, so that a burst of short prompts is not a peak."""
 OWN_TABLE = "by the engines' own table of drafts by batch; nothing is sent"
 UNGOVERNED = "as each engine was started"
 
 
 class Switch:
-    """On or off by a load, with hysteresis.
+    """A switch that a load turns on and off, with hysteresis.
 
-    Off above one threshold, on below another; in between, and for `dwell_s` after each change, it stays unchanged.
+    It turns off above one threshold and on below another. In between, and for `dwell_s` after a change, it stays
+    unchanged.
     """
 
     def __init__(self, off_above: float, on_below: float, dwell_s: float) -> None:
         self.on = False
         self.since: float | None = None
-        """Time of its last change; None: it has seen no load."""
+        """Time of the last change; None before the first load."""
         self.switches = 0
         self._off_above, self._on_below, self._dwell_s = off_above, on_below, dwell_s
 
     def judge(self, load: float, now: float) -> bool:
-        """Process the load at a moment. Returns whether that switched it. If the first load lies in between, it is
-        off."""
+        """Process the load at `now`. Returns whether that changed the switch. If the first load is between the
+        thresholds, the switch is off."""
         if self.since is None:
             self.on, self.since = load < self._on_below, now
             return self.on
@@ -47,20 +49,19 @@ class Switch:
 
 
 class SpeculationGovernor:
-    """The governor of one pool. Used where the method is `REQUEST` or `VARIANTS`: an engine with a table of its own
-    needs none."""
+    """The governor of one pool with the way `REQUEST` or `VARIANTS`; an engine with a table of its own needs none."""
 
     def __init__(self, rule: SpeculationRule, way: Way) -> None:
         self.rule = rule
         self.way = way
         self.load = 0.0
-        """Requests per usable replica, a moving mean over time."""
+        """Requests per usable replica, as a moving mean over time."""
         self._switch = Switch(rule.off_above_running, rule.on_below_running, rule.dwell_s)
         self._seen_at: float | None = None
 
     @property
     def on(self) -> bool:
-        """Engines may draft."""
+        """Whether engines may draft."""
         return self._switch.on
 
     @property
@@ -69,11 +70,11 @@ class SpeculationGovernor:
         return self._switch.switches
 
     def saw(self, running: float, now: float) -> bool:
-        """Process the running and waiting requests per usable replica since the last call. Returns whether that
-        switched it.
+        """Process the running and waiting requests per usable replica since the last call. Returns whether the switch
+        changed.
 
-        Call it before each change: a client that sends one request after the other would otherwise be seen only between
-        two of them.
+        Callers use it before each change; otherwise, a client that sends one request after another would only be seen
+        between two requests.
         """
         if self._seen_at is None:
             self.load = running
@@ -84,15 +85,15 @@ class SpeculationGovernor:
 
     @property
     def told(self) -> str:
-        """Its state and the reason, in a few words."""
+        """The state and its reason, in a few words."""
         rule = self.rule
         bound = f"off above {rule.off_above_running:g}" if self.on else f"on below {rule.on_below_running:g}"
-        what = {Way.REQUEST: "", Way.VARIANTS: ", by preference among replicas"}.get(self.way, "")
-        return f"{'on' if self.on else 'off'}{what}: {self.load:.1f} requests a replica, {bound}"
+        means = {Way.REQUEST: "", Way.VARIANTS: ", by preference among replicas"}.get(self.way, "")
+        return f"{'on' if self.on else 'off'}{means}: {self.load:.1f} requests a replica, {bound}"
 
 
 def governor_of(rule: SpeculationRule, driver: str, before: SpeculationGovernor | None) -> SpeculationGovernor | None:
-    """The governor of a pool with this rule; None: none is needed. before: the previous governor, which is kept if
+    """The governor of a pool with this rule; None if none is needed. before: the previous governor, which is kept if
     nothing has changed."""
     way = WAYS.get(driver)
     if not rule.governed or way is None or way is Way.TABLE:

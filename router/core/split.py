@@ -1,8 +1,8 @@
-"""Decides whether a request is served whole or split over a prefill/decode pair, only by the cost of both.
+"""Decides, only by the costs, whether a request is served whole or split over a prefill/decode pair.
 
-Whole, it waits for its prompt and delays the streams on the same engine; split, it waits for its prompt and for the
-transfer. With no request in front of either, this is the rule "split when the transfer takes less than the interference
-it ends".
+A whole request waits for its prompt and delays the streams on the same engine; a split request waits for its prompt and
+for the transfer. With no request ahead on either side, the rule is: split if the transfer takes less time than the
+interference that it avoids.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from router.core.regression import Regression
 
 SMALLEST_S = 0.005
 TELLING_TRANSFERS = 16
-"""Transfers seen before their rate is believed; until then pairs are tried wherever they could help."""
+"""Number of transfers after which their learnt rate is used; until then, pairs are tried wherever they could help."""
 MARGIN = 0.2
 """Share of the transfer by which the other side must be better before prompts of a length change sides."""
 MEASURED_EVERY = 256
-"""After this many whole requests in a row with streams running next to them, one is split: otherwise a faster transfer
+"""Number of whole requests in a row, with streams next to them, after which one is split; otherwise a faster transfer
 would go unnoticed."""
 
 
@@ -26,55 +26,55 @@ class Costs(msgspec.Struct, frozen=True):
     """Costs of one request on both sides, in seconds."""
 
     whole_wait_s: float
-    """Time until its prompt is computed where it is served whole, including the prompts in front of it."""
+    """Time until the prompt is computed if the request is served whole, including the prompts ahead of it."""
     interference_s: float
-    """Time for which the streams there stand still for it."""
+    """Time for which the streams on that engine pause for the prompt."""
     pair_wait_s: float
-    """Time until its prompt is computed on a prefill engine."""
+    """Time until the prompt is computed on a prefill engine."""
     transfer_s: float
-    """Time until the decode engine has its keys and values."""
+    """Time to transfer its keys and values to the decode engine."""
 
     @property
     def advantage_s(self) -> float:
-        """Advantage of the pair; below 0: it costs more."""
+        """Advantage of the pair, which is below 0 if the pair costs more."""
         return self.whole_wait_s + self.interference_s - self.pair_wait_s - self.transfer_s
 
 
 class SplitChoice(msgspec.Struct, frozen=True):
-    """The chosen side, and the reason."""
+    """The chosen side and the reason."""
 
     split: bool
     why: str
     costs: Costs | None = None
-    """None: nothing was compared."""
+    """None if nothing was compared."""
 
 
 def splits(costs: Costs, was_split: bool) -> bool:
-    """The pair wins, given the choice for the last prompt of this length."""
+    """Whether the pair wins. was_split: the choice for the last prompt of this length."""
     margin_s = MARGIN * costs.transfer_s
     return costs.advantage_s > (-margin_s if was_split else margin_s)
 
 
 class SplitRule:
-    """The memory of one pool whose requests may be split: transfers, and the last choice by prompt length."""
+    """The memory of one pool whose requests may be split: the transfers, and the last choice for each prompt length."""
 
     def __init__(self) -> None:
-        # nothing is known of transfers, and only tried ones teach: at first they cost nothing
+        # transfers initially cost nothing, because only transfers that are tried can be learnt
         self._transfer = Regression((0.0, 0.0), SMALLEST_S)
         self._was_split: dict[int, bool] = {}
-        """By order of magnitude of the length in powers of two: near equality, one length must not move another."""
+        """The last choice by the length's power of two: near equality, one length must not move another."""
         self._whole_in_a_row = 0
 
     def transfer_s(self, prompt_tokens: int) -> float:
-        """Expected time to move a prompt's keys and values."""
+        """Expected time to transfer a prompt's keys and values."""
         return self._transfer.predict((1.0, prompt_tokens / KILO))
 
     def saw_transfer(self, prompt_tokens: int, seconds: float) -> None:
-        """A pair's first token came this long after its prompt was computed."""
+        """Learn from a pair's first token, which came `seconds` after the prompt was computed."""
         self._transfer.learn((1.0, prompt_tokens / KILO), max(seconds, 0.0))
 
     def choose(self, prompt_tokens: int, costs: Costs) -> SplitChoice:
-        """The side for a prompt of this length. Remembered."""
+        """Choose the side for a prompt of this length, and remember the choice."""
         order = prompt_tokens.bit_length()
         split = splits(costs, self._was_split.get(order, False))
         if self._transfer.count < TELLING_TRANSFERS:

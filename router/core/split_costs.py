@@ -1,4 +1,4 @@
-"""Costs of a request whole and split, by the learnt rates and the work in front on the engines of both sides."""
+"""Costs of serving a request whole and split, from the learnt rates and the work ahead on the engines of both sides."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from router.core.state import LiveLease, QueuedRequest
 def costs_of(
     config: RouterConfig, whole: PoolState, decode: PoolState, prefill: PoolState, waiting: QueuedRequest, now: float
 ) -> Costs | None:
-    """None while the whole pool's rates are unknown: both sides are compared by them. Each pool has an engine that is
-    usable and suits the ask."""
+    """The costs on both sides; None while the whole pool's rates, by which both are compared, are unknown. Each pool
+    must have a usable engine that suits the request."""
     model, ask = whole.latency_model, waiting.ask
     if not model.trusted:
         return None
     tenant = whole.queue.tenant(account_of(ask))
-    served = _soonest(PlacementContext(waiting, whole, tenant, config.kv_reserve, now))
-    computed = _soonest(pairs.prefill_context(config, prefill, waiting, now))
-    tokens = computed.ahead_tokens + computed.uncached_tokens
+    best_whole = _soonest(PlacementContext(waiting, whole, tenant, config.kv_reserve, now))
+    best_prefill = _soonest(pairs.prefill_context(config, prefill, waiting, now))
+    tokens = best_prefill.ahead_tokens + best_prefill.uncached_tokens
+    attention_pairs = best_prefill.ahead_pairs + best_prefill.pairs
     return Costs(
-        whole_wait_s=served.predicted_s + _queue_s(whole, waiting) + _closed_s(config, whole, waiting, now),
-        interference_s=interference_s(whole, served),
-        # by the whole pool's rates: a prefill pool's time to first token includes the transfer
-        pair_wait_s=model.first_token_s(tokens, computed.ahead_pairs + computed.pairs, 0) + _queue_s(decode, waiting),
+        whole_wait_s=best_whole.predicted_s + _queue_s(whole, waiting) + _closed_s(config, whole, waiting, now),
+        interference_s=interference_s(whole, best_whole),
+        # by the whole pool's rates, because a prefill pool's time to first token includes the transfer
+        pair_wait_s=model.first_token_s(tokens, attention_pairs, 0) + _queue_s(decode, waiting),
         transfer_s=whole.split_rule.transfer_s(ask.prompt_tokens),
     )
 
 
 def interference_s(pool: PoolState, candidate: Candidate) -> float:
-    """Time for which each stream on an engine stands still for a prompt.
+    """Time for which each stream on an engine pauses for a prompt.
 
-    Every chunk is a step, in which the streams get a token each as in any other: the time of a plain step is not lost.
+    Every chunk is a step in which each stream gets a token, like in any other, so the time of a plain step is not lost.
     """
     replica, model = candidate.replica, pool.latency_model
     if replica.decoding <= 0:
@@ -48,7 +49,7 @@ def interference_s(pool: PoolState, candidate: Candidate) -> float:
 
 
 def saw_pair(whole: PoolState, live: LiveLease, ttft_s: float, cached_tokens: int) -> None:
-    """A pair began to answer. live: its prefill engine's half. The time beyond its prompt's was the transfer."""
+    """Learn the transfer from a pair's first token: its time beyond the prompt's. live: the prefill engine's half."""
     if not whole.latency_model.trusted:
         return
     own = max(live.prompt_tokens - cached_tokens, 1) if cached_tokens else live.uncached_tokens
@@ -57,12 +58,12 @@ def saw_pair(whole: PoolState, live: LiveLease, ttft_s: float, cached_tokens: in
 
 
 def _soonest(context: PlacementContext) -> Candidate:
-    suited: list[Replica] = [one for one in context.pool.replicas if one.usable and one.suits(context.ask)]
-    return min((context.candidate(one) for one in suited), key=lambda one: one.predicted_s)
+    suited: list[Replica] = [each for each in context.pool.replicas if each.usable and each.suits(context.ask)]
+    return min(map(context.candidate, suited), key=lambda candidate: candidate.predicted_s)
 
 
 def _closed_s(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now: float) -> float:
-    """Seconds until the streams there can bear another prompt."""
+    """Seconds until the pool's streams can bear another prompt."""
     slo = slo_of(config.slos, waiting.ask.tier, waiting.ask.prompt_tokens)
     if slo is None or not slo.tpot_s or pool.idle:
         return 0.0
@@ -70,7 +71,7 @@ def _closed_s(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now
 
 
 def _queue_s(pool: PoolState, waiting: QueuedRequest) -> float:
-    """Seconds until its turn, where others wait or no slot is free."""
+    """Seconds until the request's turn; 0 if no other request waits and a slot is free."""
     if pool.free and not len(pool.queue):
         return 0.0
     return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)

@@ -1,8 +1,7 @@
-"""Chooses the reports that a whole pool's model learns from: one organization counts at most as much as all others
-together.
+"""Chooses the reports from which a pool's model learns: one organization counts at most as much as all others together.
 
-Reports beyond that teach nothing. An organization that is almost alone teaches everything: once the others have had a
-small part of the latest reports, they count as much as it does.
+Further reports of that organization are ignored. An organization that is almost alone teaches everything; once the
+others have had a small part of the latest reports, they count as much as it does.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from router.core.slowness import CELLS, cell_of
 
 KEPT = 0.998
-"""Weight per report: about the last five hundred count."""
+"""Decay per report, so that about the last five hundred count."""
 OTHERS_ENOUGH = 8.0
-"""Share of others' reports among these, from which a pool can be learnt from them alone."""
+"""Decayed number of others' reports from which a pool can be learnt from them alone."""
 
 
 class Teachers:
@@ -24,7 +23,7 @@ class Teachers:
         self._taught = [0.0] * CELLS
 
     def admits(self, organization_id: str) -> bool:
-        """A report of this organization has come. Returns whether to learn from it."""
+        """Process a report of this organization. Returns whether to learn from it."""
         self._taught = [taught * KEPT for taught in self._taught]
         cell = cell_of(organization_id)
         own = self._taught[cell]

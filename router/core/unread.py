@@ -1,11 +1,11 @@
-"""Corrects the books for a prompt that its engine will not read: its request was superseded, withdrawn or lost before
-its first token.
+"""Corrects the index and the work for a prompt that its engine will not read, because its request was superseded,
+withdrawn or lost before its first token.
 
-A prompt is assumed to be held from its grant on, so that prompts with the same beginning follow it there, and are
-counted with their remainder. When the first one ends before it was read, both assumptions were wrong: nothing is held,
-and the next one after it has to compute all of it. Invariant: of every lease without a first token, `read_blocks` are
-the blocks of its prompt that its replica had read; the rest that the index holds of it comes from the lease itself, or
-from another one without a first token.
+A prompt is assumed to be held from its grant, so that prompts with the same beginning follow it to the replica, and are
+counted with their remainder. If the first prompt's request ends before the engine has read the prompt, both assumptions
+were wrong: nothing is held, and the next prompt has to be computed completely. Invariant: for every lease without a
+first token, `read_blocks` are the blocks of its prompt that its replica has read; further blocks in the index come from
+the lease itself, or from another lease without a first token.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from router.core.state import LiveLease
 
 
 def read_of(ask: LeaseRequest, overlap_blocks: int, replica: Replica) -> int:
-    """Leading blocks that the replica has read already, of those in this ask that it is assumed to hold."""
+    """Number of a request's leading blocks that the replica has already read, of those that it is assumed to hold."""
     nearest, most = None, 0
     for other in replica.prefilling.values():
         common = _common(other, ask.prefix_hashes)
         if common > most:
             nearest, most = other, common
     if nearest is None or overlap_blocks > most:
-        return overlap_blocks  # no lease without a first token has as many of them
+        return overlap_blocks  # no lease without a first token has as many blocks in common
     return min(overlap_blocks, nearest.read_blocks)
 
 
 def began(replica: Replica, live: LiveLease) -> None:
-    """A replica has read this lease's prompt, which no longer counts among those without a first token."""
+    """Note that a replica has read the prompt of this lease, which must no longer be in `prefilling`."""
     if live.ask is None:
         return
     for other in replica.prefilling.values():
@@ -42,8 +42,8 @@ def began(replica: Replica, live: LiveLease) -> None:
 
 
 def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: int, now: float) -> None:
-    """A lease without a first token is over and no longer counted; read_tokens: tokens of its prompt that the engine
-    had read."""
+    """Correct the state after the end of a lease without a first token, which is no longer counted. read_tokens: tokens
+    of its prompt that the engine had read."""
     ask = live.ask
     if ask is None or read_tokens >= live.prompt_tokens:
         return
@@ -64,14 +64,14 @@ def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: i
 
 
 def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks: int, now: float) -> None:
-    """Work that another lease was to do for it is its own now."""
+    """Give a lease the work that another lease should have done for it."""
     assert live.ask is not None
     uncached = uncached_tokens(pool, live.ask, overlap_blocks, tokens_per_block(pool, live.ask))
     pairs = pairs_of(uncached, live.prompt_tokens)
     more = uncached - live.uncached_tokens
     replica.prefill_tokens += more
     replica.prefill_pairs += pairs - live.pairs
-    # it was in front of it as long as it was the other's
+    # as the other lease's, this work was ahead of it
     live.work_ahead_tokens = max(live.work_ahead_tokens - more, 0)
     live.work_ahead_pairs = max(live.work_ahead_pairs - (pairs - live.pairs), 0.0)
     live.overlap_blocks, live.uncached_tokens, live.pairs = overlap_blocks, uncached, pairs
@@ -83,7 +83,7 @@ def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks:
 
 
 def _common(live: LiveLease, hashes: bytes) -> int:
-    """Leading blocks that a lease's prompt and this chain have in common."""
+    """Number of leading blocks that a lease's prompt and this chain have in common."""
     if live.ask is None or live.ask.prefix_hashes[:HASH_BYTES] != hashes[:HASH_BYTES]:
         return 0
     return common_blocks(live.ask.prefix_hashes, hashes)

@@ -1,12 +1,12 @@
-"""The rate at which a pool admits waiting asks: the basis of an honest Retry-After.
+"""The rate at which a pool admits waiting requests, on which a realistic Retry-After is based.
 
-Measured while a queue exists; before the first one, estimated from the duration of leases (Little's law).
+It is measured while a queue exists; before the first one, it is estimated from the duration of leases (Little's law).
 """
 
 from __future__ import annotations
 
 SMOOTHING = 0.05
-"""Weight of the newest lease in the moving mean: about the last twenty leases count."""
+"""Weight of the newest lease in the moving mean, in which about the last twenty leases count."""
 KNOWN_AFTER = 16
 SHORTEST_S = 0.1
 LONGEST_S = 60.0
@@ -27,22 +27,22 @@ class WaitEstimator:
 
     @property
     def known(self) -> bool:
-        """Enough grants from a queue have been seen to predict a turn."""
+        """Whether enough grants from a queue have been seen to predict a turn."""
         return self._served >= KNOWN_AFTER
 
     def ended(self, duration_s: float) -> None:
-        """A lease of this pool ended after `duration_s`."""
+        """Learn from a lease of this pool that ended after `duration_s`."""
         if self.mean_s is None:
             self.mean_s = duration_s
         else:
             self.mean_s += SMOOTHING * (duration_s - self.mean_s)
 
     def filled(self, now: float) -> None:
-        """An ask waits in a queue that was empty."""
+        """Note that a request waits in a queue that was empty."""
         self._last_at = now
 
     def served(self, now: float) -> None:
-        """A waiting ask was granted a slot."""
+        """Learn from the grant of a slot to a waiting request."""
         self._served += 1
         step = max(SMOOTHING, 1 / self._served)
         self._between_s += step * (now - self._last_at - self._between_s)
@@ -51,8 +51,8 @@ class WaitEstimator:
     def return_in_s(self, ahead: int, places: int, now: float) -> float:
         """The Retry-After of a refused client, in seconds.
 
-        Clients refused at one moment get different times, `RETURN_SPACING` turns apart: all of them at once would find
-        the same full queue, and new asks need turns too.
+        Clients refused at the same time get different times, `RETURN_SPACING` turns apart: all of them together would
+        find the same full queue, and new requests also need turns.
         """
         wait_s = self.wait_s(ahead, places)
         if not self.known:
@@ -61,7 +61,7 @@ class WaitEstimator:
         return min(self._returns_at - now, LONGEST_S)
 
     def wait_s(self, ahead: int, places: int) -> float:
-        """Time until a new ask with `ahead` others in front gets one of `places`; 1 s while nothing is known."""
+        """Time until a new request, after `ahead` others, gets one of `places` slots; 1 s while nothing is known."""
         if self.known:
             expected_s = (ahead + 1) * self._between_s
         elif self.mean_s is None or places <= 0:

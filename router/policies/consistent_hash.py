@@ -1,7 +1,7 @@
-"""A session, or prompts with the same beginning, go to one replica while its load allows: locality without knowing any
-cache.
+"""Sends a session, or prompts with the same beginning, to one replica while its load allows it, which gives locality
+without knowledge of any cache.
 
-Bounded loads: the walk on the ring skips replicas that hold more than `BOUND` times the mean for their weight.
+Loads are bounded: the walk on the ring skips replicas that hold more than `BOUND` times the mean for their weight.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ BOUND = 1.25
 
 
 class ConsistentHash:
-    """Takes the replica that owns the prompt's key on the hash ring, within the bound on loads."""
+    """Chooses the replica that owns the prompt's key on the hash ring, within the bound on loads."""
 
     name = "consistent_hash"
 
     def choose(self, context: PlacementContext) -> Replica | None:
-        """The first on the ring within the bound that takes it, else the first that takes it at all."""
+        """The first replica on the ring within the bound that can take the request, else the first that can take it."""
         replicas = [replica for replica in context.pool.replicas if replica.usable]
         weights = sum(replica.pull for replica in replicas)
         allowed = BOUND * (sum(replica.leases for replica in replicas) + 1) / weights if weights else 0.0

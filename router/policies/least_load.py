@@ -1,9 +1,9 @@
-"""The replica with the least load for its weight.
+"""Chooses the replica with the least load for its weight.
 
-    load = (own leases + requests the engine reported beyond them + 1) / weight
+    load = (own leases + requests that the engine reported beyond them + 1) / weight
 
-Own leases are counted when granted: engines report too late to stop a herd. Ties go to the fewest tokens held, then to
-the replica that has rested longest.
+Own leases count from the grant, because engines report too late to stop a herd. Ties go to the replica that holds the
+fewest tokens, then to the one that was chosen least recently.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from router.core.replica import Replica
 
 
 class LeastLoad:
-    """Takes the replica with the lowest load for its weight."""
+    """Chooses the replica with the lowest load for its weight."""
 
     name = "least_load"
 
     def choose(self, context: PlacementContext) -> Replica | None:
-        """The candidate with the least load after taking this one."""
+        """The candidate that would have the least load with this request."""
         return min(context.candidates(), key=_burden, default=None)
 
 

@@ -1,14 +1,14 @@
-"""The default policy: the replica that would answer first, including the cost to other requests.
+"""The default policy, which chooses the replica that would answer first, including the cost to other requests.
 
-    cost = own · time to compute the uncached part               (at the replica's own speed: what it costs the pool)
+    cost = own · time to compute the uncached part               (at the replica's own speed: the cost to the pool)
          + wait · predicted time to first token                  (queue and own part: later but in time matters little)
          + late_s · (predicted / time left − safe)²              (only beyond `safe`: predictions are not that exact)
-         + eviction · uncached part · youth of what it evicts    (what will be used again would be computed again)
-         + harm · slowdown of the streams that run there         (their pauses while it is computed, one stream more)
-         − affinity · time to compute the uncached part          (on the prompt's own place of the hash ring)
+         + eviction · uncached part · youth of evicted blocks    (blocks in use would have to be computed again)
+         + harm · slowdown of the streams that run there         (their pauses during the prefill, and one more stream)
+         − affinity · time to compute the uncached part          (on the prompt's own replica on the hash ring)
 
-The factors are `PrefixWeights`. A hot prefix stays on its replica while the promise can be kept there; then a second
-replica computes it and both hold it. Without a promise, waiting counts in full. No threshold switches locality off.
+The factors are `PrefixWeights`. A hot prefix stays on its replica while the promise can be kept there; after that, a
+second replica computes it and both hold it. Without a promise, waiting counts in full. No threshold turns locality off.
 Only prefix holders, the prompt's replicas on the ring and a few replicas drawn in turn are considered, so that a
 thousand replicas cost as much as twenty.
 """
@@ -24,55 +24,53 @@ from router.core.replica import Replica
 from router.core.ring import affinity_key
 
 EXHAUSTIVE = 16
-"""With up to this many free replicas all are considered."""
+"""Number of free replicas up to which all are considered."""
 HOLDERS = 8
 RING_PLACES = 2
 DRAWN = 6
 SHORTEST_LEFT_S = 0.01
 STRIDE = 0x9E3779B1
-"""Odd and near 2^32 over the golden ratio: steps of it spread evenly over any number of replicas."""
+"""An odd number near 2^32 over the golden ratio, so that its multiples spread evenly over any number of replicas."""
 
 
 class PrefixWeights(msgspec.Struct, frozen=True):
-    """Cost of a second of each kind relative to a second of the pool's own work; docs/adr/0010 has the form of the
-    cost, 0011 and 0012 its measures. "Measured" names the sweep in docs/log.md, "chosen" means that none is recorded
-    there. Ranges are those that were measured, else those in which the term keeps its meaning."""
+    """Cost of a second of each kind relative to a second of the pool's own work. docs/adr/0010 explains the form of the
+    cost, 0011 and 0012 its measures. "Measured" names the sweep in docs/log.md; "chosen" means that it records none.
+    Ranges are the measured ones, or those in which the term keeps its meaning."""
 
     own: float = 1.0
-    """Without unit; the scale of all others: seconds of prefill on the replica."""
+    """Unitless scale of all others: a second of prefill on the replica."""
     wait: float = 0.15
-    """Without unit, 0.1 to 0.3. Measured (2026-11-20, "what engines keep is learnt"): hit rates at 0.15, 0.2, 0.3."""
+    """Unitless, 0.1 to 0.3. Measured (2026-11-20, "what engines keep is learnt"): hit rates at 0.15, 0.2, 0.3."""
     safe: float = 0.5
     """Part of the time left, 0 to 1, that a prediction may use before lateness costs. Chosen."""
     late_s: float = 1.0
     """Seconds, 0.5 to 2, for a prediction that uses `safe` + 1 of the time left. Measured (same entry): a higher cost
     was no better with a `wait` of 0.15."""
     unpromised_own: float = 0.5
-    """Without unit, 0 to 1: the pool's work where there is no promise and waiting counts in full. Chosen."""
+    """Unitless, 0 to 1: the pool's work if there is no promise and waiting counts in full. Chosen."""
     eviction: float = 1.0
-    """Without unit, 0.5 to 2: an evicted block is worth the cost of computing it again. Measured (same entry): 1.5 and
-    2."""
+    """Unitless, 0.5 to 2: an evicted block is worth the cost of recomputing it. Measured (same entry): 1.5 and 2."""
     reuse_prompts: float = 250.0
     """Prompts per replica, 100 to 600: a prefix unused for this many prompts is e times less likely to be used again.
     Measured (same entry): 400 and 600."""
     harm: float = 0.05
-    """Without unit, 0.02 to 0.2: a second's pause of one running stream. Measured (docs/log.md, "why the hit rate fell
+    """Unitless, 0.02 to 0.2: a second's pause of one running stream. Measured (docs/log.md, "why the hit rate fell
     under load"): goodput 2.41, 2.44, 2.46, 2.44 at 0.02, 0.05, 0.1, 0.2."""
     affinity: float = 0.1
     """Share of the own work, 0 to less than 1: the value of a prompt's own replica on the ring. Chosen."""
     cold: float = 1.0
-    """Times the own work, 0 to 3, at the instant a replica has become healthy: its cache is cold, its first requests
+    """Multiple of the own work, 0 to 3, when a replica has just become healthy: its cache is cold, its first requests
     are not typical, and every new request would go there at once. Chosen."""
     slow_start_s: float = 30.0
     """Seconds, 5 to 120, over which `cold` fades to nothing. Chosen."""
     evenness_s: float = 0.002
-    """Seconds per request on the replica, 0.0005 to 0.01: where prompts are so short that all replicas look alike,
-    noise in the rates must not send every request to one. Chosen: a tenth of the first token's start before any is
-    learnt."""
+    """Seconds per request on the replica, 0.0005 to 0.01: if prompts are so short that all replicas seem equal, noise
+    in the rates must not send every request to one. Chosen: a tenth of the initial start time of a first token."""
 
 
 class Prefix:
-    """Takes the candidate of the lowest cost among those considered."""
+    """Chooses the candidate with the lowest cost among those considered."""
 
     name = "prefix"
 
@@ -85,7 +83,7 @@ class Prefix:
         free = context.pool.free
         if len(free) <= EXHAUSTIVE:
             return self._best(context, context.candidates())
-        best = self._best(context, [one for one in self._few(context, free) if context.takes(one)])
+        best = self._best(context, [replica for replica in self._few(context, free) if context.takes(replica)])
         return best or self._best(context, context.candidates())
 
     def _best(self, context: PlacementContext, candidates: list[Replica]) -> Replica | None:
@@ -106,28 +104,28 @@ class Prefix:
 
     def _few(self, context: PlacementContext, free: list[Replica]) -> list[Replica]:
         pool = context.pool
-        found: dict[str, Replica] = {}
+        few: dict[str, Replica] = {}
         for slot, _ in pool.index.holders(context.match, HOLDERS):
             replica = pool.by_slot[slot]
-            found[replica.id] = replica
-        for place, replica in enumerate(pool.ring.clockwise(affinity_key(context.ask))):
-            if place == RING_PLACES:
+            few[replica.id] = replica
+        for index, replica in enumerate(pool.ring.clockwise(affinity_key(context.ask))):
+            if index == RING_PLACES:
                 break
-            found[replica.id] = replica
+            few[replica.id] = replica
         for _ in range(DRAWN):
             self._turn += 1
             replica = free[(self._turn * STRIDE & 0xFFFFFFFF) * len(free) >> 32]
-            found[replica.id] = replica
-        return list(found.values())
+            few[replica.id] = replica
+        return list(few.values())
 
 
 def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidate, home: bool, left_s: float) -> float:
-    """left_s: of the promise; 0: no promise."""
+    """The cost of a candidate. left_s: time left of the promise; 0 for no promise."""
     replica, latency_model = candidate.replica, context.pool.latency_model
     running = candidate.running
     if replica.prefilling:
         own_s = replica.ratio.value * latency_model.work_s(candidate.uncached_tokens, candidate.pairs, running)
-    else:  # nothing is ahead: all of the prediction but the start
+    else:  # no prompt is ahead, so this is the whole prediction except the start
         own_s = candidate.predicted_s - replica.ratio.value * latency_model.first_token.weights[0]
     pool, predicted_s = context.pool, candidate.predicted_s
     if left_s:
@@ -149,7 +147,6 @@ def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidat
     age_s = context.now - replica.healthy_since
     if age_s < weights.slow_start_s:
         cost += weights.cold * (1 - age_s / weights.slow_start_s) * own_s
-    # where prompts are so short that all replicas look alike, noise in the rates must not send every request to one
     cost += weights.evenness_s * (replica.leases + replica.foreign)
     if pool.weighted:
         # beyond its share of the pool's leases, a replica's cost rises with the excess

@@ -1,4 +1,4 @@
-"""The policies by name."""
+"""Creates a placement policy by its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from router.policies.round_robin import RoundRobin
 
 
 def create(name: str) -> Policy:
-    """A new policy of this name. Raises ConfigError when there is none."""
+    """A new policy of this name. Raises ConfigError if there is none."""
     policies: tuple[type[Policy], ...] = (LeastLoad, Prefix, ConsistentHash, RoundRobin)
     known = {policy.name: policy for policy in policies}
     if name not in known:

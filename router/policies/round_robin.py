@@ -1,4 +1,4 @@
-"""Each replica in turn, blind to load and weight: the baseline of the other policies."""
+"""Chooses each replica in turn, regardless of load and weight, as a baseline for the other policies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from router.core.replica import Replica
 
 
 class RoundRobin:
-    """Takes the replicas of a pool by turns."""
+    """Chooses the replicas of a pool in turn."""
 
     name = "round_robin"
 
     def choose(self, context: PlacementContext) -> Replica | None:
-        """The candidate chosen longest ago."""
+        """The candidate that was chosen least recently."""
         return min(context.candidates(), key=lambda replica: (replica.chosen, replica.id), default=None)

@@ -13,7 +13,7 @@ _UNIX = "unix:"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """path: of a Unix socket; empty: host and port apply."""
+    """The address of a router. path: of a Unix socket; empty if host and port apply."""
 
     path: str = ""
     host: str = ""
@@ -21,7 +21,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, param: str) -> Address:
-        """Raises ConfigError, which names `param`."""
+        """The address in a text. Raises ConfigError, which names `param`."""
         if text.startswith(_UNIX) and len(text) > len(_UNIX):
             return cls(path=text.removeprefix(_UNIX))
         host, _, port = text.rpartition(":")

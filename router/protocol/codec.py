@@ -19,7 +19,7 @@ def hello_event(connection: int, message: pb.Hello) -> GatewayConnected:
 
 
 def event(connection: int, message: pb.GatewayMessage) -> Event:
-    """The event of any later message. Raises ValueError when it has none, or cannot be read."""
+    """The event of any later message. Raises ValueError if the message has none or cannot be read."""
     body = message.WhichOneof("body")
     if body == "acquire":
         return Acquire(connection, messages.ask_of(message.acquire))
@@ -36,7 +36,7 @@ def event(connection: int, message: pb.GatewayMessage) -> Event:
 
 
 def answer(decision: Granted | Refused) -> pb.RouterMessage:
-    """The message for a gateway."""
+    """The message that carries a decision to a gateway."""
     if isinstance(decision, Granted):
         return messages.grant(decision.lease)
     return messages.shed(decision.lease_id, decision.code, decision.reason, decision.retry_after_s, decision.over_share)

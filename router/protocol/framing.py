@@ -10,7 +10,7 @@ _HEAD_BYTES = 4
 
 
 class FrameTooLongError(ValueError):
-    """The other end announced more than it may send; it is another program, or another version."""
+    """The other end announced a longer frame than it may send, so it is another program or another version."""
 
 
 def framed(message: Message) -> bytes:
@@ -20,19 +20,19 @@ def framed(message: Message) -> bytes:
 
 
 class FrameReader:
-    """Cuts arriving bytes, in any chunks, into payloads. limit_bytes: the longest payload accepted from now on."""
+    """Cuts arriving bytes, in any chunks, into payloads. limit_bytes: the longest accepted payload; may be changed."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._kept = bytearray()
         self._wanted = _HEAD_BYTES
-        """Bytes needed before the next cut: looking earlier would make a long frame's cost quadratic."""
+        """Bytes needed before the next cut, because an earlier check would make a long frame's cost quadratic."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The payloads that `data` completes, in order; exhaust it before feeding more.
+        """The payloads that `data` completes, in order. The caller must exhaust the iterator before it feeds more.
 
         Payloads are cut one by one, so that the reader of the first may change the limit for the second. Raises
-        FrameTooLongError; the connection is unusable afterwards.
+        FrameTooLongError, after which the connection is unusable.
         """
         if self._kept:
             self._kept += data

@@ -1,8 +1,8 @@
 """Translates between the contracts and the router's proto, for both ends of the connection.
 
-Durations cross as whole milliseconds, rounded up where rounding down would turn "soon" into "never". Messages that
-every request sends are filled in place: a constructor with arguments costs four times as much, and copies what is
-nested.
+Durations are sent as whole milliseconds, rounded up if rounding down would turn "soon" into "never". Messages that
+every request sends are filled in place: a constructor with arguments costs four times as much, and copies nested
+messages.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from contracts.replica_state import ReplicaState
 from contracts.usage import Finish, Usage
 
 VERSION = 1
-"""Version of the protocol; any other is refused, so that a half-upgraded deployment reports its fault."""
+"""Version of the protocol. Any other is refused, so that a half-upgraded deployment reports its fault."""
 MAX_OPENING_BYTES = 4 * 1024
 MAX_UINT32 = 2**32 - 1
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""A hello names every live lease of a gateway, a desired state every replica."""
+"""A large limit, because a hello names every live lease of a gateway, and a desired state every replica."""
 
 
 def opening(token: str) -> pb.Opening:
@@ -35,30 +35,30 @@ def opening(token: str) -> pb.Opening:
 
 
 def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
-    """Ask for a slot. remaining_s: time left until the ask's deadline."""
+    """The message that requests a slot. remaining_s: time left until the request's deadline."""
     message = pb.GatewayMessage()
-    made = message.acquire
-    made.lease_id, made.request_id, made.attempt = ask.lease_id, ask.request_id, ask.attempt
-    made.tier, made.model = ask.tier.value, ask.model
-    made.prompt_tokens, made.max_output_tokens = ask.prompt_tokens, ask.max_output_tokens
-    made.deadline_ms = milliseconds(remaining_s)
-    made.organization_id, made.project_id = ask.organization_id, ask.project_id
-    made.prefix_kind, made.prefix_hashes = ask.prefix_kind, ask.prefix_hashes
-    made.priority, made.share, made.project_share = ask.priority, ask.share, ask.project_share
+    body = message.acquire
+    body.lease_id, body.request_id, body.attempt = ask.lease_id, ask.request_id, ask.attempt
+    body.tier, body.model = ask.tier.value, ask.model
+    body.prompt_tokens, body.max_output_tokens = ask.prompt_tokens, ask.max_output_tokens
+    body.deadline_ms = milliseconds(remaining_s)
+    body.organization_id, body.project_id = ask.organization_id, ask.project_id
+    body.prefix_kind, body.prefix_hashes = ask.prefix_kind, ask.prefix_hashes
+    body.priority, body.share, body.project_share = ask.priority, ask.share, ask.project_share
     for name in _SELDOM:
         if value := getattr(ask, name):
-            setattr(made, name, value)
+            setattr(body, name, value)
     if ask.excluded_replicas:
-        made.excluded_replicas.extend(ask.excluded_replicas)
+        body.excluded_replicas.extend(ask.excluded_replicas)
     return message
 
 
 _SELDOM = ("session_id", "unit", "affinity", "idle_replica", "traceparent", "pool", "adapter")
-"""Fields of an ask that most asks leave empty."""
+"""Fields that most lease requests leave empty."""
 
 
 def ask_of(message: pb.Acquire) -> LeaseRequest:
-    """The ask inside an Acquire. Raises ValueError on an unknown tier or a torn hash list."""
+    """The lease request in an Acquire. Raises ValueError on an unknown tier or a truncated hash list."""
     hashes = message.prefix_hashes
     if len(hashes) % HASH_BYTES:
         raise ValueError(f"prefix_hashes: {len(hashes)} bytes, not a multiple of {HASH_BYTES}")
@@ -91,47 +91,47 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
 
 def pong(replicas: Iterable[ReplicaState]) -> pb.RouterMessage:
     """The router's answer to a ping."""
-    states = [pb.ReplicaState(id=one.id, pool=one.pool, state=one.state, usable=one.usable) for one in replicas]
+    states = [pb.ReplicaState(id=each.id, pool=each.pool, state=each.state, usable=each.usable) for each in replicas]
     return pb.RouterMessage(pong=pb.Pong(replicas=states))
 
 
 def replicas_of(message: pb.Pong) -> tuple[ReplicaState, ...]:
     """The replicas that the router reported."""
-    return tuple(ReplicaState(one.id, one.pool, one.state, one.usable) for one in message.replicas)
+    return tuple(ReplicaState(each.id, each.pool, each.state, each.usable) for each in message.replicas)
 
 
 def cancel(lease_id: str) -> pb.GatewayMessage:
-    """Withdraw an acquire, or give back a grant that no ask waits for."""
+    """The message that withdraws an acquire, or returns a grant for which no request waits."""
     return pb.GatewayMessage(cancel=pb.Cancel(lease_id=lease_id))
 
 
 def first_token(lease_id: str, ttft_s: float, cached_tokens: int) -> pb.GatewayMessage:
-    """The engine began to answer."""
+    """The message that reports an engine's first token."""
     message = pb.GatewayMessage()
-    made = message.first_token
-    made.lease_id, made.ttft_ms, made.cached_tokens = lease_id, milliseconds(ttft_s), _count(cached_tokens)
+    body = message.first_token
+    body.lease_id, body.ttft_ms, body.cached_tokens = lease_id, milliseconds(ttft_s), _count(cached_tokens)
     return message
 
 
 def release(end: LeaseEnd) -> pb.GatewayMessage:
-    """A lease is over, with its usage."""
+    """The message that ends a lease, with its usage."""
     message, usage = pb.GatewayMessage(), end.usage
-    made = message.release
-    made.lease_id, made.finish = end.lease_id, end.finish.value
-    made.prompt_tokens, made.cached_tokens = _count(usage.prompt_tokens), _count(usage.cached_tokens)
-    made.completion_tokens = _count(usage.completion_tokens)
-    made.engine_fault, made.engine_full = end.engine_fault, end.engine_full
-    made.adapter_missing, made.prefill_fault = end.adapter_missing, end.prefill_fault
+    body = message.release
+    body.lease_id, body.finish = end.lease_id, end.finish.value
+    body.prompt_tokens, body.cached_tokens = _count(usage.prompt_tokens), _count(usage.cached_tokens)
+    body.completion_tokens = _count(usage.completion_tokens)
+    body.engine_fault, body.engine_full = end.engine_fault, end.engine_full
+    body.adapter_missing, body.prefill_fault = end.adapter_missing, end.prefill_fault
     return message
 
 
 def _count(tokens: int) -> int:
-    """An engine's count, limited: one that the message cannot hold would fail the others in the same write."""
+    """An engine's count, limited, because a count that the message cannot hold would fail all messages of a write."""
     return min(tokens, MAX_UINT32)
 
 
 def end_of(message: pb.Release) -> LeaseEnd:
-    """The end inside a Release. Raises ValueError on an unknown finish."""
+    """The end in a Release. Raises ValueError on an unknown finish."""
     usage = Usage(
         prompt_tokens=message.prompt_tokens,
         completion_tokens=message.completion_tokens,
@@ -149,13 +149,13 @@ def end_of(message: pb.Release) -> LeaseEnd:
 
 
 def desired_state(state: DesiredState) -> pb.GatewayMessage:
-    """One version of the fleet's desired state."""
+    """The message with one version of the fleet's desired state."""
     document = msgspec.json.encode(state)
     return pb.GatewayMessage(desired_state=pb.DesiredStateVersion(version=state.version, document=document))
 
 
 def desired_state_of(message: pb.DesiredStateVersion) -> DesiredState:
-    """The checked state inside a version. Raises ValueError when it cannot be read or is inconsistent."""
+    """The validated state in a message. Raises ValueError if it cannot be read or is inconsistent."""
     try:
         state = msgspec.json.decode(message.document, type=DesiredState)
         state.check()
@@ -165,20 +165,20 @@ def desired_state_of(message: pb.DesiredStateVersion) -> DesiredState:
 
 
 def grant(lease: Lease) -> pb.RouterMessage:
-    """The answer that places an ask."""
+    """The answer that grants a lease."""
     message, engine = pb.RouterMessage(), lease.engine
-    made = message.grant
-    made.lease_id, made.replica_id, made.url = lease.lease_id, engine.replica_id, engine.url
-    made.driver, made.engine_model, made.pool = engine.driver, engine.model, engine.pool
-    made.queued_us = min(round(lease.queued_s * 1e6), MAX_UINT32)
-    made.load_adapter, made.evict_adapter, made.no_drafts = lease.load_adapter, lease.evict_adapter, lease.no_drafts
+    body = message.grant
+    body.lease_id, body.replica_id, body.url = lease.lease_id, engine.replica_id, engine.url
+    body.driver, body.engine_model, body.pool = engine.driver, engine.model, engine.pool
+    body.queued_us = min(round(lease.queued_s * 1e6), MAX_UINT32)
+    body.load_adapter, body.evict_adapter, body.no_drafts = lease.load_adapter, lease.evict_adapter, lease.no_drafts
     if lease.prefill is not None:
-        made.prefill.CopyFrom(_prefill_engine(lease.prefill))
+        body.prefill.CopyFrom(_prefill_engine(lease.prefill))
     return message
 
 
 def lease_of(message: pb.Grant) -> Lease:
-    """The lease inside a Grant."""
+    """The lease in a Grant."""
     engine = Engine(message.replica_id, message.url, message.driver, message.engine_model, message.pool)
     prefill: Engine | None = None
     if message.HasField("prefill"):
@@ -212,7 +212,7 @@ def _prefill_engine(engine: Engine) -> pb.PrefillEngine:
 def shed(
     lease_id: str, code: str, reason: str, retry_after_s: float | None, over_share: bool = False
 ) -> pb.RouterMessage:
-    """The answer that refuses an ask. retry_after_s None: a retry will not help."""
+    """The answer that refuses a lease request. retry_after_s: None if a retry will not help."""
     wait = 0 if retry_after_s is None else max(1, milliseconds(retry_after_s))
     return pb.RouterMessage(
         shed=pb.Shed(lease_id=lease_id, code=code, reason=reason, retry_after_ms=wait, over_share=over_share)
@@ -220,12 +220,12 @@ def shed(
 
 
 def welcome(router_epoch: str, grace_s: float, version: int) -> pb.RouterMessage:
-    """The first answer to a gateway."""
+    """The answer to a gateway's hello."""
     return pb.RouterMessage(
         welcome=pb.Welcome(router_epoch=router_epoch, grace_ms=milliseconds(grace_s), desired_state_version=version)
     )
 
 
 def milliseconds(seconds: float) -> int:
-    """Whole milliseconds, rounded up, within what the proto can hold."""
+    """Whole milliseconds, rounded up, within the proto's range."""
     return max(0, min(math.ceil(seconds * 1000), MAX_UINT32))

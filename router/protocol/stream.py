@@ -1,4 +1,4 @@
-"""One end of the connection between a gateway and the router: whole messages in and out, no task."""
+"""One end of the connection between a gateway and the router, which carries whole messages without a task."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from router.protocol.framing import FrameReader, FrameTooLongError, framed
 
 
 class MessageStream(asyncio.Protocol):
-    """Belongs to one connection, from its first byte to its last.
+    """The protocol of one connection, from its first byte to its last.
 
-    receive gets every payload, in order, from inside the socket's callback; resumed is called when `writable` is true
-    again; lost is called once, with the reason, when the connection is over.
+    receive: called with every payload, in order, in the socket's callback. resumed: called when `writable` becomes true
+    again. lost: called once, with the reason, when the connection has ended.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class MessageStream(asyncio.Protocol):
         lost: Callable[[str], None],
     ) -> None:
         self.writable = False
-        """The connection is up and the other end keeps up; data written otherwise is held in memory."""
+        """Whether the connection is up and the other end keeps up. Data that is written otherwise stays in memory."""
         self.frames = FrameReader(limit_bytes)
         self._receive = receive
         self._resumed = resumed
@@ -35,12 +35,12 @@ class MessageStream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def write(self, messages: Iterable[Message]) -> None:
-        """Send messages together; does nothing once the connection is lost."""
+        """Send messages in one write. Does nothing after the connection is lost."""
         if self._transport is not None:
             self._transport.write(b"".join([framed(message) for message in messages]))
 
     def close(self, reason: str) -> None:
-        """End the connection when all written data has left."""
+        """End the connection once all written data has been sent."""
         if self._transport is not None and not self._transport.is_closing():
             self._reason = reason
             self.writable = False
@@ -57,7 +57,7 @@ class MessageStream(asyncio.Protocol):
     # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport is one, but not by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from it
         self.writable = True
 
     def data_received(self, data: bytes) -> None:
