@@ -21,6 +21,7 @@ from router.core.dispatcher import Dispatcher
 from router.core.events import (
     Acquire,
     Cancel,
+    DrainReplica,
     Event,
     FirstToken,
     GatewayConnected,
@@ -37,7 +38,7 @@ from router.policies import registry
 logger = logging.getLogger(__name__)
 KINDS: tuple[type[Event], ...] = (
     GatewayConnected, GatewayDisconnected, Acquire, Cancel, FirstToken, Release, StatePublished, ReplicaPolled, Tick,
-    KvBatch, GenerationProbed,
+    KvBatch, GenerationProbed, DrainReplica,
 )  # fmt: skip
 """The index of a kind is its number in the file, so new kinds may only be appended."""
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}

@@ -58,10 +58,7 @@ async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> 
     expected = _expected_version(call.if_match)
     before = await in_force(call)
     require_version(before, expected)
-    after = edit(before.state)
-    await _require_servable(call, before.state, after, force=query.force)
-    if query.probe:
-        await _require_engines(before.state, after)
+    await _require_working(call, query, before.state, edit(before.state))
     written = await write(
         call.connection,
         edit,
@@ -70,6 +67,8 @@ async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> 
         expected_version=expected,
         dry_run=query.dry_run,
     )
+    if written.before.state.version != before.state.version:  # of another edit, made during the checks
+        await _require_working(call, query, written.before.state, written.after.state)
     call.dry_run = query.dry_run
     call.fleet_version = (written.before if query.dry_run else written.after).state.version
     if not query.dry_run:
@@ -107,6 +106,12 @@ def _expected_version(if_match: str | None) -> int | None:
             param="If-Match",
         )
     return int(number)
+
+
+async def _require_working(call: AdminCall, query: EditQuery, before: DesiredState, after: DesiredState) -> None:
+    await _require_servable(call, before, after, force=query.force)
+    if query.probe:
+        await _require_engines(before, after)
 
 
 async def _require_servable(call: AdminCall, before: DesiredState, after: DesiredState, *, force: bool) -> None:

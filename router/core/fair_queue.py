@@ -200,9 +200,9 @@ class FairQueue:
         """A tenant's account, created if it does not exist."""
         tenant = self.tenants.get(name)
         if tenant is None:
-            tenant = self.tenants[name] = Tenant(name)
-            if len(self.tenants) > IDLE_LIMIT:
+            if len(self.tenants) >= IDLE_LIMIT:
                 self._forget_idle()
+            tenant = self.tenants[name] = Tenant(name)
         return tenant
 
     @property

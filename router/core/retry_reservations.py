@@ -52,6 +52,7 @@ class RetryReservations:
             return HORIZON_S, False
         self._booked_until = at
         self._places[key_of(ask)] = at
+        self._places.move_to_end(key_of(ask))
         while len(self._places) > LIMIT or next(iter(self._places.values())) < now - VALID_S:
             self._places.popitem(last=False)
         return at - now, True

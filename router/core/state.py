@@ -142,5 +142,5 @@ class QueuedRequest(msgspec.Struct, eq=False):
         return self.asked_at + self.ask.deadline_s
 
     def again(self, model: Model) -> QueuedRequest:
-        """The same request under a new desired state, with its original age."""
-        return QueuedRequest(self.session, self.ask, model, self.asked_at)
+        """The same request under a new desired state, with its original age and its claimed reservation."""
+        return QueuedRequest(self.session, self.ask, model, self.asked_at, returned=self.returned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from contracts.lease import LeaseEnd
 from contracts.usage import Finish, Usage
 from router import event_log, explain
 from router.control.client import ControlClient
+from router.core.events import Event
 from router.core.record import Record, RecordBook
 from router.server import RouterServer
 from slipstream.commands import fleet as fleet_commands
@@ -155,6 +157,10 @@ async def test_a_recorded_day_is_decided_again_alike(
     assert f"{len(steps) - 1:,} events, 0 decided differently" in said
     assert "granted" in said
     assert "then" in said
+
+
+def test_every_event_can_be_logged() -> None:
+    assert set(event_log.KINDS) == set(get_args(Event))
 
 
 def replayed(log: Path, *options: str) -> str:

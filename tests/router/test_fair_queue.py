@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contracts.desired_state import Model
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
-from router.core.fair_queue import OUTPUT_WEIGHT, YIELDING, FairQueue
+from router.core.fair_queue import IDLE_LIMIT, OUTPUT_WEIGHT, YIELDING, FairQueue
 from router.core.state import QueuedRequest, Session
 from tests.examples import examples
 
@@ -28,6 +28,21 @@ def waiting(
     made = QueuedRequest(SESSION, ask, MODEL, 0.0)
     made.length_class, made.start_by = length_class, start_by
     return made
+
+
+def test_a_new_tenant_is_kept_when_idle_ones_are_forgotten() -> None:
+    queue = FairQueue()
+    for number in range(IDLE_LIMIT):
+        queue.tenant(f"t{number}")
+    new = queue.tenant("new")
+    assert queue.tenants["new"] is new
+    assert len(queue.tenants) <= IDLE_LIMIT // 2 + 1
+
+
+def test_a_request_under_a_new_desired_state_keeps_its_claimed_reservation() -> None:
+    returned = waiting(1, "a")
+    returned.returned = True
+    assert returned.again(MODEL).returned
 
 
 @examples(nightly=100)

@@ -39,6 +39,13 @@ def test_beyond_the_horizon_nothing_is_kept_and_shorter_prompts_still_fit() -> N
     assert kept.book(prompt(2), 0.3, 1.0, 0.0, 0.0)[1]
 
 
+def test_a_request_booked_again_keeps_its_slot_longest() -> None:
+    kept = RetryReservations()
+    for number, now_s in ((1, 0.0), (2, 0.0), (1, 2 * VALID_S), (3, 2 * VALID_S)):
+        kept.book(prompt(number), 0.001, 100.0, 0.0, now_s)
+    assert len(kept) == 2, "the second is older than the first, which was booked again"
+
+
 def test_places_are_bounded_and_old_ones_forgotten() -> None:
     kept = RetryReservations()
     for number in range(retry_reservations.LIMIT + 100):
