@@ -26,7 +26,8 @@ def delegated(key_hash: bytes, pepper: bytes, now_s: float, prefix: str = PREFIX
 
 
 def key_hash_of(token: str, pepper: bytes, now_s: float) -> bytes:
-    """The hash of the token's key. Raises InvalidKey, also for an expired token, whose key has not expired."""
+    """The hash of the token's key. Raises InvalidKey, also for an expired token: its key is valid, and the worker
+    retries."""
     body, _, signature = token.rpartition(".")
     if not hmac.compare_digest(_signature(body, pepper).encode(), signature.encode("utf-8", "surrogatepass")):
         raise InvalidKey("This is not an API key of this deployment.")

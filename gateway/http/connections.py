@@ -69,7 +69,8 @@ class Held(Protocol):
     waiting: Waiting | None
     """The current wait; set by the table."""
     kept_for: str | None
-    """The organization whose request protects it from replacement; empty if it uses no share. Set by the table."""
+    """The organization that it serves; empty if it uses no share. While set, no new connection replaces it. Set by the
+    table."""
 
     def overdue(self, waiting: Waiting) -> None:
         """End the connection, whose wait has timed out."""

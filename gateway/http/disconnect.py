@@ -29,7 +29,7 @@ class ClientGone(Exception):
 
 
 class ClientWatch:
-    """Context for everything that is done for one client: `async with ClientWatch(connection):`."""
+    """Context for all work for one client: `async with ClientWatch(connection):`."""
 
     __slots__ = ("_connection", "_fired", "_task", "since_s")
 

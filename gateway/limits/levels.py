@@ -75,8 +75,8 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Levels(msgspec.Struct, frozen=True):
-    """All limits of one key's requests, created by `of`. identity: equal for equal rules only, so that it can be the
-    cache key of results computed from them; empty without limits."""
+    """All limits of one key's requests, created by `of`. identity: equal if and only if the rules are equal, so that it
+    can be the cache key of their results; empty without limits."""
 
     organization_id: str = ""
     rules: tuple[Rule, ...] = ()

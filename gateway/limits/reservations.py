@@ -1,6 +1,7 @@
 """Holds this gateway's unsettled reservations, and announces them to Valkey.
 
-Valkey forgets an epoch that sends no heartbeat, and everything if it loses its data. The gateway then announces again.
+Valkey forgets an epoch that sends no heartbeat, and everything if it loses its data. Open reservations are then
+announced again.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class OpenReservations:
                 del self._open[organization_id]
 
     def note(self, organization_id: str) -> None:
-        """Record where a later run must look for this run's first reservations. Raises ConnectionLost."""
+        """Record, before the first reservation, where a later run must search. Raises ConnectionLost."""
         if organization_id not in self._noted:
             self._note(organization_id)
 

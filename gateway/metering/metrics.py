@@ -33,7 +33,7 @@ class MeteringMetrics:
         self.journal_failures = counter(
             "slipstream_journal_failures", "Disk errors of the journal (write, fdatasync, a new segment)."
         )
-        self.journal_commit_s = LoopHistogram(  # only the committer's thread adds to it
+        self.journal_commit_s = LoopHistogram(  # only the committer adds to it
             "slipstream_journal_commit_seconds",
             "Time of one group commit: write and fdatasync.",
             (),

@@ -126,7 +126,7 @@ async def ended_by_client(connection: asyncpg.Connection[Any], caller: Caller, r
 
 
 def require_tenants(key: KeyRecord) -> None:
-    """Raise InvalidField for a batch's line, and ScopeMissing for the deployment's own key: neither may queue."""
+    """Raise InvalidField for a batch's line, and ScopeMissing for the deployment's own key: neither may be queued."""
     if key.line:
         raise InvalidField("'background' is not allowed in a batch line. Remove it.", param="background")
     if key.purpose is not None:

@@ -26,7 +26,7 @@ _TOLD = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
 GET = f"SELECT {_TOLD} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
 CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_TOLD}"  # noqa: S608
 DELETE = f"DELETE FROM gateway.conversations WHERE {_OWN} RETURNING id"  # noqa: S608
-# the row's lock serializes two that grow at once
+# the row's lock serializes transactions that grow it at once
 RESIZE = f"""
 UPDATE gateway.conversations SET used_at = now(), items = items + $4, size_bytes = size_bytes + $5
  WHERE {_OWN} RETURNING items, size_bytes

@@ -1,7 +1,7 @@
 """Reads the events of background responses for streams, as the worker stores them in PostgreSQL.
 
 Any gateway can stream any response. One watcher per gateway checks for new events of all its streams at once, and a
-stream that is behind reads on by itself.
+stream that lags reads further events itself.
 
 The events of a run are numbered without gaps. If a run is lost, its events are deleted, and the next run's numbers
 begin above them with a gap. So a gap shows that the next events do not continue the client's text.
@@ -53,7 +53,8 @@ READ = "SELECT events FROM gateway.response_events WHERE response_id = $1 AND fi
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Stored events. first, next: number of the first, and number after the last. events: None if they are long."""
+    """Stored events. first, next: the number of the first, and the number after the last. events: None if they are long
+    and must be read separately."""
 
     first: int
     next: int

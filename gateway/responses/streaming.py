@@ -109,7 +109,8 @@ async def _events(
     leaving: Callable[[], bool],
     check: Callable[[], Awaitable[object]],
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield parts of events, or comments, with the last event's number. Raises _Ended and SlipstreamError."""
+    """Yield parts of events, or comments, with the number of the last event. Raises _Ended and SlipstreamError, but
+    only after complete events."""
     now_s, organization_id = asyncio.get_running_loop().time, caller.organization_id
     end_s, beat_s, check_s = now_s() + LONGEST_S, now_s() + BEAT_S, now_s() + BEAT_S
     [found] = await streams.look([(response_id, position)], organization_id)

@@ -49,5 +49,5 @@ async def count(attempt: Attempt, finish: Finish) -> None:
         tracker.tell(usage)
 
 
-def _at_least(usage: Usage, completion_tokens: int) -> Usage:
-    return msgspec.structs.replace(usage, completion_tokens=max(usage.completion_tokens, completion_tokens))
+def _at_least(told: Usage, completion_tokens: int) -> Usage:
+    return msgspec.structs.replace(told, completion_tokens=max(told.completion_tokens, completion_tokens))

@@ -16,7 +16,7 @@ from gateway.http.server_timing import server_timing
 from gateway.wire.errors import Headers
 
 HEARTBEAT_S = 10.0
-"""Longest silence, give or take two sweeps of `IdleTimeouts`. Many proxies wait for at least 30 s."""
+"""Longest silence, plus up to two sweeps of `IdleTimeouts`. Many proxies wait for at least 30 s."""
 
 
 class Heartbeat:

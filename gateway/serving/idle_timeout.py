@@ -32,7 +32,7 @@ class Wait:
         self.since_s = time.monotonic()
 
     def begin_again(self, limit_s: float, now_s: float) -> None:
-        """Restart the wait after a part has arrived. now_s: `time.monotonic()`."""
+        """Restart the wait for the rest, because a part has arrived. now_s: `time.monotonic()`."""
         self.limit_s = limit_s
         self.since_s = now_s
 

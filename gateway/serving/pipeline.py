@@ -161,7 +161,7 @@ class RequestPipeline:
 
     async def _first(self, request: InferenceRequest, first: First, client: Client) -> bytes | None:
         """Returns the small model's response if it is complete, in time and confident enough. Otherwise returns None,
-        and the large model serves the request."""
+        and the large model serves the request, unless the client has left."""
         attempt = FirstAttempt(request, client, first)
         try:
             async with asyncio.timeout(first.cascade.timeout_s) as attempt.deadline:

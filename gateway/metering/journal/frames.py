@@ -42,7 +42,7 @@ class Scan(msgspec.Struct):
     valid_bytes: int
     """Length up to the first frame that cannot be read."""
     damaged: bool
-    """Whether a readable frame follows an unreadable one, whose bytes were then changed, and not cut by a crash."""
+    """Whether a readable frame follows an unreadable one: its bytes were changed, and not cut by a crash."""
 
 
 def encode(kind: int, payload: bytes) -> bytes:

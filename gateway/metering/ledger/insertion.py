@@ -75,13 +75,13 @@ def insertion() -> Insertion:
     arrays = (bindparam(name, type_=ARRAY(kind)) for name, kind in kinds.items())
     valued = func.unnest(*arrays).table_valued(*(column(name, kind) for name, kind in kinds.items()), name="r")
     rows = valued.render_derived()
-    fields = {
+    given = {
         each.name: func.to_timestamp(rows.c[each.name]) if isinstance(each.kind, Double) else rows.c[each.name]
         for each in columns
     }
     valid_then = and_(
-        prices.c.valid_from <= fields[ARRIVED],
-        or_(prices.c.valid_until.is_(None), fields[ARRIVED] < prices.c.valid_until),
+        prices.c.valid_from <= given[ARRIVED],
+        or_(prices.c.valid_until.is_(None), given[ARRIVED] < prices.c.valid_until),
     )
     known = rows.c[KNOWN_PRICE]
     price = and_(
@@ -97,8 +97,8 @@ def insertion() -> Insertion:
         amount_micro(rows, prices, percent),
         percent,
     )
-    values = select(*fields.values(), *computed).select_from(rows.outerjoin(prices, price))
-    names = [*fields, "gateway_id", "price_version", "amount_micro", "price_percent"]
+    values = select(*given.values(), *computed).select_from(rows.outerjoin(prices, price))
+    names = [*given, "gateway_id", "price_version", "amount_micro", "price_percent"]
     # The conflict target is named on purpose: a second billed attempt of a request must be an error, not a dropped row.
     keys = list(usage_events.primary_key)
     statement = insert(usage_events).from_select(names, values).on_conflict_do_nothing(index_elements=keys)
