@@ -89,8 +89,8 @@ SERVED = {
     RESPONSES_PATH: "POST",
     "/v1/models": "GET",
 }
-"""Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
-OpenAI's."""
+"""Paths of model clients, with their methods. `/completion` and `/detokenize` are left out, because a path that
+resembles one of them misspells another path."""
 
 
 def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | None) -> FrontDoor | CrossOrigin:
